@@ -40,7 +40,7 @@ from whichtorch.matrix.bisect.strategy.view import View
 from whichtorch.matrix.fix.closure import Closure
 from whichtorch.matrix.fix.cure_search import LAST_DEPTH, STEPS, CureSearch
 from whichtorch.matrix.fix.minimum import POLISH_TRIALS, smallest
-from whichtorch.matrix.fix.trial import Effect, Trial
+from whichtorch.matrix.fix.trials import Effect, Trial
 from whichtorch.matrix.fix.units import Proposal
 from whichtorch.matrix.model import Build, Config, Request
 from whichtorch.matrix.plan import matrix_file

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from tests.fix.packages import changed_file
-from whichtorch.matrix.fix.cure_kind import AppliedUnit, cure_kinds
+from whichtorch.matrix.fix.cure_kind import cure_kinds
 from whichtorch.matrix.fix.functions_run import FunctionsRun
+from whichtorch.matrix.fix.units import Proposal
 
 GUARDED = "def f(a):\n    if a:\n        g(a)\n    return a\n"
 LONG = "T = [" + ", ".join(map(str, range(40))) + "]\n"
@@ -16,7 +17,7 @@ LONG = "T = [" + ", ".join(map(str, range(40))) + "]\n"
 
 def told(bad: str, good: str, run: FunctionsRun | None = None) -> Sequence[str]:
     """Return what is told of the cure that is all that differs between two texts of a module."""
-    return cure_kinds([AppliedUnit(unit=unit) for unit in changed_file(bad, good).units], run)
+    return cure_kinds(Proposal(units=frozenset(changed_file(bad, good).units)), run)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +88,8 @@ def test_code_like_any_other(bad: str, good: str) -> None:
 def test_a_draft_counts() -> None:
     """Where the cure is a part of what the good release changed, that part is what is told."""
     (unit,) = changed_file("def f(a):\n    g(a)\n    return a\n", "def f(a):\n    h(a)\n    return a + 1\n").units
-    assert cure_kinds([AppliedUnit(unit=unit, draft="def f(a):\n    return a\n")]) != ()
-    assert cure_kinds([AppliedUnit(unit=unit, draft="def f(a):\n    h(a)\n    return a\n")]) == ()
+    assert cure_kinds(Proposal(units=frozenset({unit}), drafts={unit: "def f(a):\n    return a\n"})) != ()
+    assert cure_kinds(Proposal(units=frozenset({unit}), drafts={unit: "def f(a):\n    h(a)\n    return a\n"})) == ()
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import ast
 
 import pytest
 
+from whichtorch.matrix.fix.minimum import without_pieces
 from whichtorch.matrix.fix.parts import statements_of
-from whichtorch.matrix.fix.pieces import without_pieces
 
 BAD = "    def f(self, a):\n        return a\n"
 GOOD = '''    @decorated

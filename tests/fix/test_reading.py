@@ -9,14 +9,13 @@ import pytest
 
 from tests.fix.packages import tree_change, unit
 from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, read_frames
-from whichtorch.matrix.fix.beyond_python import SearchEvidence, known_so_far, reasons
+from whichtorch.matrix.fix.fixing import SearchEvidence, known_so_far, reasons
 from whichtorch.matrix.fix.functions_run import FunctionsRun
 from whichtorch.matrix.fix.hints import asked_for, refused
 from whichtorch.matrix.fix.package_trees import differing, package_tree
 from whichtorch.matrix.fix.parts import parts_of
 from whichtorch.matrix.fix.patch import lines_of, unified_diff
-from whichtorch.matrix.fix.trial import Effect, Trial
-from whichtorch.matrix.fix.trials import content_key
+from whichtorch.matrix.fix.trials import Effect, Trial, content_key
 from whichtorch.matrix.search.journal import Journal
 
 STDERR = """Traceback (most recent call last):
@@ -132,8 +131,8 @@ def test_differing(tmp_path: Path) -> None:
     ("evidence", "words"),
     [
         (SearchEvidence(reached=0, tried=0), "no function of torch's Python"),
-        (SearchEvidence(reached=9, tried=9, closing="same"), "with all 9 changed units"),
-        (SearchEvidence(reached=9, tried=9, closing="unresolved"), "none of 9 changed units"),
+        (SearchEvidence(reached=9, tried=9, last_effect="same"), "with all 9 changed units"),
+        (SearchEvidence(reached=9, tried=9, last_effect="unresolved"), "none of 9 changed units"),
     ],
 )
 def test_reasons(evidence: SearchEvidence, words: str) -> None:
@@ -143,7 +142,7 @@ def test_reasons(evidence: SearchEvidence, words: str) -> None:
 
 def test_what_could_not_be_judged_is_named() -> None:
     """Units with which the script breaks are told, as nothing is known of them."""
-    evidence = SearchEvidence(reached=9, tried=2, closing="unresolved", breaking=tuple("abcdefg"))
+    evidence = SearchEvidence(reached=9, tried=2, last_effect="unresolved", breaking=tuple("abcdefg"))
     assert "not known of a, b, c, d, e and 2 more: with each of these alone, it fails in another way" in reasons(
         evidence
     )

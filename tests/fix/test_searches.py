@@ -12,7 +12,7 @@ from tests.fix.packages import tree_change
 from whichtorch.matrix.fix.closure import Closure
 from whichtorch.matrix.fix.cure_search import CureSearch
 from whichtorch.matrix.fix.minimum import smallest
-from whichtorch.matrix.fix.trial import Effect, Trial
+from whichtorch.matrix.fix.trials import Effect, Trial
 from whichtorch.matrix.fix.units import Proposal
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from whichtorch.matrix.fix.candidates import each_once
 from whichtorch.matrix.fix.closure import Closure
 from whichtorch.matrix.fix.cure_search import CureSearch
 from whichtorch.matrix.fix.minimum import smallest
-from whichtorch.matrix.fix.trial import Effect, Trial
-from whichtorch.matrix.fix.trials import GUESS, Trials, in_words
+from whichtorch.matrix.fix.trials import GUESS, Effect, Trial, Trials, in_words
 from whichtorch.matrix.search.driving import Deferred, drive
 from whichtorch.matrix.search.journal import Journal
 from whichtorch.matrix.search.runs_oracle import BudgetSpentError, RunsOracle

@@ -12,12 +12,11 @@ from whichtorch.matrix.bisect import search_request
 from whichtorch.matrix.bisect.search_request import BUILD_TIMEOUT, AxisName, Budget, PackageSet, SearchRequest, Source
 from whichtorch.matrix.bisect.strategy.search_state import Find, SearchOptions
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import ClusterAddress, test_argument
+from whichtorch.matrix.cli.command import ClusterAddress, Exit, test_argument
 from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, commas
-from whichtorch.matrix.plan.option import Strings, group, option, output_file
+from whichtorch.matrix.plan.option import Strings, filled, group, option, output_file
 from whichtorch.matrix.plan.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class BisectOptions:
     flaky: bool = _sure(default=False, help="The failure comes and goes: search by probability.")
     confidence: float = _sure(default=0.95, metavar="P", least=0.5, most=0.9999, help="Below it nothing is blamed.")
     fresh: bool = _sure(default=False, help="Run again what earlier runs have answered.")
-    run: RunOptions = group(RunOptions, "timeout", "look_longer")
+    run_options: RunOptions = group(RunOptions, "timeout", "look_longer")
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = _cost(
         metavar="N", help="Candidates installed and run at once. [default: 1; with --executor its slots]"
@@ -96,6 +95,22 @@ class BisectOptions:
         """The names of the options that differ from their defaults."""
         values = vars(self) | vars(self.others) | vars(self.cluster) | {"axis": self.axis is not AxisName.VERSION}
         return [f"--{name.replace('_', '-')}" for name, value in values.items() if value]
+
+    @property
+    def goal(self) -> SearchOptions:
+        """What ends the search."""
+        return filled(SearchOptions, self)
+
+    @property
+    def values(self) -> Strings:
+        """The values of an axis without an order."""
+        return commas(getattr(self.others, self.axis, ()))
+
+    @property
+    def days(self) -> tuple[date, date] | None:
+        """The first and the last day, if days are searched."""
+        yesterday = datetime.now(UTC).date() - timedelta(days=1)
+        return (self.since, self.until or yesterday) if self.since else None
 
     @property
     def sides(self) -> tuple[PackageSet, PackageSet] | None:
@@ -143,27 +158,16 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
     torch = options.torch or [EVERY_RELEASE if options.axis.row.is_ordered else "latest"]
     file = options.others.file(torch, several=options.axis)
     scenario, variant = command.one_test(options.test)
-    yesterday = datetime.now(UTC).date() - timedelta(days=1)
-    return SearchRequest(
+    return filled(
+        SearchRequest,
+        options,
         home=home,
         file=file,
         scenario=scenario,
         variant=variant,
         axis=axis,
-        good=options.good,
-        bad=options.bad,
-        goal=SearchOptions(find=options.find, confidence=options.confidence, flaky=options.flaky),
         failure=command.failure_words(options.failure, (scenario, variant), home),
-        any_failure=options.any_failure,
-        run_options=options.run,
-        budget=options.budget,
         jobs=options.jobs or 1,
-        fresh=options.fresh,
-        values=commas(getattr(options.others, options.axis, ())),
-        days=(options.since, options.until or yesterday) if options.since else None,
-        requirements=options.requirements,
-        sides=options.sides,
-        source=options.source,
     )
 
 

@@ -4,8 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from whichtorch.matrix.cli.command import state_folder
-from whichtorch.matrix.cli.groups import ClusterAddress
+from whichtorch.matrix.cli.command import ClusterAddress, state_folder
 from whichtorch.matrix.cluster import PORT
 from whichtorch.matrix.plan.environment_options import Storage
 from whichtorch.matrix.plan.option import argument, group, option, seconds

@@ -4,10 +4,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import ClusterAddress, test_argument
+from whichtorch.matrix.cli.command import ClusterAddress, Exit, test_argument
 from whichtorch.matrix.plan.environment_options import KnownAxes, Storage, environment_option
-from whichtorch.matrix.plan.option import group, output_file
+from whichtorch.matrix.plan.option import filled, group, output_file
 from whichtorch.matrix.plan.run_options import RunOptions, running_option
 
 
@@ -40,13 +39,13 @@ def explain(options: ExplainOptions) -> Exit:
     from whichtorch.reports.explanation_text import explanation_lines
 
     home = command.state_folder()
-    request = explainer.ExplainRequest(
+    request = filled(
+        explainer.ExplainRequest,
+        options,
         home=home,
         file=options.axes.file,
         is_narrowed=options.axes.is_narrowed,
         here=options.here.absolute() if options.here else None,
-        env=options.env,
-        may_run=options.may_run,
         options=options.run,
     )
     suite = command.scenarios_of(options.test)

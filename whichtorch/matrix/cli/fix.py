@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.search_request import Budget, SearchRequest
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import ClusterAddress, test_argument
+from whichtorch.matrix.cli.command import ClusterAddress, Exit, test_argument
 from whichtorch.matrix.errors import INTERRUPTED, why_stopped
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option
-from whichtorch.matrix.plan.option import Strings, group, option, output_file, output_path
+from whichtorch.matrix.plan.option import Strings, filled, group, option, output_file, output_path
 from whichtorch.matrix.plan.run_options import RunOptions, running_option
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class FixOptions:
     torch: Strings = environment_option(default=(), metavar="SPEC[,SPEC]", help="The versions that are bisected.")
     axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config")
     storage: Storage = group(Storage, "disk_budget_mb")
-    run: RunOptions = group(RunOptions, "timeout", "look_longer")
+    run_options: RunOptions = group(RunOptions, "timeout", "look_longer")
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = running_option(
         metavar="N",
@@ -76,7 +75,7 @@ def fix(options: FixOptions) -> Exit:
     cache = options.storage.cache(home)
     with command.resumable(search.budget.seconds), options.cluster.searching(cache, options.jobs) as (machines, jobs):
         search = replace(search, machines=machines, jobs=jobs)
-        order = FixRequest(search=search, max_trials=options.max_trials, checkout=options.checkout, tell=say)
+        order = filled(FixRequest, options, search=search, tell=say)
         answer = fix_of(order, cache, command.progress_on(console))
         is_cured = _write_patch(answer, options.patch_file)
         if options.check_suite and is_cured and not answer.interrupted:
@@ -99,17 +98,9 @@ def _search_request(options: FixOptions, home: Path) -> SearchRequest:
 
     file = options.axes.file(options.torch or [EVERY_RELEASE])
     scenario, variant = command.one_test(options.test)
-    return SearchRequest(
-        home=home,
-        file=file,
-        scenario=scenario,
-        variant=variant,
-        good=options.good,
-        bad=options.bad,
-        failure=command.failure_words(options.failure, (scenario, variant), home),
-        run_options=options.run,
-        budget=options.budget,
-    )
+    failure = command.failure_words(options.failure, (scenario, variant), home)
+    test = {"scenario": scenario, "variant": variant, "failure": failure}
+    return filled(SearchRequest, options, home=home, file=file, jobs=1, **test)
 
 
 def _write_patch(answer: "FixAnswer", patch_file: Path) -> bool:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import ClusterAddress
-from whichtorch.matrix.plan.matrix_request import MatrixRequest
+from whichtorch.matrix.cli.command import ClusterAddress, Exit
+from whichtorch.matrix.plan.environment_options import MatrixRequest
 from whichtorch.matrix.plan.option import group, option, output_file
 
 if TYPE_CHECKING:
@@ -103,9 +102,7 @@ def _report_lines(stored: "StoredRun", console: "Console", called: "CommandPrefi
     yield ""
     yield from table.matrix_lines(result, width)
     yield from table.legend_lines(result, stored.left_out)
-    red = list(table.red_lines(stored, called("matrix")))
-    if red:
-        yield ""
-        yield from red
+    if red := list(table.red_lines(stored, called("matrix"))):
+        yield from ("", *red)
     yield ""
     yield from table.summary_lines(result, called, stored.left_out)

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import ClusterAddress, test_argument
+from whichtorch.matrix.cli.command import ClusterAddress, Exit, test_argument
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option
-from whichtorch.matrix.plan.option import Strings, argument, group, max_time, option, output_file
+from whichtorch.matrix.plan.option import Strings, argument, filled, group, max_time, option, output_file
 from whichtorch.matrix.plan.run_options import RunOptions, running_option
 from whichtorch.matrix.triage.step import Step, step_named
 
@@ -81,13 +80,12 @@ def triage(options: TriageOptions) -> Exit:
     scenario, variant = command.one_test(options.test)
     console = command.new_console()
     folder = options.case_folder or CASES / scenario.path.stem
-    order = TriageRequest(
+    order = filled(
+        TriageRequest,
+        options,
         place=place,
         test=CaseTest(scenario=scenario, variant=variant, options=options.run),
         folder=folder,
-        steps=options.steps,
-        fresh=options.fresh,
-        max_seconds=options.max_seconds,
         tell=partial(console.print, markup=False, highlight=False, soft_wrap=True),
         shown=partial(_keep, folder),
     )
@@ -144,8 +142,7 @@ def replay(options: ReplayOptions) -> Exit:
     place = options.environment.place(options.torch or (release,), command.state_folder())
     cache = options.environment.storage.cache(place.home)
     with command.resumable(), options.cluster.searching(cache, None) as (machines, _):
-        place = replace(place, machines=machines)
-        order = ReplayRequest(archive=options.archive, whole=options.whole, place=place)
+        order = filled(ReplayRequest, options, place=replace(place, machines=machines))
         replayed = run_case(order, cache, command.progress_on())
     verdict = {True: "reproduces", False: "does not reproduce", None: "cannot be told"}[replayed.reproduces]
     print(f"{replayed.name} {verdict} in {replayed.environment}: {replayed.script} was run {len(replayed.seen)} times")

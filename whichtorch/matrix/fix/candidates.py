@@ -9,15 +9,16 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.fix.functions_run import words_of
-from whichtorch.matrix.fix.parts import Definition
 from whichtorch.matrix.fix.units import Kind, Unit
 from whichtorch.matrix.source.names import bound
+from whichtorch.matrix.source.syntax import Definition, Function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from whichtorch.matrix.diagnosis.tracebacks import CodeFrame
     from whichtorch.matrix.fix.functions_run import FunctionsRun
+    from whichtorch.matrix.fix.package_trees import FilePair
     from whichtorch.matrix.fix.tree_change import TreeChange
 
 NAMESAKES = 3  # functions of one name that a script may mean
@@ -35,15 +36,9 @@ def each_once(tiers: Iterable[Callable[[], Iterable[Unit]]], seen: dict[Unit, No
 
 def on_stack(change: TreeChange, frames: Sequence[CodeFrame]) -> list[Unit]:
     """Return the changed functions that the failing frames are in, innermost first."""
-    found = (unit for frame in frames for unit in _at(change, frame))
-    return list(dict.fromkeys(unit for unit in found if not unit.cosmetic))
-
-
-def _at(change: TreeChange, frame: CodeFrame) -> Iterator[Unit]:
-    file = change.file(frame.path)
-    for unit in file.units if file else ():
-        if unit.bad is not None and unit.bad.first <= frame.line <= unit.bad.last:
-            yield unit
+    found = ((unit, frame.line) for frame in frames for unit in change.units([frame.path]))
+    at_line = (unit for unit, line in found if unit.bad and unit.bad.first <= line <= unit.bad.last)
+    return list(dict.fromkeys(unit for unit in at_line if not unit.cosmetic))
 
 
 def named(change: TreeChange, loaded: Collection[str], words: Collection[str]) -> list[Unit]:
@@ -52,8 +47,7 @@ def named(change: TreeChange, loaded: Collection[str], words: Collection[str]) -
     Their own names count, and what their decorators register. A compiler may read such a function and never run it.
     """
     found: dict[str, list[Unit]] = defaultdict(list)
-    paths = [pair.path for pair in change.pairs(loaded) if pair.good and _headings(pair.good).intersection(words)]
-    for unit in change.units(paths):
+    for unit in change.units_where(lambda pair: pair.path in loaded and bool(_headings(pair).intersection(words))):
         if unit.is_function and not unit.cosmetic:
             for word in _names(unit).intersection(words):
                 found[word].append(unit)
@@ -61,9 +55,9 @@ def named(change: TreeChange, loaded: Collection[str], words: Collection[str]) -
     return sorted(dict.fromkeys(unit for units in rare for unit in units), key=lambda unit: unit.kind is not Kind.ADDED)
 
 
-def _headings(text: str) -> set[str]:
-    """Return the words of a module's `def` lines and decorators."""
-    return {word for line in _HEADING.findall(text) for word in words_of(line)}
+def _headings(pair: FilePair) -> set[str]:
+    """Return the words of a good module's `def` lines and decorators."""
+    return words_of("\n".join(_HEADING.findall(pair.good or "")))
 
 
 def _names(unit: Unit) -> set[str]:
@@ -98,7 +92,8 @@ def _constants(change: TreeChange, loaded: Iterable[str], words: Collection[str]
     """Yield the constants of loaded modules that functions use which ran."""
     paths = filter(change.has_other_constants, loaded)
     for unit in change.units(paths):
-        if _is_constant(unit) and bound(unit.nodes).intersection(words) and not unit.cosmetic:
+        is_constant = all(isinstance(node, _CONSTANT) for node in unit.nodes)
+        if is_constant and bound(unit.nodes).intersection(words) and not unit.cosmetic:
             yield unit
 
 
@@ -122,9 +117,5 @@ def _can_go(unit: Unit) -> bool:
     return bool(unit.owner) or any(isinstance(node, Definition) and node.decorator_list for node in nodes)
 
 
-def _is_constant(unit: Unit) -> bool:
-    return all(isinstance(node, _CONSTANT) for node in unit.nodes) and bool(unit.nodes)
-
-
 def _acts(node: ast.stmt) -> bool:
-    return not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or bool(node.decorator_list)
+    return not isinstance(node, Function) or bool(node.decorator_list)

@@ -9,21 +9,19 @@ that.
 from __future__ import annotations
 
 import ast
-import builtins
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.fix.tree_change import base_names, defined_words, new_parameters
-from whichtorch.matrix.fix.units import Kind, Unit
-from whichtorch.matrix.source.names import Uses, absolute, imported, uses
+from whichtorch.matrix.fix.units import Kind, Unit, reached
+from whichtorch.matrix.source.names import GIVEN, Uses, absolute, imported, uses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from whichtorch.matrix.fix.tree_change import TreeChange
 
-_KNOWN = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path__", "__spec__", "__class__", "__all__"}
 _NATIVE = ["torch", "_C"], ["torch", "ops"]  # what a binary offers to Python
 _DEPTH = 6  # base classes above a class
 _NAMESAKES = 3  # methods of one name that a call on an unknown object may mean
@@ -53,19 +51,14 @@ class Closure:
 
     def of(self, seeds: Iterable[Unit], within: Collection[Unit] | None = None, *, hard: bool = False) -> Closed:
         """Return units and what they need, and what that needs; of `within` only, where that is given."""
-        units: set[Unit] = set()
-        lacking: set[str] = set()
-        waiting = list(seeds)
-        while waiting:
-            unit = waiting.pop()
-            if unit in units:
-                continue
-            units.add(unit)
+
+        def needed(unit: Unit) -> frozenset[Unit]:
             needs = self._needs(unit)
-            lacking |= needs.lacking
             wanted = needs.hard if hard else needs.hard | needs.likely
-            waiting += [need for need in wanted if within is None or need in within]
-        return Closed(units=frozenset(units), lacking=frozenset(lacking))
+            return wanted if within is None else wanted.intersection(within)
+
+        units = frozenset(reached(seeds, needed))
+        return Closed(units=units, lacking=frozenset().union(*(self._needs(unit).lacking for unit in units)))
 
     @cache  # noqa: B019 - lives as long as the search
     def _needs(self, unit: Unit) -> _Needs:
@@ -136,9 +129,8 @@ class _Reader:
         path = self.unit.path
         if name in self.change.bad_names(path):
             return
-        binders = self.change.binders(path, name)
-        yield from binders
-        if not binders and name not in _KNOWN:
+        yield from (binders := self.change.binders(path, name))
+        if not binders and name not in GIVEN:
             file = self.change.file(path)
             for module in file.good_stars if file else ():
                 yield from self._member(module, name)
@@ -161,23 +153,18 @@ class _Reader:
                 yield from self._member(f"{module}.{name}", "")
             return
         if name and name not in self.change.bad_names(path):
-            binders = self.change.binders(path, name)
-            yield from binders
+            yield from (binders := self.change.binders(path, name))
             if not binders:
                 yield from self._member(f"{module}.{name}", "")
-        elif not name and file.bad_text is None and not self._uses_members(module):
-            yield from file.units  # a new module that is imported for what it does
-
-    def _uses_members(self, module: str) -> bool:
-        return any(self._meant(chain).startswith(f"{module}.") for chain in self.uses.chains)
+        elif not name and file.bad_text is None:
+            is_used = any(self._meant(chain).startswith(f"{module}.") for chain in self.uses.chains)
+            yield from () if is_used else file.units  # a new module that is imported for what it does
 
     def _chain(self, chain: str) -> Iterator[Unit]:
         first, *rest = chain.split(".")
-        if first in {"self", "cls"} and self.unit.owner:
-            yield from self._attribute(self.unit.path, self.unit.owner, rest[0], _DEPTH)
-            return
-        if first not in self.imports:
-            yield from self._attribute(self.unit.path, first, rest[0], _DEPTH)
+        is_own = first in {"self", "cls"} and self.unit.owner
+        if is_own or first not in self.imports:
+            yield from self._attribute(self.unit.path, self.unit.owner if is_own else first, rest[0], _DEPTH)
             return
         path, names = self._resolved(".".join([self.imports[first], *rest]))
         if path is None or not names:
@@ -234,6 +221,4 @@ class _Reader:
                 yield unit
 
     def _callees(self, path: str, name: str) -> list[Unit]:
-        file = self.change.file(path)
-        wanted = {name, f"{name}.__init__", f"{name}.__new__"}
-        return [unit for unit in (file.units if file else ()) if unit.name in wanted or unit.owner == name]
+        return [unit for unit in self.change.units([path]) if unit.name == name or unit.owner == name]

@@ -10,23 +10,22 @@ import ast
 import copy
 import difflib
 import textwrap
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.parts import Definition, statements_of
-from whichtorch.matrix.fix.units import Kind, Unit, means_the_same
+from whichtorch.matrix.fix.parts import statements_of
+from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order, means_the_same
 from whichtorch.matrix.source.names import dotted, parameters
+from whichtorch.matrix.source.syntax import Definition, Function
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from whichtorch.matrix.fix.functions_run import FunctionsRun
 
 SHOWN = 60  # characters of a value; of a longer one only the name is shown
 NAMED = 3  # settings or functions that are named; more are counted
 _ASSIGNMENT = ast.Assign | ast.AnnAssign | ast.AugAssign
-_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _EXIT = ast.Return | ast.Raise | ast.Continue | ast.Break
 _CONTAINERS = {"set", "frozenset", "dict", "list", "tuple"}
 # calls that make a setting: of plain values, of the shell's, of a knob
@@ -35,7 +34,7 @@ _READING = {"environ.get", "getenv", "justknobs_check", "Config", "bool", "int",
 COMPILER = "torch/_dynamo/"  # folder of what reads the functions that it compiles
 
 
-class _Manner(StrEnum):
+class _CureKind(StrEnum):
     """What one unit does, as the begin of a sentence."""
 
     SETTING = "it changes a setting: "
@@ -43,49 +42,19 @@ class _Manner(StrEnum):
     EXIT = "it leaves a function early: "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppliedUnit:
-    """A unit of a cure, with the text that it gives the bad release."""
-
-    unit: Unit
-    draft: str | None = None  # None: that of the good release
-
-    @property
-    def before(self) -> str:
-        """The bad release's text."""
-        return self.unit.bad.whole if self.unit.bad else ""
-
-    @property
-    def after(self) -> str:
-        """The text that replaces it."""
-        return self.draft if self.draft is not None else (self.unit.good.whole if self.unit.good else "")
-
-    @property
-    def node(self) -> ast.stmt | None:
-        """The one statement that it brings; None for none or several."""
-        nodes = self.unit.nodes if self.draft is None else tuple(statements_of(self.draft))
-        return nodes[0] if len(nodes) == 1 else None
-
-    @property
-    def bad_node(self) -> ast.stmt | None:
-        """The one statement that it replaces."""
-        nodes = self.unit.bad.nodes if self.unit.bad else ()
-        return nodes[0] if len(nodes) == 1 else None
-
-
-def cure_kinds(applied: Sequence[AppliedUnit], good_run: FunctionsRun | None = None) -> tuple[str, ...]:
+def cure_kinds(cure: Proposal, good_run: FunctionsRun | None = None) -> tuple[str, ...]:
     """Return sentences on how a cure cures; none where it is code like any other.
 
     `good_run` is the good release's passing run, with the functions that it ran; None where nobody noted them.
     """
-    telling = [each for each in applied if not each.unit.name.startswith("import ") and not each.unit.cosmetic]
-    found = [_manner(each) for each in telling]
+    telling = [unit for unit in in_order(cure.units) if not unit.name.startswith("import ") and not unit.cosmetic]
+    found = [_kind_of(unit, cure) for unit in telling]
     known = [each for each in found if each is not None]
     sentences: list[str] = []
     if len(known) == len(found):  # else there is code beside it that may be what mends
-        said = {manner: [words for which, words in known if which is manner] for manner in _Manner}
-        sentences = [manner + _listed(words) for manner, words in said.items() if words]
-    if good_run is not None and _is_beside([each.unit for each in telling], good_run):
+        said = {kind: [words for which, words in known if which is kind] for kind in _CureKind}
+        sentences = [kind + _listed(words) for kind, words in said.items() if words]
+    if good_run is not None and _is_beside(telling, good_run):
         sentences.append(
             "none of its functions runs in the good release's passing run once torch is imported, "
             "so it may go around the failure rather than mend it"
@@ -111,25 +80,28 @@ def _listed(words: Sequence[str]) -> str:
     return "; ".join(words[:NAMED]) + more
 
 
-def _manner(applied: AppliedUnit) -> tuple[_Manner, str] | None:
-    """Return what a unit does, and the words for it; None for code like any other."""
-    if words := _setting(applied):
-        return _Manner.SETTING, words
-    if applied.unit.kind is Kind.REMOVED or (applied.unit.kind is Kind.CHANGED and _only_removes(applied)):
-        return _Manner.REMOVAL, f"`{applied.unit.name}`"
-    if words := _early_exit(applied):
-        return _Manner.EXIT, words
+def _kind_of(unit: Unit, cure: Proposal) -> tuple[_CureKind, str] | None:
+    """Return what a unit of a cure does, and the words for it; None for code like any other."""
+    text, old = cure.text(unit), unit.bad.nodes if unit.bad else ()
+    new = statements_of(text) if unit in cure.drafts else unit.nodes
+    before, after = (nodes[0] if len(nodes) == 1 else None for nodes in (old, new))
+    if words := _setting(unit, before, after):
+        return _CureKind.SETTING, words
+    if unit.kind is Kind.REMOVED or (unit.kind is Kind.CHANGED and _only_removes(unit.before, text)):
+        return _CureKind.REMOVAL, f"`{unit.name}`"
+    are_functions = isinstance(before, Function) and isinstance(after, Function)
+    if are_functions and (words := _early_exit(unit, text)):
+        return _CureKind.EXIT, words
     return None
 
 
-def _setting(applied: AppliedUnit) -> str:
+def _setting(unit: Unit, before: ast.stmt | None, after: ast.stmt | None) -> str:
     """Return which setting a unit changes, "" where it is none."""
-    before, after, owner = applied.bad_node, applied.node, applied.unit.owner
     if isinstance(after, _ASSIGNMENT) and (before is None or isinstance(before, _ASSIGNMENT)):
         values = [node.value for node in (before, after) if node is not None]
-        return _assignment(before, after, owner) if all(map(_is_plain, values)) else ""
-    if isinstance(before, _FUNCTION) and isinstance(after, _FUNCTION) and means_the_same(_core(before), _core(after)):
-        name = applied.unit.name
+        return _assignment(before, after, unit.owner) if all(map(_is_plain, values)) else ""
+    if isinstance(before, Function) and isinstance(after, Function) and means_the_same(_core(before), _core(after)):
+        name = unit.name
         old, new = _defaults(before), _defaults(after)
         words = [
             f"`{name}({_argument(key, old)})` becomes `{name}({_argument(key, new)})`"
@@ -168,14 +140,14 @@ def _is_plain(value: ast.expr | None) -> bool:
     return is_read and not any(isinstance(node, ast.Lambda) for node in ast.walk(value))
 
 
-def _core(node: _FUNCTION) -> ast.stmt:
+def _core(node: Function) -> ast.stmt:
     """Return a function without its defaults and decorators."""
     bare = copy.deepcopy(node)
     bare.args.defaults, bare.args.kw_defaults, bare.decorator_list = [], [], []
     return bare
 
 
-def _defaults(node: _FUNCTION) -> dict[str, str]:
+def _defaults(node: Function) -> dict[str, str]:
     """Return the defaults of a function's parameters."""
     arguments = node.args
     positional = [*arguments.posonlyargs, *arguments.args]
@@ -190,25 +162,20 @@ def _argument(name: str, defaults: dict[str, str]) -> str:
     return f"{name}={defaults[name]}" if name in defaults else name
 
 
-def _only_removes(applied: AppliedUnit) -> bool:
-    """Return whether all lines of code that are left were there before, in this order."""
-    before, after = list(_code(applied.before)), list(_code(applied.after))
+def _only_removes(*texts: str) -> bool:
+    """Return whether all lines of code that are left were there before, in this order.
+
+    Indentation does not count: what a condition no longer guards is moved to the margin.
+    """
+    stripped = [[line.strip() for line in text.splitlines()] for text in texts]
+    before, after = ([line for line in lines if line and not line.startswith("#")] for lines in stripped)
     left = iter(before)
     return len(after) < len(before) and all(line in left for line in after)
 
 
-def _code(text: str) -> Iterator[str]:
-    """Yield the lines of code, without indentation: what a condition no longer guards is moved to the margin."""
-    for line in text.splitlines():
-        if line.strip() and not line.lstrip().startswith("#"):
-            yield line.strip()
-
-
-def _early_exit(applied: AppliedUnit) -> str:
+def _early_exit(unit: Unit, text: str) -> str:
     """Return how a function is left before its end now, "" where anything else changes."""
-    if not (isinstance(applied.bad_node, _FUNCTION) and isinstance(applied.node, _FUNCTION)):
-        return ""
-    before, after = applied.before.splitlines(), applied.after.splitlines()
+    before, after = unit.before.splitlines(), text.splitlines()
     exits = []
     for kind, _, _, first, end in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if kind == "equal":
@@ -218,7 +185,7 @@ def _early_exit(applied: AppliedUnit) -> str:
         if not block or _indent(following) != _indent(next(line for line in after[first:end] if line.strip())):
             return ""  # what stands last in its block leaves nothing out
         exits += block
-    return "; ".join(f"`{' '.join(words.split())}` in `{applied.unit.name}`" for words in exits)
+    return "; ".join(f"`{' '.join(words.split())}` in `{unit.name}`" for words in exits)
 
 
 def _exits(text: str) -> list[str]:

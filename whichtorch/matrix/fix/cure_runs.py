@@ -16,7 +16,7 @@ from whichtorch.matrix.environments.overlay import encoded, site_packages
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.fix.functions_run import FunctionsRun
 from whichtorch.matrix.fix.package_trees import package_tree
-from whichtorch.matrix.fix.trial import Effect, Trial
+from whichtorch.matrix.fix.trials import Effect, Trial
 from whichtorch.matrix.model import Environment, Outcome, digest
 from whichtorch.matrix.trial.variation import NOTES, Variation
 

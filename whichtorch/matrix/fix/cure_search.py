@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.fix.hints import asked_for, blamed, refused
-from whichtorch.matrix.fix.trial import Effect, Trial
+from whichtorch.matrix.fix.trials import Effect, Trial
 from whichtorch.matrix.fix.units import Proposal, Unit
 
 if TYPE_CHECKING:

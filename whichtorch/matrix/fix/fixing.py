@@ -14,10 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.errors import PreventedError, why_stopped
-from whichtorch.matrix.fix.beyond_python import SearchEvidence, known_so_far, reasons
 from whichtorch.matrix.fix.candidates import at_import, each_once
 from whichtorch.matrix.fix.closure import Closure
-from whichtorch.matrix.fix.cure_kind import AppliedUnit, brings_functions, cure_kinds
+from whichtorch.matrix.fix.cure_kind import brings_functions, cure_kinds
 from whichtorch.matrix.fix.cure_search import CureSearch
 from whichtorch.matrix.fix.fix_setup import NOTED_SLOWDOWN, candidate_tiers, setup_of
 from whichtorch.matrix.fix.minimum import smallest
@@ -25,8 +24,7 @@ from whichtorch.matrix.fix.origins import Origin  # noqa: TC001  pydantic reads 
 from whichtorch.matrix.fix.package_trees import FilePair
 from whichtorch.matrix.fix.patch import lines_of, unified_diff
 from whichtorch.matrix.fix.tree_change import TreeChange
-from whichtorch.matrix.fix.trial import Effect, Trial
-from whichtorch.matrix.fix.trials import GUESS, Trials, in_words
+from whichtorch.matrix.fix.trials import GUESS, Effect, Trial, Trials, in_words
 from whichtorch.matrix.fix.units import Kind, Proposal, in_order
 from whichtorch.matrix.model import Outcome, digest
 from whichtorch.matrix.search.driving import drive
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.fix.units import Unit
     from whichtorch.matrix.trial.observation import Observation
 
+SHOWN = 5  # names of a kind; more are counted
 FURTHER = 60  # trials that are proposed at least, to go on with
 CONFIRMATIONS = 3  # runs with the patch, and without it
 
@@ -69,6 +68,18 @@ class Fix:
     def lines(self) -> int:
         """How many lines the patch adds or removes."""
         return lines_of(self.patch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchEvidence:
+    """What a search without a cure has seen."""
+
+    reached: int  # changed units that a run of the script reaches in either release
+    tried: int  # units that were tried
+    breaking: tuple[str, ...] = ()  # units with which alone the script fails in another way: of these nothing is known
+    last_effect: str = ""  # effect of the last test, with all that was reached and could be applied; "" for none
+    lacking: tuple[str, ...] = ()  # symbols of C++ that reached units use and the bad binary does not have
+    is_native: bool = False  # the failure is a signal, or a stack that ends in native code
 
 
 @dataclass(slots=True)
@@ -183,7 +194,7 @@ def _evidence(setup: FixSetup, search: CureSearch, seen: _Seen) -> SearchEvidenc
         reached=len(setup.seeds),
         tried=len(search.harmless),
         breaking=tuple(unit.name for unit in search.breaking),
-        closing=str(seen.last.effect) if seen.last else "",
+        last_effect=str(seen.last.effect) if seen.last else "",
         lacking=tuple(sorted(lacking.union(search.refused.values()))),
         is_native=setup.test.failure.outcome is Outcome.CRASH,
     )
@@ -202,7 +213,7 @@ def _confirmed(answer: Fix, cure: Proposal, request: CureRequest, runs: CureRuns
         answer,
         with_patch=_passes(patched),
         without_patch=_passes(plain),
-        manner=_manner(cure, setup),
+        manner=cure_kinds(cure, setup.good_run() if any(map(brings_functions, cure.units)) else None),
         reverted=turned.result(),
     )
 
@@ -212,12 +223,6 @@ def _patched(cure: Proposal, setup: FixSetup) -> Fix:
     files = setup.change.texts(cure)
     patch = unified_diff({path: setup.pairs[path].bad for path in files}, files)
     return Fix(patch=patch, units=tuple(map(str, in_order(cure.units))))
-
-
-def _manner(cure: Proposal, setup: FixSetup) -> tuple[str, ...]:
-    ordered = in_order(cure.units)
-    applied = [AppliedUnit(unit=unit, draft=cure.drafts.get(unit)) for unit in ordered]
-    return cure_kinds(applied, setup.good_run() if any(map(brings_functions, ordered)) else None)
 
 
 def _passes(seen: Sequence[Observation]) -> tuple[int, int]:
@@ -238,3 +243,34 @@ def _reverted(units: frozenset[Unit], request: CureRequest, runs: CureRuns, setu
         if effect == Effect.SAME:
             break
     return effect
+
+
+def reasons(evidence: SearchEvidence) -> Iterator[str]:
+    """Yield what speaks against a fix in Python alone."""
+    if evidence.reached == 0:
+        yield "no function of torch's Python that the script runs differs between the two releases"
+    elif evidence.last_effect == "same":
+        yield f"with all {evidence.tried} changed units that the script reaches, it fails as before"
+    else:
+        yield f"none of {evidence.tried} changed units that the script reaches cures it"
+    yield from _unknown(evidence)
+
+
+def known_so_far(evidence: SearchEvidence) -> Iterator[str]:
+    """Yield what a search knows that was cut short before it saw a cure."""
+    yield f"no cure so far: {evidence.tried} of {evidence.reached} changed units that the script reaches had no effect"
+    yield from _unknown(evidence)
+
+
+def _unknown(evidence: SearchEvidence) -> Iterator[str]:
+    if evidence.breaking:
+        yield f"not known of {_some(evidence.breaking)}: with each of these alone, it fails in another way"
+    if evidence.lacking:
+        yield f"what changed uses symbols that the bad release's binary does not have: {_some(evidence.lacking)}"
+    if evidence.is_native:
+        yield "it fails in native code"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -35,9 +35,9 @@ class FunctionsRun:
                         found.append((path, int(line), function))
         return cls(found, passed=passed)
 
-    def besides(self, everyday: FunctionsRun) -> FunctionsRun:
+    def besides(self, usual: FunctionsRun) -> FunctionsRun:
         """Return what of this ran in none of another run, by names: the lines of other releases differ."""
-        others = {(path, name) for path, _, name in everyday.functions}
+        others = {(path, name) for path, _, name in usual.functions}
         return FunctionsRun([each for each in self.functions if (each[0], each[2]) not in others])
 
     @cached_property

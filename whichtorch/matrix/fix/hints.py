@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from whichtorch.matrix.fix.tree_change import TreeChange
-    from whichtorch.matrix.fix.trial import Trial
+    from whichtorch.matrix.fix.trials import Trial
     from whichtorch.matrix.source.names import Uses
 
 _MISSING = re.compile(

@@ -5,20 +5,21 @@ Generators, as the search for the first cure is. Free filters come first: what n
 
 from __future__ import annotations
 
+import ast
 import difflib
 from typing import TYPE_CHECKING, TypeVar
 
 from whichtorch.matrix.fix.functions_run import words_of
 from whichtorch.matrix.fix.parts import statements_of
 from whichtorch.matrix.fix.patch import lines_of
-from whichtorch.matrix.fix.pieces import without_pieces
-from whichtorch.matrix.fix.trial import Effect, Trial
-from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order
+from whichtorch.matrix.fix.trials import Effect, Trial
+from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order, reached
 from whichtorch.matrix.search.delta import fewest
 from whichtorch.matrix.source.names import bound, uses
+from whichtorch.matrix.source.syntax import is_docstring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterator
+    from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 
     from whichtorch.matrix.fix.closure import Closure
     from whichtorch.matrix.search.delta import SetSearch
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 Thing = TypeVar("Thing")
 
 SMALL = 30  # lines of a patch that is read at a glance
+SMALLEST = 2  # lines: a shorter piece is not worth a run
+_BODIES = ("body", "orelse", "finalbody", "handlers")
+_Node = ast.stmt | ast.excepthandler
 POLISH_TRIALS = 16  # runs that leaving out hunks and pieces may take: more would hardly be seen
 
 
@@ -99,19 +103,20 @@ def _polished(proposal: Proposal) -> Minimising:
 
 def _fewest_hunks(proposal: Proposal, unit: Unit) -> Minimising:
     """Return the proposal with the fewest hunks of one changed unit that still cure."""
-    if unit.kind is not Kind.CHANGED or unit.bad is None or unit.good is None or unit.name.startswith("import "):
+    if unit.kind is not Kind.CHANGED or unit.name.startswith("import "):
         return proposal
-    bad, good = unit.bad.whole.splitlines(keepends=True), unit.good.whole.splitlines(keepends=True)
+    bad, good = unit.before.splitlines(keepends=True), unit.after.splitlines(keepends=True)
     blocks = difflib.SequenceMatcher(None, bad, good, autojunk=False).get_opcodes()
     kept = [number for number, block in enumerate(blocks) if block[0] != "equal"]
     if len(kept) < 2:
         return proposal
 
     def text_with(numbers: Collection[int]) -> str:
-        return "".join(
-            "".join(good[block[3] : block[4]] if number in numbers or block[0] == "equal" else bad[block[1] : block[2]])
-            for number, block in enumerate(blocks)
+        chosen = (
+            good[first:end] if number in numbers else bad[start:stop]
+            for number, (_, start, stop, first, end) in enumerate(blocks)
         )
+        return "".join(line for lines in chosen for line in lines)
 
     best = yield from _tried(fewest(kept), lambda numbers: _draft(proposal, unit, text_with(numbers)))
     return _draft(proposal, unit, text_with(best)) or proposal if len(best) < len(kept) else proposal
@@ -135,15 +140,13 @@ def _without_unused(proposal: Proposal) -> Minimising:
 
 def _used(proposal: Proposal) -> set[Unit]:
     """Return the units that change what is there, and the new ones that these mention, and so on."""
-    words = {unit: words_of(_text(proposal, unit)) for unit in proposal.units}
-    used = {unit for unit in proposal.units if unit.kind is not Kind.ADDED}
-    waiting = list(used)
-    while waiting:
-        mentioned = words[waiting.pop()]
-        more = {unit for unit in words if unit not in used and mentioned & {unit.own_name, *bound(unit.nodes)}}
-        used |= more
-        waiting += more
-    return used
+    names = {unit: {unit.own_name, *bound(unit.nodes)} for unit in proposal.units}
+
+    def mentioned(by: Unit) -> list[Unit]:
+        words = words_of(proposal.text(by))
+        return [unit for unit in names if words & names[unit]]
+
+    return reached((unit for unit in proposal.units if unit.kind is not Kind.ADDED), mentioned)
 
 
 def _fewest_pieces(proposal: Proposal) -> Minimising:
@@ -154,8 +157,7 @@ def _fewest_pieces(proposal: Proposal) -> Minimising:
     tried = set[tuple[Unit, str]]()
     while _size(proposal) > SMALL:
         for unit in in_order(proposal.units):
-            bad, text = unit.bad.whole if unit.bad else "", _text(proposal, unit)
-            fewer = (each for each in _shorter(bad, text) if (unit, each) not in tried)
+            fewer = (each for each in without_pieces(unit.before, proposal.text(unit)) if (unit, each) not in tried)
             smaller = next(filter(None, (_draft(proposal, unit, each) for each in fewer)), None)
             if smaller is not None:
                 break
@@ -169,20 +171,9 @@ def _fewest_pieces(proposal: Proposal) -> Minimising:
 
 def _size(proposal: Proposal) -> int:
     """Return how many lines a proposal adds or removes."""
-    sides = [(unit.bad.whole if unit.bad else "", _text(proposal, unit)) for unit in proposal.units]
-    diffs = (difflib.unified_diff(bad.splitlines(), text.splitlines(), lineterm="", n=0) for bad, text in sides)
+    sides = ((unit.before.splitlines(), proposal.text(unit).splitlines()) for unit in proposal.units)
+    diffs = (difflib.unified_diff(*side, lineterm="", n=0) for side in sides)
     return lines_of("\n".join(line for diff in diffs for line in diff))
-
-
-def _shorter(bad: str, text: str) -> Iterator[str]:
-    try:
-        yield from without_pieces(bad, text)
-    except SyntaxError:  # the head of a class
-        return
-
-
-def _text(proposal: Proposal, unit: Unit) -> str:
-    return proposal.drafts.get(unit, unit.good.whole if unit.good else "")
 
 
 def _draft(proposal: Proposal, unit: Unit, text: str) -> Proposal | None:
@@ -195,3 +186,78 @@ def _draft(proposal: Proposal, unit: Unit, text: str) -> Proposal | None:
     if not names <= set().union(*known):
         return None
     return Proposal(units=proposal.units, drafts={**proposal.drafts, unit: text})
+
+
+def without_pieces(bad: str, text: str) -> Iterator[str]:
+    """Yield the text without a statement or branch that is all new, the longest first; nothing of a class's head."""
+    try:
+        before, after = statements_of(bad), statements_of(text)
+    except SyntaxError:
+        return
+    lines = text.splitlines(keepends=True)
+    old = {ast.dump(node) for top in before for node in ast.walk(top) if isinstance(node, ast.stmt)}
+    found = _pieces(after, lines, old, is_chosen=False)
+    pieces = {(first, end) for first, end in found if end - first >= SMALLEST}
+    for first, end in sorted(pieces, key=lambda piece: (piece[0] - piece[1], piece)):
+        yield "".join(lines[:first] + lines[end:])
+
+
+def _pieces(
+    body: Sequence[_Node], lines: Sequence[str], old: Collection[str], *, is_chosen: bool
+) -> Iterator[tuple[int, int]]:
+    """Yield first and end, as indices of lines, of what can be left out of a body: not its only statement."""
+    for node in body:
+        if is_chosen and len(body) > 1 and not is_docstring(node) and _is_new([node], old):
+            yield _begin(node, lines), _end(node)
+        for name in _BODIES:
+            inner = getattr(node, name, None)
+            if isinstance(inner, list) and inner:
+                if name == "orelse" and _is_new(inner[0].body if _is_elif(inner[0], lines) else inner, old):
+                    yield _branch(inner, lines)
+                yield from _pieces(inner, lines, old, is_chosen=True)
+
+
+def _is_new(nodes: Sequence[_Node], old: Collection[str]) -> bool:
+    """Return whether no statement in these is one of the bad release, but for those that stand everywhere."""
+    inner = [each for node in nodes for each in ast.walk(node) if isinstance(each, ast.stmt)]
+    return not any(ast.dump(each) in old and not _is_common(each) for each in inner)
+
+
+def _is_common(node: ast.stmt) -> bool:
+    """Return whether a statement says nothing of where it came from: `pass`, `return None`."""
+    is_plain_return = isinstance(node, ast.Return) and isinstance(node.value, (ast.Constant, type(None)))
+    return is_plain_return or isinstance(node, (ast.Pass, ast.Break, ast.Continue))
+
+
+def _is_elif(node: _Node, lines: Sequence[str]) -> bool:
+    return isinstance(node, ast.If) and lines[node.lineno - 1].lstrip().startswith("elif")
+
+
+def _branch(inner: Sequence[_Node], lines: Sequence[str]) -> tuple[int, int]:
+    """Return the piece that is a whole `else` branch, or one `elif` branch of several."""
+    first = inner[0]
+    if isinstance(first, ast.If) and _is_elif(first, lines):
+        return _begin(first, lines), _keyword_line(first.orelse[0], lines) if first.orelse else _end(first)
+    return _keyword_line(first, lines), _end(inner[-1])
+
+
+def _keyword_line(first: _Node, lines: Sequence[str]) -> int:
+    """Return the index of the line with the `else` or `elif` that a branch begins with."""
+    begin = first.lineno - 1
+    while begin and not lines[begin].lstrip().startswith(("else", "elif")):
+        begin -= 1
+    return begin
+
+
+def _begin(node: _Node, lines: Sequence[str]) -> int:
+    """Return the index of a statement's first line, that of its decorators and of the comments above it."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    begin = min([node.lineno, *(decorator.lineno for decorator in decorators)]) - 1
+    while begin and lines[begin - 1].lstrip().startswith("#"):
+        begin -= 1
+    return begin
+
+
+def _end(node: _Node) -> int:
+    assert node.end_lineno is not None
+    return node.end_lineno

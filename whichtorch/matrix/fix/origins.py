@@ -21,6 +21,8 @@ from packaging.version import InvalidVersion, Version
 from whichtorch.matrix.bisect.axes.git import GitError
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.fix.patch import changed_lines, patched
+from whichtorch.matrix.grouping import grouped
+from whichtorch.matrix.source.names import import_statements
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -33,8 +35,6 @@ DISTINCT = 12  # characters of a line that a search for its text may find again
 _BLAMED = re.compile(
     r"^(?P<commit>[0-9a-f]{40,}) (?P<first>\d+) (?P<number>\d+).*\n(?P<head>(?:[a-z].*\n)+)", re.MULTILINE
 )
-_FOLLOWING = re.compile(r"^previous (\S+)", re.MULTILINE)
-_PATH = re.compile(r"^filename (.+)$", re.MULTILINE)
 _IN_SUBJECT = re.compile(r"\(#(\d+)\)$")
 _IN_MESSAGE = re.compile(r"^Pull Request resolved: *\S+/pull/(\d+)", re.MULTILINE | re.IGNORECASE)
 
@@ -88,9 +88,7 @@ class ReleaseSpan:
     def origins(self, patch: str) -> Origins:
         """Return where a patch's lines come from; what git does not answer is told in a note."""
         inquiry = _Inquiry(self)
-        of_path: dict[str, list[ChangedLine]] = defaultdict(list)
-        for line in changed_lines(patch):
-            of_path[line.path].append(line)
+        of_path = grouped(changed_lines(patch), lambda line: line.path)
         found: dict[_Cause, list[str]] = defaultdict(list)  # the path of each line
         notes = []
         for path, lines in of_path.items():
@@ -147,8 +145,7 @@ class _Inquiry:
     """All that git is asked about one patch, and the time it may take."""
 
     def __init__(self, span: ReleaseSpan) -> None:
-        self._span = span
-        self._until = time.monotonic() + PATIENCE
+        self._span, self._until = span, time.monotonic() + PATIENCE
 
     def _git(self, *arguments: str) -> str:
         return self._span.checkout.read(*arguments, seconds=self._until - time.monotonic())
@@ -230,18 +227,10 @@ class _Inquiry:
     def _blame(self, path: str, numbers: Sequence[int], *asked: str) -> Iterator[tuple[int, _Blame]]:
         ranges = [f"-L{number},{number}" for number in numbers]
         for entry in _BLAMED.finditer(self._git("blame", "--line-porcelain", *ranges, *asked, "--", path)):
-            head = entry["head"]
-            following, old_path = _FOLLOWING.search(head), _PATH.search(head)
-            yield (
-                int(entry["number"]),
-                _Blame(
-                    commit=entry["commit"],
-                    is_older="\nboundary\n" in head,
-                    path=old_path[1] if old_path else path,
-                    number=int(entry["first"]),
-                    following=following[1] if following else "",
-                ),
-            )
+            head = {key: text for key, _, text in (line.partition(" ") for line in entry["head"].splitlines())}
+            following, old_path = head.get("previous", "").partition(" ")[0], head.get("filename", path)
+            is_older, number = "boundary" in head, int(entry["first"])
+            yield int(entry["number"]), _Blame(entry["commit"], is_older, old_path, number, following)
 
     def _deletion(self, last: _Blame, release: str) -> str:
         """Return the commit that removed the file in which a line was last seen, "" where it is still there."""
@@ -264,17 +253,8 @@ def _import_place(line: str, good: str) -> int:
     if not re.match(r"\s*(import|from)\s", line):
         return 0
     try:
-        wanted, nodes = _imports(line.strip()), _imports(good)
+        wanted, there = (list(import_statements(ast.walk(ast.parse(text)))) for text in (line.strip(), good))
     except (SyntaxError, ValueError):
         return 0
-    return next((nodes[name] for name in wanted if name in nodes), 0)
-
-
-def _imports(text: str) -> dict[str, int]:
-    """Return what a text imports, in words of ours, and on which lines."""
-    lines: dict[str, int] = {}
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            source = f"{'.' * node.level}{node.module or ''}" if isinstance(node, ast.ImportFrom) else "import"
-            lines |= {f"{source} {alias.name} {alias.asname}": alias.lineno for alias in node.names}
-    return lines
+    lines = {statement: alias.lineno for statement, alias in there}
+    return next((lines[statement] for statement, _ in wanted if statement in lines), 0)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.source.syntax import Definition
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")  # as `ast` counts them: str.splitlines knows more line ends
 NAME_LENGTH = 60  # characters of a statement that has no name of its own
 TREES_KEPT = 2000  # of parts, about 20 kB each; all trees of two releases would take over a gigabyte
@@ -139,7 +140,10 @@ def _decorated(part: Part) -> str:
 
 
 def _short(node: ast.AST) -> str:
-    words = " ".join(ast.unparse(node).split())
+    return _shortened(" ".join(ast.unparse(node).split()))
+
+
+def _shortened(words: str) -> str:
     return words if len(words) <= NAME_LENGTH else f"{words[:NAME_LENGTH]}…"
 
 
@@ -162,13 +166,7 @@ def _name(node: ast.stmt) -> str:
             return "docstring"
         case ast.Expr(value=ast.Call(func=function, args=args)):
             return f"{_short(function)}({_short(args[0]) if args else ''})"
-        case ast.If():
-            return f"if {_short(node.test)}"
-        case ast.With():
-            return f"with {_short(node.items[0])}"
-        case ast.For():
-            return f"for {_short(node.target)} in {_short(node.iter)}"
         case ast.Try():
             return f"try {_short(node.body[0])}"
-        case _:
-            return _short(node)
+        case _:  # its first line, without the colon
+            return _shortened(ast.unparse(node).partition("\n")[0].removesuffix(":"))

@@ -5,7 +5,6 @@ What earlier runs know is not run again. Where a cell differs, both of its sides
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -38,6 +37,16 @@ class SuiteEffect(StrEnum):
     CURED = "cured"
     NOT_COMPARABLE = "not comparable"  # a side could not be run, is flaky, or has no verdict
     SAME = "same"
+
+
+_EFFECTS = {  # what tells a cell's effect alone
+    ChangeKind.REGRESSION: SuiteEffect.BROKEN,
+    ChangeKind.NEW_FAILURE: SuiteEffect.BROKEN,
+    ChangeKind.DIFFERENT: SuiteEffect.DIFFERENT,
+    ChangeKind.FIXED: SuiteEffect.CURED,
+    ChangeKind.STILL_FAILING: SuiteEffect.SAME,
+    ChangeKind.STILL_PASSING: SuiteEffect.SAME,
+}
 
 
 class SuiteCell(Model):
@@ -109,25 +118,20 @@ def _run(steps: RecordedRun, pairs: Sequence[tuple[PlannedCell, PlannedCell]]) -
 
 def _is_doubtful(without: Side, patched: Side) -> bool:
     """Return whether a cell is to be run again: it differs, and more attempts could tell why."""
-    is_prevented = without[1].outcome.is_prevented or patched[1].outcome.is_prevented
-    return not is_prevented and effect_of(without[1], patched[1])[0] is not SuiteEffect.SAME
+    cells = without[1], patched[1]
+    is_prevented = any(cell.outcome.is_prevented for cell in cells)
+    return not is_prevented and effect_of(*cells)[0] is not SuiteEffect.SAME
 
 
 def _checked(run: str, sides: Sequence[tuple[Side, Side]]) -> SuiteCheck:
-    found = []
+    found: dict[SuiteEffect, list[SuiteCell]] = {effect: [] for effect in SuiteEffect}
     for without, patched in sides:
         effect, why = effect_of(without[1], patched[1])
-        found.append(
-            SuiteCell(
-                name=patched[1].name, effect=effect, without=run_side(*without), patched=run_side(*patched), why=why
-            )
-        )
-    order = list(SuiteEffect)
-    differing = sorted(
-        (cell for cell in found if cell.effect is not SuiteEffect.SAME), key=lambda cell: order.index(cell.effect)
-    )
-    counts = Counter(cell.effect for cell in found)
-    return SuiteCheck(run=run, counts={effect: counts[effect] for effect in order}, differing=tuple(differing))
+        name, both = patched[1].name, {"without": run_side(*without), "patched": run_side(*patched)}
+        found[effect].append(SuiteCell(name=name, effect=effect, why=why, **both))
+    counts = {effect: len(cells) for effect, cells in found.items()}
+    differing = [cell for effect, cells in found.items() if effect is not SuiteEffect.SAME for cell in cells]
+    return SuiteCheck(run=run, counts=counts, differing=tuple(differing))
 
 
 def effect_of(without: Cell, patched: Cell) -> tuple[SuiteEffect, str]:
@@ -146,15 +150,7 @@ def effect_of(without: Cell, patched: Cell) -> tuple[SuiteEffect, str]:
         doubt = f"fails in {shares[0]} runs without the patch, in {shares[1]} with it"
     if doubt or Outcome.SLOW in {cell.outcome for cell in sides}:
         return SuiteEffect.NOT_COMPARABLE, doubt or "still moving when its time was over"
-    known = {
-        ChangeKind.REGRESSION: SuiteEffect.BROKEN,
-        ChangeKind.NEW_FAILURE: SuiteEffect.BROKEN,
-        ChangeKind.DIFFERENT: SuiteEffect.DIFFERENT,
-        ChangeKind.FIXED: SuiteEffect.CURED,
-        ChangeKind.STILL_FAILING: SuiteEffect.SAME,
-        ChangeKind.STILL_PASSING: SuiteEffect.SAME,
-    }
-    if change in known:
-        return known[change], ""
+    if change in _EFFECTS:
+        return _EFFECTS[change], ""
     is_same = (without.outcome, without.doubt) == (patched.outcome, patched.doubt)
     return (SuiteEffect.SAME, "") if is_same else (SuiteEffect.NOT_COMPARABLE, "no verdict on one side")

@@ -9,17 +9,16 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.fix.functions_run import words_of
-from whichtorch.matrix.fix.units import ChangedFile, Kind, Proposal, Unit
+from whichtorch.matrix.fix.units import ChangedFile, Kind, Proposal, Unit, reached
 from whichtorch.matrix.source.names import bound, dotted, parameters, uses
+from whichtorch.matrix.source.syntax import Function
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from whichtorch.matrix.fix.package_trees import FilePair
-    from whichtorch.matrix.fix.parts import Part
 
 _ASSIGNMENT = re.compile(r"^[A-Za-z_]\w* *(?::[^=\n]*)?=[^=].*$", re.MULTILINE)
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class TreeChange:
@@ -46,14 +45,10 @@ class TreeChange:
             file = self.file(path)
             yield from file.units if file else ()
 
-    def pairs(self, paths: Iterable[str]) -> Iterator[FilePair]:
-        """Yield the texts of those of the files that differ."""
-        return (self._pairs[path] for path in sorted(set(paths) & self._pairs.keys()))
-
     def has_other_constants(self, path: str) -> bool:
         """Return whether a file's assignments at the margin differ, by their first lines: it need not be parsed."""
         pair = self._pairs.get(path)
-        return pair is not None and _assignments(pair.bad) != _assignments(pair.good)
+        return pair is not None and _ASSIGNMENT.findall(pair.bad or "") != _ASSIGNMENT.findall(pair.good or "")
 
     def texts(self, proposal: Proposal) -> dict[str, str]:
         """Return the texts of all files that a proposal changes, by path."""
@@ -73,8 +68,7 @@ class TreeChange:
     @cache  # noqa: B019 - lives as long as the search
     def _binders(self, path: str) -> Mapping[str, tuple[Unit, ...]]:
         binders: dict[str, list[Unit]] = defaultdict(list)
-        file = self.file(path)
-        for unit in file.units if file else ():
+        for unit in self.units([path]):
             for name in bound(unit.nodes) if not unit.owner else ():
                 binders[name].append(unit)
         return {name: tuple(units) for name, units in binders.items()}
@@ -85,8 +79,7 @@ class TreeChange:
 
     def named(self, path: str, name: str) -> Unit | None:
         """Return a file's unit by its qualified name."""
-        file = self.file(path)
-        return next((unit for unit in file.units if unit.name == name), None) if file else None
+        return next((unit for unit in self.units([path]) if unit.name == name), None)
 
     def good_class(self, path: str, name: str) -> ast.ClassDef | None:
         """Return a class of the good release's module."""
@@ -94,12 +87,8 @@ class TreeChange:
         parts = (part for part in (file.good_parts if file else ()) if re.split("[@ ]", part.name)[0] == name)
         return next((node for part in parts for node in part.nodes if isinstance(node, ast.ClassDef)), None)
 
-    def is_known(self, word: str) -> bool:
-        """Return whether a word stands anywhere in the bad release's text of the files that differ."""
-        return word in self._bad_words
-
     @cached_property
-    def _bad_words(self) -> set[str]:
+    def _bad_words(self) -> set[str]:  # of the bad release's files that differ
         return set().union(*(words_of(pair.bad) for pair in self._pairs.values() if pair.bad))
 
     @cached_property
@@ -111,68 +100,55 @@ class TreeChange:
         """Return the units that no longer mention a word, where the good release's files that differ nowhere do."""
         if word in self._good_words:
             return ()
-        units = self.units(path for path, pair in self._pairs.items() if _mentions(pair.bad, word))
-        return tuple(unit for unit in units if unit.kind is not Kind.REMOVED and _has(unit.bad, word))
+        units = self.units_where(lambda pair: _mentions(pair.bad, word))
+        return tuple(unit for unit in units if unit.kind is not Kind.REMOVED and _mentions(unit.before, word))
 
     @cache  # noqa: B019
     def introducers(self, word: str) -> tuple[Unit, ...]:
         """Return the units that define a word which the bad release nowhere has."""
-        if self.is_known(word):
-            return ()
-        units = self.units(path for path, pair in self._pairs.items() if word in (pair.good or ""))
-        return tuple(
-            unit for unit in units if unit.good and word in unit.good.whole and word in defined_words(unit.nodes)
-        )
+        units = self.units_where(lambda pair: word in (pair.good or "")) if word not in self._bad_words else ()
+        return tuple(unit for unit in units if word in unit.after and word in defined_words(unit.nodes))
 
     @cache  # noqa: B019
     def setters(self, attribute: str) -> tuple[Unit, ...]:
         """Return the units that give an attribute to an object or a class, and did not in the bad release."""
-        units = self.units(path for path, pair in self._pairs.items() if attribute in (pair.good or ""))
-        found = [unit for unit in units if unit.owner and unit.good and attribute in unit.good.whole]
-        return tuple(unit for unit in found if attribute in defined_words(unit.nodes) and not _has(unit.bad, attribute))
+        units = self.units_where(lambda pair: attribute in (pair.good or ""))
+        found = [unit for unit in units if unit.owner and attribute in unit.after]
+        return tuple(
+            unit for unit in found if attribute in defined_words(unit.nodes) and not _mentions(unit.before, attribute)
+        )
 
     @cache  # noqa: B019
     def callers(self, name: str) -> tuple[Unit, ...]:
         """Return the functions that call a name in both releases, and changed."""
         call = re.compile(rf"\b{re.escape(name)}\(")
-        units = self.units(path for path, pair in self._pairs.items() if call.search(pair.good or ""))
-        return tuple(
-            unit
-            for unit in units
-            if unit.is_function and unit.own_name != name and unit.bad and call.search(unit.bad.whole)
-            if unit.good and call.search(unit.good.whole)
-        )
+        units = self.units_where(lambda pair: call.search(pair.good or "") is not None)
+        found = [unit for unit in units if unit.is_function and unit.own_name != name]
+        return tuple(unit for unit in found if call.search(unit.before) and call.search(unit.after))
 
     def classes_above(self, name: str) -> set[str]:
         """Return the name of a class and of those it inherits from, as far as their files differ."""
-        known, waiting = set[str](), [name]
-        while waiting:
-            own = waiting.pop()
-            if own and own not in known:
-                known.add(own)
-                paths = [path for path, pair in self._pairs.items() if f"class {own}(" in (pair.good or "")]
-                nodes = filter(None, (self.good_class(path, own) for path in paths))
-                waiting += [base.rpartition(".")[2] for node in nodes for base in base_names(node)]
-        return known
+
+        def above(own: str) -> list[str]:
+            paths = [path for path, pair in self._pairs.items() if f"class {own}(" in (pair.good or "")]
+            nodes = filter(None, (self.good_class(path, own) for path in paths))
+            return [base.rpartition(".")[2] for node in nodes for base in base_names(node)]
+
+        return reached([name], above) if name else set()
 
     @cache  # noqa: B019
     def called(self, name: str) -> tuple[Unit, ...]:
         """Return the functions and methods of a name, whatever class or module they stand in."""
-        definition = f"def {name}("
-        units = self.units(path for path, pair in self._pairs.items() if definition in (pair.good or ""))
+        units = self.units_where(lambda pair: f"def {name}(" in (pair.good or ""))
         return tuple(unit for unit in units if unit.own_name == name)
 
-
-def _has(part: Part | None, word: str) -> bool:
-    return part is not None and _mentions(part.whole, word)
+    def units_where(self, may_have: Callable[[FilePair], bool]) -> Iterator[Unit]:
+        """Yield the units of the files that may have what is looked for, by their texts: the others are not parsed."""
+        return self.units(path for path, pair in self._pairs.items() if may_have(pair))
 
 
 def _mentions(text: str | None, word: str) -> bool:
     return text is not None and word in text and re.search(rf"\b{re.escape(word)}\b", text) is not None
-
-
-def _assignments(text: str | None) -> list[str]:
-    return _ASSIGNMENT.findall(text or "")
 
 
 def new_parameters(unit: Unit) -> set[str]:

@@ -6,10 +6,11 @@ import ast
 import hashlib
 import json
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.trial import Effect, Trial
+from whichtorch.matrix.diagnosis.tracebacks import CodeFrame  # noqa: TC001  pydantic reads it
 from whichtorch.matrix.search.runs_oracle import Inquiry
 
 if TYPE_CHECKING:
@@ -17,6 +18,25 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.fix.tree_change import TreeChange
     from whichtorch.matrix.fix.units import Proposal
+
+
+class Effect(StrEnum):
+    """What a change does to the failure that is asked about."""
+
+    CURED = "cured"
+    SAME = "same"  # the script fails as before
+    UNRESOLVED = "unresolved"  # it fails in another way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What came of a proposal."""
+
+    effect: Effect
+    exception: str = ""  # its type and the first line of its message, of what is unresolved
+    frames: tuple[CodeFrame, ...] = ()  # innermost first
+    seconds: float = 0
+
 
 GUESS = Trial(effect=Effect.SAME)  # most changes do nothing to a failure, and most of a cure is needed
 

@@ -11,19 +11,21 @@ from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from whichtorch.matrix.fix.parts import Part, parts_of
-from whichtorch.matrix.source.names import absolute, aliases, bound, dotted, imported
+from whichtorch.matrix.source.names import absolute, aliases, bound, dotted, import_statements, imported
+from whichtorch.matrix.source.syntax import Definition, Function
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from whichtorch.matrix.fix.package_trees import FilePair
 
 _UNMEANT = {"annotation", "returns", "type_comment", "kind", "type_params"}  # fields that no run looks at, as a rule
 _TYPE_MAKERS = {"TypeVar", "ParamSpec", "NewType"}
-_DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+Thing = TypeVar("Thing")
 
 
 class Kind(StrEnum):
@@ -51,6 +53,16 @@ class Unit:
         return f"{self.path}: {self.name} ({self.kind})"
 
     @property
+    def before(self) -> str:
+        """The text that it replaces."""
+        return self.bad.whole if self.bad else ""
+
+    @property
+    def after(self) -> str:
+        """The text that it brings."""
+        return self.good.whole if self.good else ""
+
+    @property
     def nodes(self) -> tuple[ast.stmt, ...]:
         """What it brings into the bad release."""
         return self.good.nodes if self.good else ()
@@ -58,10 +70,7 @@ class Unit:
     @cached_property
     def cosmetic(self) -> bool:
         """True for comments, docstrings, annotations or formatting only: as a rule, no run can tell the difference."""
-        parts = [part for part in (self.bad, self.good) if part]
-        if all(
-            not part.nodes or part.name in {"docstring", "if TYPE_CHECKING"} or _is_for_checkers(part) for part in parts
-        ):
+        if all(_is_for_readers(part) for part in (self.bad, self.good) if part):
             return True
         return self.bad is not None and self.good is not None and means_the_same(self.bad.nodes, self.good.nodes)
 
@@ -73,7 +82,7 @@ class Unit:
     @property
     def is_function(self) -> bool:
         """True where it brings one function."""
-        return [type(node) for node in self.nodes] in ([ast.FunctionDef], [ast.AsyncFunctionDef])
+        return len(self.nodes) == 1 and isinstance(self.nodes[0], Function)
 
 
 def in_order(units: Iterable[Unit]) -> list[Unit]:
@@ -87,6 +96,10 @@ class Proposal:
 
     units: frozenset[Unit]
     drafts: Mapping[Unit, str] = field(default_factory=dict)  # in place of what the good release has
+
+    def text(self, unit: Unit) -> str:
+        """Return what a unit brings."""
+        return self.drafts.get(unit, unit.after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +148,7 @@ class ChangedFile:
     def _merged(self, bad: Sequence[Part], good: Sequence[Part], owner: str) -> Iterator[TextSlot]:
         """Yield the slots of a body: all of the good one's order, and what only the bad one has in between."""
         before, after = {part.name: part for part in bad}, {part.name: part for part in good}
-        kept = _in_order([part.name for part in bad], [part.name for part in good])
+        kept = _longest_common([part.name for part in bad], [part.name for part in good])
         moved = {
             name: self._unit(owner, Kind.MOVED, part, after[name])
             for name, part in before.items()
@@ -203,35 +216,34 @@ def _joined(owner: str, name: str) -> str:
 
 def _imports(parts: Iterable[Part]) -> dict[str, str]:
     """Return what imports bind, and a statement for each: {"nn": "from torch import nn"}; "import a.b" binds "a.b"."""
-    found = {}
-    for part in parts:
-        for node in part.nodes if part.is_import else ():
-            assert isinstance(node, (ast.Import, ast.ImportFrom))
-            source = f"from {'.' * node.level}{node.module or ''} " if isinstance(node, ast.ImportFrom) else ""
-            for alias in node.names:
-                key = f"{source}*" if alias.name == "*" else alias.asname or alias.name
-                renamed = f" as {alias.asname}" if alias.asname else ""
-                found[key] = f"{source}import {alias.name}{renamed}\n"
-    return found
+    nodes = [node for part in parts if part.is_import for node in part.nodes]
+    return {
+        text.replace("import *", "*") if alias.name == "*" else alias.asname or alias.name: f"{text}\n"
+        for text, alias in import_statements(nodes)
+    }
 
 
-def _in_order(bad: Sequence[str], good: Sequence[str]) -> frozenset[str]:
+def _longest_common(bad: Sequence[str], good: Sequence[str]) -> frozenset[str]:
     """Return the longest list of names that both have in the same order; names are unique in each."""
     place = {name: index for index, name in enumerate(good)}
-    tails: list[int] = []  # the least place that ends an increasing run of each length
-    ends: list[str] = []  # its name
-    before: dict[str, str | None] = {}
-    for name in bad:
-        if name not in place:
-            continue
-        length = bisect_left(tails, place[name])
-        tails[length:], ends[length:] = [place[name], *tails[length + 1 :]], [name, *ends[length + 1 :]]
-        before[name] = ends[length - 1] if length else None
-    kept, last = set(), ends[-1] if ends else None
-    while last is not None:
-        kept.add(last)
-        last = before[last]
-    return frozenset(kept)
+    ends: list[str] = []  # the name with the least place that ends an increasing run of each length
+    before: dict[str, str] = {}
+    for name in filter(place.__contains__, bad):
+        length = bisect_left(ends, place[name], key=place.__getitem__)
+        ends[length : length + 1] = [name]
+        before |= {name: ends[length - 1]} if length else {}
+    return frozenset(reached(ends[-1:], lambda name: filter(None, [before.get(name)])))
+
+
+def reached(start: Iterable[Thing], further: Callable[[Thing], Iterable[Thing]]) -> set[Thing]:
+    """Return some things and all that leads on from them."""
+    found, waiting = set[Thing](), list(start)
+    while waiting:
+        thing = waiting.pop()
+        if thing not in found:
+            found.add(thing)
+            waiting += further(thing)
+    return found
 
 
 def means_the_same(first: object, second: object) -> bool:
@@ -248,23 +260,19 @@ def means_the_same(first: object, second: object) -> bool:
 
 
 def _field(node: object, name: str) -> object:
-    value: object = getattr(node, name, None)
-    if name == "body" and isinstance(value, list) and isinstance(node, _DOCUMENTED) and _is_docstring(value[:1]):
-        return value[1:]
-    return value
+    value: Any = getattr(node, name, None)
+    is_documented = name == "body" and isinstance(node, Definition) and ast.get_docstring(node) is not None
+    return value[1:] if is_documented else value
 
 
-def _is_for_checkers(part: Part) -> bool:
-    """Return whether a part is there for type checkers only: what annotations use, or a signature of several."""
-    return bool(part.nodes) and all(map(_is_hint, part.nodes))
+def _is_for_readers(part: Part) -> bool:
+    """Return whether a part is there for readers and type checkers only."""
+    return part.name in {"docstring", "if TYPE_CHECKING"} or all(map(_is_hint, part.nodes))
 
 
 def _is_hint(node: ast.stmt) -> bool:
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+    """Return whether annotations use what a statement defines, or it is one of several signatures."""
+    if isinstance(node, Function):
         return any(dotted(decorator).rpartition(".")[2] == "overload" for decorator in node.decorator_list)
     value = getattr(node, "value", None)
     return isinstance(value, ast.Call) and dotted(value.func).rpartition(".")[2] in _TYPE_MAKERS
-
-
-def _is_docstring(nodes: Sequence[ast.AST]) -> bool:
-    return any(isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str) for node in nodes)

@@ -1,10 +1,15 @@
-"""What came of a cell, and what ended an attempt."""
+"""What came of a cell, what ended an attempt, and the facts that a record keeps of why: evidence, and stacks."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field
+
+from whichtorch.matrix.model.base import OpenModel
 
 
 class Significance(StrEnum):
@@ -94,3 +99,129 @@ class StoppedBy(StrEnum):
     PROCESSES = "processes"  # the tree had more processes than its limit
     OUTPUT = "output"  # it wrote more than the disk can be asked to hold
     INTERRUPT = "interrupt"  # Ctrl-C, or the tool went away
+
+
+class WaitEdge(OpenModel):
+    """A thread that waits for something, and for whom, where that is known."""
+
+    pid: int = 0
+    tid: int = 0
+    function: str = ""  # where it waits, or that asked for the wait
+    place: str = ""  # the user's own line, "train.py:88"
+    text: str = ""  # the wait as a clause; "" where the other fields say all
+    waiting: str = ""  # a value of `process.evidence.waiting.Waiting`; another version may know more of them
+    partner: int | None = None  # tid of the thread, or pid of the child, that it waits for
+    holds: str | None = None  # what others wait for, a value of `process.evidence.waiting.Waiting`
+    evidence: str = ""  # how the partner is known
+
+
+def _edges(values: Sequence[object]) -> list[object]:
+    """Leave out what is no edge, as a damaged record may hold it."""
+    return [value for value in values if isinstance(value, Mapping | WaitEdge)]
+
+
+class StuckThread(OpenModel):
+    """The thread that a hang is stuck in."""
+
+    pid: int = 0
+    tid: int | None = None
+
+
+class Diagnosis(OpenModel):
+    """What the stacks of a stopped attempt show."""
+
+    kind: str = ""  # a value of `diagnosis.hang.hang_diagnosis.HangKind`; another version may know more of them
+    summary: str = ""
+    stage: str | None = None  # of the call in the dispatcher
+    place: str | None = None  # of the call in the dispatcher, in words
+    operator: str | None = None  # "aten::add.Tensor"
+    key: str | None = None  # the dispatch key
+    cycle: Annotated[tuple[WaitEdge, ...], BeforeValidator(_edges)] = ()  # from the stuck thread on
+    closed: bool = False  # `cycle` comes back to its start: nothing in it can ever go on
+    stuck: StuckThread | None = None
+    frames: tuple[str, ...] = ()  # of the signature
+    seconds: float = 0  # that taking the stacks took
+    path: str = ""  # the call's path in the dispatcher, as diagnosis.txt shows it
+    stacks: tuple[str, ...] = ()  # of the threads, as diagnosis.txt shows them, the stuck one first
+    left_out: str = ""  # which threads are not among `stacks`, as diagnosis.txt says it
+
+
+class ThreadWait(OpenModel):
+    """The kernel's view of one thread of a stalled process tree."""
+
+    pid: int = 0
+    tid: int = 0
+    name: str = ""
+    state: str = ""  # the kernel's letter
+    wait: str = ""  # the supervisor's word: gil, futex, child, pipe, socket, poll, lock, stopped, ended
+    detail: str = ""  # of `wait`
+
+
+class DispatchedCall(OpenModel):
+    """One operator that was dispatched, as `inside/startup/observe.py` writes it; None is "not known"."""
+
+    op: str = ""  # "aten::mm"
+    under: tuple[str, ...] = ()  # operators that enclose it, the innermost first
+    devices: tuple[str, ...] = ()  # types of devices that its tensors are on
+    keys: tuple[str, ...] = ()
+    keys_from: str = ""  # how the keys are known: call, device or stacks
+    grad_mode: bool | None = None
+    python_key: bool | None = None
+    thread: Literal["main", "other"] | None = None
+    count: int = 1  # of alike calls
+
+
+class DispatchedCalls(OpenModel):
+    """All operators that an attempt was seen to dispatch, or why none were seen."""
+
+    operators: tuple[DispatchedCall, ...] | None = None
+    source: str = Field(
+        default="", validation_alias="from", serialization_alias="from"
+    )  # "stacks": only calls that have not returned
+    all_threads: bool = False  # False: calls of other threads than the main one are missing
+    problem: str = ""
+
+
+class Headway(OpenModel):
+    """How a tree got on over the whole of an attempt that ran to its timeout (see `process.evidence.headway`)."""
+
+    paused: float = 0  # seconds for which it had done nothing when the clock ended
+    needed: float = 0  # seconds of such a pause that are evidence of a hang
+    seconds: dict[str, float] = {}  # for how long it got on by which means: core, processes, disk, streams, output
+    late: tuple[str, ...] = ()  # those means by which it still got on in the last `needed` seconds
+    wakes_in: float | None = None  # seconds until a process wakes that sleeps by its own will
+    stretch: float = 1.0  # times as long as with a core for each of its threads, for the queue that they stood in
+
+    @property
+    def gets_on(self) -> bool:
+        """True where the last pause is too short to be evidence of a hang."""
+        return self.paused < self.needed
+
+
+class BusyLoop(OpenModel):
+    """The loop of the user's in which an attempt was busy when it was stopped."""
+
+    place: str = ""  # "train.py:4"
+    words: str = ""  # for how long, and what has changed in it
+    repeats: bool = False  # it came back to the same state: it never ends
+    moves: bool = False  # its variables still change: it may be only slow
+
+
+class AttemptEvidence(OpenModel):
+    """What an outcome rests on, beyond how the process ended."""
+
+    stall: tuple[ThreadWait, ...] = ()
+    samples: tuple[tuple[str, ...], ...] = ()  # of a busy process, spread over its attempt; the innermost frame first
+    headway: Headway | None = None  # of an attempt that ran to its timeout
+    loop: BusyLoop | None = None  # of what was busy
+    decided: str = ""  # which evidence decided between hang and slow, a value of `diagnosis.verdict.Decider`
+    observed: DispatchedCalls | None = None  # of an observing attempt, or of a hang with declared conditions
+    start: str = "cold"  # or "fork", and what had been imported: torch, dynamo or inductor
+    cold_because: str = ""  # why it was not forked, where that was asked for
+    hardware: str = ""  # the kind of machine that was asked for
+    host: str = ""  # of a cluster, that it ran on
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether its process found torch imported."""
+        return self.start != "cold"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -11,8 +11,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from whichtorch.matrix.model.base import SCHEMA, Model, digest
 from whichtorch.matrix.model.environment import Environment
-from whichtorch.matrix.model.evidence import AttemptEvidence, Diagnosis
-from whichtorch.matrix.model.outcome import Outcome, StoppedBy
+from whichtorch.matrix.model.outcome import AttemptEvidence, Diagnosis, Outcome, StoppedBy
 from whichtorch.matrix.model.scenario import ConditionResult, Limits, Scenario, variant_suffix
 
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
@@ -137,8 +136,7 @@ class Cell(Model):
     @property
     def diagnosis(self) -> Diagnosis | None:
         """What the stacks of the last attempt with this outcome show."""
-        attempts = (attempt for attempt in reversed(self.attempts) if attempt.outcome == self.outcome)
-        return next((attempt.diagnosis for attempt in attempts if attempt.diagnosis), None)
+        return next((attempt.diagnosis for attempt in self._alike if attempt.diagnosis), None)
 
     @property
     def what(self) -> str | None:
@@ -149,8 +147,12 @@ class Cell(Model):
     @property
     def message(self) -> str:
         """What the exception says of the attempt that speaks for it."""
-        attempts = (attempt for attempt in reversed(self.attempts) if attempt.outcome is self.outcome)
-        return next((attempt.message for attempt in attempts), "")
+        return next((attempt.message for attempt in self._alike), "")
+
+    @property
+    def _alike(self) -> Iterator[Attempt]:
+        """Its attempts that ended as it did, the last one first."""
+        return (attempt for attempt in reversed(self.attempts) if attempt.outcome is self.outcome)
 
     @property
     def is_doubted(self) -> bool:

@@ -1,4 +1,4 @@
-"""The options that choose environments, in groups.
+"""The options that choose environments, in groups, and the request for a matrix.
 
 A command that runs a matrix takes MatrixAxes. One that reads stored records takes KnownAxes, which filter environments.
 A search takes SearchAxes, which fix all axes but one at a single value. --help must start fast, so imports that it does
@@ -13,18 +13,21 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.option import Strings, megabytes, option
+from whichtorch.matrix.plan.option import Strings, group, megabytes, option
+from whichtorch.matrix.plan.run_options import RunOptions, running_option
 
 if TYPE_CHECKING:
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.plan.matrix_file import MatrixFile
 
+_CHOSEN = ("python", "build", "config", "patch", "hardware")  # axes that options name, beside torch
 environment_option = partial(option, panel="Environments")
 _single = partial(environment_option, default=(), metavar="NAME")
 _names = partial(environment_option, default=(), metavar="NAME[,NAME]")
 _torch = partial(environment_option, "--torch", default=(), metavar="SPEC[,SPEC]")
 _python = partial(environment_option, "--python", default=(), metavar="3.11[,3.12]")
 _patch = partial(environment_option, "--patch", default=(), metavar="FILE[,FILE]")
+_scenario_option = partial(option, panel="Scenarios", default=())
 _file = partial(
     environment_option, "--matrix", metavar="FILE", parse=Path, help="Matrix file, instead of the default one."
 )
@@ -69,9 +72,7 @@ class MatrixAxes:
     @cached_property
     def file(self) -> "MatrixFile":
         """The matrix file with these axes."""
-        named = {
-            axis: commas(getattr(self, axis)) or None for axis in ("python", "build", "config", "patch", "hardware")
-        }
+        named = {axis: commas(getattr(self, axis)) or None for axis in _CHOSEN}
         return matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(self.torch) or None, **named)
 
 
@@ -106,7 +107,7 @@ class SearchAxes:
         """Return the matrix file with these axes. Raises UsageError for several values on an axis but `several`."""
         from whichtorch.matrix.model import NO_PATCH
 
-        named = {axis: commas(getattr(self, axis)) for axis in ("python", "build", "config", "patch", "hardware")}
+        named = {axis: commas(getattr(self, axis)) for axis in _CHOSEN}
         for axis, values in named.items():
             if axis != several and len(values) > 1:
                 hint = "name one" + ("" if axis == "patch" else f", or have them told apart with --axis {axis}")
@@ -135,3 +136,29 @@ class Storage:
         from whichtorch.matrix.environments.cache import EnvironmentCache
 
         return EnvironmentCache(home, disk_budget_mb=self.disk_budget_mb, install_timeout=self.install_timeout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixRequest(MatrixAxes, Storage):
+    """What a user asks `matrix` for."""
+
+    home: Path = Path(".whichtorch")  # the state folder
+    interpreters: tuple[Path, ...] = environment_option(
+        "--interpreter",
+        default=(),
+        metavar="PATH",
+        help="Python of an existing environment, used as it is. Repeatable.",
+    )
+    scenarios: Strings = _scenario_option(
+        "--scenario", metavar="GLOB", help="Scenarios by name, 'tag:NAME', or 'NAME[variant=value]'. Repeatable."
+    )
+    scripts: Strings = _scenario_option("--script", metavar="FILE", help="Any script of your own. Repeatable.")
+    options: RunOptions = group(RunOptions)
+    jobs: int | None = running_option(
+        metavar="N", least=1, help="Attempts at once. [default: cores, memory permitting; twice that for hangs]"
+    )
+
+    @property
+    def product(self) -> bool:
+        """Whether environments of the matrix are meant, not just the interpreters."""
+        return bool(self.torch) or not self.interpreters

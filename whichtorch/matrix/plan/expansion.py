@@ -17,7 +17,7 @@ from whichtorch.matrix.model import ANY_HARDWARE, NO_PATCH, Build, Config, Envir
 from whichtorch.matrix.privacy.redaction import restored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from whichtorch.matrix.plan.matrix_file import Axes, MatrixFile
 
@@ -55,13 +55,9 @@ def expand(
     expander = _Expander(file, cache, path)
     chosen: list[Request] = []
     if product:
-        axes = file.axes
-        chosen += expander.product(axes, expander.pythons)
-        for row in file.include:
-            one_row = {"torch": (row.torch,), "build": (row.build,), "config": (row.config,), "patch": (row.patch,)}
-            one_row |= {"hardware": (row.hardware,)} if row.hardware else {}
-            pythons = (row.python,) if row.python else expander.pythons
-            chosen += expander.product(axes.model_copy(update=one_row), pythons)
+        rows = [{axis: (value,) for axis, value in row if value} for row in file.include]
+        for row in [{}, *rows]:
+            chosen += expander.product(file.axes.model_copy(update=row))
     if interpreters_given and file.axes.patch != (NO_PATCH,):
         hint = "name a release with --torch, or apply the patch there yourself"
         raise UsageError("a patch is tried on what whichtorch installs, not on what --interpreter names", hint=hint)
@@ -97,13 +93,12 @@ class _Expander:
     def __init__(self, file: MatrixFile, cache: Path, path: Path | None) -> None:
         self.file, self.cache, self.path = file, cache, path
         self.notes: list[str] = []
-        self.pythons = file.axes.python or (DEFAULT_PYTHON,)
 
-    def product(self, axes: Axes, pythons: Sequence[str]) -> list[Request]:
+    def product(self, axes: Axes) -> list[Request]:
         """Return torch x Python x build x config x patch x hardware, oldest torch first."""
-        chosen_builds = [self._build(name) for name in axes.build]
+        installed = list(itertools.product(axes.python or (DEFAULT_PYTHON,), map(self._build, axes.build)))
         chosen_patches = self._patches(axes.patch)
-        choices = [choice for spec in axes.torch for choice in self._choices(spec, pythons, chosen_builds)]
+        choices = [choice for spec in axes.torch for choice in self._choices(spec, installed)]
         return [
             Request(
                 torch=choice.torch,
@@ -132,11 +127,11 @@ class _Expander:
                 raise UsageError(f"two patches are called {patch.name!r}", hint="give one of the files another name")
         return chosen
 
-    def _choices(self, spec: str, pythons: Iterable[str], chosen_builds: Sequence[Build]) -> list[_Choice]:
+    def _choices(self, spec: str, installed: Sequence[tuple[str, Build]]) -> list[_Choice]:
         """Return what a spec means for each Python and build; raises UnknownVersionError where none of them has it."""
         choices: list[_Choice] = []
         unknown: dict[_Choice, version_specs.UnknownVersionError] = {}
-        for python, build in itertools.product(pythons, chosen_builds):
+        for python, build in installed:
             try:
                 versions, notes = version_specs.find(spec, build, python, self.cache)
                 choices += [_Choice(version, python, build) for version in versions]

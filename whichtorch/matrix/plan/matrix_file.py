@@ -9,8 +9,9 @@ import difflib
 import re
 import tomllib
 from functools import cached_property
+from inspect import isclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
@@ -39,10 +40,10 @@ class _OwnTables(NamedTuple):
     folder: Path  # that the file is in
 
 
-def _named(check: Callable[[str, _OwnTables], object]) -> AfterValidator:
-    """Return a validator of names: what `check` raises is one of the mistakes of the file."""
+def _named(check: Callable[[Any, _OwnTables], object]) -> AfterValidator:
+    """Return a validator of names and paths: what `check` raises is one of the mistakes of the file."""
 
-    def validate(name: str, info: ValidationInfo[_OwnTables]) -> str:
+    def validate(name: Any, info: ValidationInfo[_OwnTables]) -> Any:
         try:
             check(name, info.context)
         except UsageError as error:
@@ -106,14 +107,10 @@ class Exclude(_Table):
 
     def matches(self, request: Request) -> bool:
         """Return whether every value named here applies to `request`."""
-        return (
-            in_specifier(request.torch, self.torch, as_final=False)
-            and self.python in {"", request.python}
-            and self.build in {"", request.build.name}
-            and self.config in {"", request.config.name}
-            and self.patch in {"", NO_PATCH if request.patch is None else request.patch.name}
-            and self.hardware in {"", request.hardware_name}
-        )
+        patch = NO_PATCH if request.patch is None else request.patch.name
+        asked = request.axes | {"patch": patch, "hardware": request.hardware_name}
+        others_apply = all(value in {"", asked[axis]} for axis, value in self if axis != "torch")
+        return others_apply and in_specifier(request.torch, self.torch, as_final=False)
 
 
 class Include(_Table):
@@ -127,18 +124,15 @@ class Include(_Table):
     hardware: Annotated[str, _named(lambda name, own: not name or _kind_named(name, own))] = ""
 
 
-def _patch_file(file: Path, info: ValidationInfo[_OwnTables]) -> Path:
-    try:
-        patches.read_patch(info.context.folder / file)
-    except UsageError as error:
-        raise ValueError(f"{error.message}; {error.hint}".rstrip("; ")) from None
-    return info.context.folder / file
+@AfterValidator
+def _beside_file(file: Path, info: ValidationInfo[_OwnTables]) -> Path:
+    return info.context.folder / file  # in a matrix file, a path begins where the file is
 
 
 class PatchTable(_Table):
     """A [patch.NAME] table."""
 
-    file: Annotated[Path, AfterValidator(_patch_file)]  # in the file, its path begins where the file is
+    file: Annotated[Path, _beside_file, _named(lambda file, _own: patches.read_patch(file))]
 
 
 @BeforeValidator
@@ -245,16 +239,9 @@ def _described(detail: ErrorDetails, text: str, within: tuple[str, ...]) -> tupl
 
 def _keys_beside(keys: tuple[str | int, ...]) -> list[str]:
     """Return the keys that may stand beside a key, in the same table."""
-    models: dict[str | int, type[BaseModel]] = {
-        "axes": Axes,
-        "suite": Suite,
-        "exclude": Exclude,
-        "include": Include,
-        "build": Build,
-        "config": Config,
-        "patch": PatchTable,
-        "hardware": Hardware,
-    }
-    model = models[keys[0]] if len(keys) > 1 else MatrixFile
+    model: type[BaseModel] = MatrixFile
+    if len(keys) > 1:
+        table = MatrixFile.model_fields[str(keys[0])].annotation
+        model = next(kind for kind in (*get_args(table), table) if isclass(kind) and issubclass(kind, BaseModel))
     aliases = (str(field.validation_alias) for field in model.model_fields.values())
     return [alias for alias in aliases if alias != TABLE_NAME]

@@ -5,13 +5,14 @@ types of fields, so a module that declares options must not import `annotations`
 """
 
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from whichtorch.matrix.errors import UsageError
 
+Filled = TypeVar("Filled")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _MEGABYTES = {"MB": 1, "GB": 1000, "TB": 1_000_000, "MIB": 1.048576, "GIB": 1073.741824, "TIB": 1099511.627776}
 
@@ -53,6 +54,12 @@ def argument(metavar: str, text: str, *, default: Any = MISSING) -> Any:
 def group(kind: type, *only: str, panel: str = "") -> Any:
     """Declare a field that holds another request, with all of its options or `only` some of them."""
     return field(default_factory=kind, metadata={"group": Group(kind=kind, only=only, panel=panel)})
+
+
+def filled(kind: type[Filled], given: object, /, **more: Any) -> Filled:
+    """Return a request with the values of `given` that are called as its fields, and with `more`."""
+    names = [each.name for each in fields(cast("Any", kind)) if hasattr(given, each.name)]
+    return kind(**{name: getattr(given, name) for name in names} | more)
 
 
 def seconds(text: str) -> float:

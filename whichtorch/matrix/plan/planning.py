@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from whichtorch.matrix.plan.matrix_request import MatrixRequest
+    from whichtorch.matrix.plan.environment_options import MatrixRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class PlannedCell:
         return line is not None and line.outcome is Outcome.HANG
 
     def counting(self, records: Sequence[Record], environment: Environment) -> Sequence[Record]:
-        """Return those of its records that count. Seen afresh or not, it dispatches what it was seen to."""
+        """Return those of its records that count: with --fresh, only observations are reused."""
         if self.options.fresh:
             return [each for each in records if each.attempt.role is Role.OBSERVE]
         return [each for each in records if self.counts(each, environment)]

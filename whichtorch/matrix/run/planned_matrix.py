@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Request
-    from whichtorch.matrix.plan.matrix_request import MatrixRequest
+    from whichtorch.matrix.plan.environment_options import MatrixRequest
     from whichtorch.matrix.records.known_records import Records
     from whichtorch.matrix.run.work import Machines
 

@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.names import stores_in
@@ -30,18 +31,17 @@ class Layout:
     @cached_property
     def loads(self) -> dict[str, list[ast.Name]]:
         """Where each name is read."""
-        found = defaultdict(list)
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                found[node.id].append(node)
-        return found
+        return self._names(ast.Load)
 
     @cached_property
     def assigned(self) -> dict[str, list[ast.Name]]:
         """Where each name is assigned."""
+        return self._names(ast.Store)
+
+    def _names(self, context: type[ast.expr_context]) -> dict[str, list[ast.Name]]:
         found = defaultdict(list)
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, context):
                 found[node.id].append(node)
         return found
 
@@ -82,11 +82,8 @@ class Layout:
     def fresh(self, name: str, taken: Iterable[str] = ()) -> str:
         """Return a name like this that nothing in the tree has."""
         used = {*self.loads, *self.stores, *taken}
-        numbers = iter(range(2, 10_000))
-        found = name
-        while found in used:
-            found = f"{name}_{next(numbers)}"
-        return found
+        numbered = (f"{name}_{number}" for number in count(2))
+        return next(each for each in chain([name], numbered) if each not in used)
 
 
 @lru_cache(maxsize=4)

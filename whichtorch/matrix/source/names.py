@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeGuard
 
-from whichtorch.matrix.source.syntax import Definition, Function
+from whichtorch.matrix.source.syntax import COMPREHENSIONS, Definition, Function
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -19,7 +19,6 @@ GIVEN = frozenset(dir(builtins)) | {
     *("__name__", "__file__", "__doc__", "__builtins__", "__spec__", "__loader__", "__package__", "__annotations__"),
     *("__class__", "__module__", "__qualname__", "__path__", "__debug__", "__cached__"),
 }
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _UNEVALUATED = "from __future__ import annotations\n"  # a line that keeps hints from being evaluated
 _HINTS = "_annotation"  # what `symtable` calls the scope of a hint that is not evaluated
 
@@ -139,17 +138,18 @@ def has_self(statement: ast.AST) -> TypeGuard[Function]:
     return any(parameter.arg in {"self", "cls"} for parameter in parameters(statement)[:1])
 
 
-def _bound_beside(node: ast.AST) -> set[str]:
-    """Return what a node binds other than by a Name or a definition."""
+def _bound_by(node: ast.AST) -> str | None:
+    """Return the name that a node itself binds, or deletes."""
     match node:
-        case ast.Import(names=aliases):
-            return {alias.asname or alias.name.partition(".")[0] for alias in aliases}
-        case ast.ImportFrom(names=aliases):
-            return {alias.asname or alias.name for alias in aliases}
-        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-            return {name}
-        case _:
-            return set()
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
+            return name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return name
+        case ast.ExceptHandler(name=name) | ast.MatchAs(name=name) | ast.MatchStar(name=name):
+            return name
+        case ast.alias(name=name, asname=asname):
+            return asname or name.partition(".")[0]
+    return None
 
 
 def loads_in(*nodes: ast.AST) -> Counter[str]:
@@ -164,35 +164,18 @@ def loads_in(*nodes: ast.AST) -> Counter[str]:
 
 def stores_in(*nodes: ast.AST) -> Counter[str]:
     """Count how often each name is bound, as anything, in whatever scope."""
-    found: Counter[str] = Counter()
-    for node in nodes:
-        for each in ast.walk(node):
-            match each:
-                case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
-                    found[name] += 1
-                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                    found[name] += 1
-                case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                    found[name] += 1
-                case ast.alias(name=name, asname=asname):
-                    found[asname or name.partition(".")[0]] += 1
-    return found
+    return Counter(name for node in nodes for each in ast.walk(node) if (name := _bound_by(each)))
 
 
 def bound(nodes: Iterable[ast.AST]) -> set[str]:
     """Return what statements bind in the scope that they stand in, whichever branch is taken."""
-    return set(_bound(nodes))
-
-
-def _bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    for node in nodes:
-        if isinstance(node, Definition):
-            yield node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif not isinstance(node, (*_SCOPES, ast.Name)):
-            yield from _bound_beside(node)
-            yield from _bound(ast.iter_child_nodes(node))
+    found, waiting = set[str](), list(nodes)
+    while waiting:
+        node = waiting.pop()
+        found.update(filter(None, [_bound_by(node)]))
+        if not isinstance(node, (Definition, ast.Lambda, ast.Delete, *COMPREHENSIONS)):
+            waiting += ast.iter_child_nodes(node)
+    return found
 
 
 def compiles(source: str) -> bool:
@@ -223,16 +206,26 @@ def absolute(path: str, level: int, module: str) -> str:
 def imported(nodes: Collection[ast.AST], path: str) -> dict[str, str]:
     """Return what names the import statements among nodes bind, as dotted paths: {"nn": "torch.nn"}."""
     found = {}
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                found[alias.asname or alias.name.partition(".")[0]] = (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
-                )
-        elif isinstance(node, ast.ImportFrom):
-            module = absolute(path, node.level, node.module or "")
-            found |= {alias.asname or alias.name: f"{module}.{alias.name}" for alias in node.names}
+    for node, alias in _aliases(nodes):
+        if isinstance(node, ast.ImportFrom):
+            found[alias.asname or alias.name] = f"{absolute(path, node.level, node.module or '')}.{alias.name}"
+        else:
+            first = alias.name.partition(".")[0]
+            found[alias.asname or first] = alias.name if alias.asname else first
     return found
+
+
+def import_statements(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.alias]]:
+    """Yield a statement for each name that the import statements among nodes bind, and its alias there."""
+    for node, alias in _aliases(nodes):
+        source = f"from {'.' * node.level}{node.module or ''} " if isinstance(node, ast.ImportFrom) else ""
+        yield f"{source}import {alias.name}{f' as {alias.asname}' if alias.asname else ''}", alias
+
+
+def _aliases(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Import | ast.ImportFrom, ast.alias]]:
+    for node in nodes:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from ((node, alias) for alias in node.names)
 
 
 def aliases(nodes: Iterable[ast.AST]) -> dict[str, str]:

@@ -44,14 +44,14 @@ def statements_in(node: ast.AST) -> Iterator[ast.stmt]:
 
 def head_nodes(statement: ast.stmt) -> list[ast.AST]:
     """Return what a statement consists of, without the blocks in it."""
-    inner = {id(node) for block in blocks_in(statement) for node in block}
+    inner = {node for block in blocks_in(statement) for node in block}
     found: list[ast.AST] = []
     for child in ast.iter_child_nodes(statement):
         if isinstance(child, ast.ExceptHandler):
             found += [child.type] if child.type else []
         elif isinstance(child, ast.match_case):
             found += [child.pattern, *([child.guard] if child.guard else [])]
-        elif id(child) not in inner:
+        elif child not in inner:
             found.append(child)
     return found
 
@@ -97,7 +97,7 @@ def called_name(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def is_docstring(statement: ast.stmt) -> bool:
+def is_docstring(statement: ast.AST) -> bool:
     """Return whether a statement is a string or another constant that nobody reads."""
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
