@@ -10,7 +10,7 @@ from pydantic import Field
 
 from whichtorch.matrix.model.base import Model
 from whichtorch.matrix.model.outcome import Outcome
-from whichtorch.matrix.model.request import Specifier
+from whichtorch.matrix.model.environment import Specifier
 
 
 class Expectation(Model):
