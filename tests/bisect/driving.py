@@ -150,6 +150,7 @@ class FakeReleases:
             failure=failure,
             any_failure=any_failure,
             budget=budget or Budget(),
+            jobs=jobs,
         )
         with new_run(self.home, ()) as store:
             emit = CountedEvents(self.events.append)
@@ -157,7 +158,7 @@ class FakeReleases:
             bench.count, bench.clock = lambda: len(self.cache.installed) - before, seconds
             axis = Releases.of(self.requests)
             ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal or SearchOptions())
-            return Bisector(ledger=ledger, jobs=jobs).run()
+            return Bisector(ledger=ledger).run()
 
     @property
     def chosen(self) -> list[ProbeChosen]:

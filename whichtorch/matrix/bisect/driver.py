@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from whichtorch.matrix.bisect.ledger import Ledger
+from whichtorch.matrix.bisect.ledger import Ledger, SearchEndedError
 from whichtorch.matrix.bisect.search_request import AxisName
-from whichtorch.matrix.bisect.strategy.decision import decide_parallel, partial
+from whichtorch.matrix.bisect.strategy.decision import answer_so_far, decide_parallel
 from whichtorch.matrix.bisect.strategy.search_state import (
     AnswerKind,
     Find,
@@ -24,7 +24,6 @@ from whichtorch.matrix.bisect.strategy.search_state import (
     SearchState,
     SearchVerdict,
 )
-from whichtorch.matrix.bisect.strategy.view import View
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.search.driving import drive
@@ -53,7 +52,7 @@ def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bise
     ]
     goal = _with_bounds(request.goal, named, axis)
     ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal, named_bad=named.get(SearchVerdict.BAD))
-    return Bisector(ledger=ledger, jobs=request.jobs, named=named, notes=tuple(notes)).run()
+    return Bisector(ledger=ledger, named=named, notes=tuple(notes)).run()
 
 
 def _means(value: str, other: str) -> bool:
@@ -80,20 +79,11 @@ def _with_bounds(goal: SearchOptions, named: dict[SearchVerdict, int], axis: Axi
     return replace(goal, low=low, high=high, find=find if goal.find is Find.ANY else goal.find)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbesEnded:
-    """What a step of a search came to; its evidence is in the ledger."""
-
-    positions: frozenset[int] = frozenset()  # of the probes that ended, without cancelled ones
-    problem: str = ""  # why the search cannot go on
-
-
 @dataclass(slots=True, kw_only=True)
 class Bisector:
     """One search of one test along one ordered axis, and the oracle that runs its probes. Call `run` once."""
 
     ledger: Ledger
-    jobs: int = 1
     named: Mapping[SearchVerdict, int] = field(default_factory=dict)  # the bounds that the user names
     notes: tuple[str, ...] = ()  # about these
 
@@ -102,69 +92,68 @@ class Bisector:
 
         A second KeyboardInterrupt passes through; the same search goes on from the records.
         """
-        self.ledger.recall_known()
+        ledger = self.ledger
+        ledger.recall_known()
         try:
             answer = drive(self._search(), self)
-        except KeyboardInterrupt as interrupt:
-            answer = self._cut_short(interrupt)
+        except (KeyboardInterrupt, SearchEndedError) as end:
+            reason = ledger.stop(end)
+            answer = answer_so_far(ledger.priced_search())
+            if answer.kind is AnswerKind.INCONCLUSIVE:
+                answer = replace(answer, reasons=(reason, *answer.reasons))
         finally:
-            self.ledger.bench.close()
+            ledger.bench.close()
         reasons = [*answer.reasons, *self.notes, *self._refuted()]
         reasons += [
-            f"{self.ledger.axis.values[position]} was run again and showed nothing more; it rests on fewer runs"
-            for position in sorted(self.ledger.exhausted)
+            f"{ledger.axis.values[position]} was run again and showed nothing more; it rests on fewer runs"
+            for position in sorted(ledger.exhausted)
         ]
-        is_named = SearchVerdict.BAD in self.named or self.ledger.axis.name is AxisName.LOCK
-        if answer.kind is AnswerKind.NONE and self.ledger.reference is None and not is_named:
-            name = self.ledger.axis.name
+        is_named = SearchVerdict.BAD in self.named or ledger.axis.name is AxisName.LOCK
+        if answer.kind is AnswerKind.NONE and ledger.reference is None and not is_named:
+            name = ledger.axis.name
             reasons.append(f"if you know a {name} where it fails, name it: --bad {name.upper()}")
         if answer.kind is not AnswerKind.BOUNDARY:  # the bounds are the reason
-            reasons += self.ledger.shown(*self.ledger.search().bounds)
-        return self.ledger.bisection(answer.kind, reasons, map(self.ledger.boundary, answer.boundaries))
+            reasons += ledger.shown(*ledger.search().bounds)
+        return ledger.bisection(answer.kind, reasons, map(ledger.boundary, answer.boundaries))
 
-    def _search(self) -> Generator[Sequence[NextProbe], ProbesEnded, SearchAnswer]:
+    def _search(self) -> Generator[Sequence[NextProbe], frozenset[int], SearchAnswer]:
         """Yield the probes that are wanted now, the most urgent first, and return the answer."""
-        axis, ended = self.ledger.axis, ProbesEnded()
+        ended: frozenset[int] = frozenset()
         before: tuple[ProbeRun, ...] = ()  # observations before the last probes ended
         while True:
             search = self.ledger.priced_search()
-            step = decide_parallel(search, self.jobs)
+            step = decide_parallel(search, self.ledger.request.jobs)
             if isinstance(step, SearchAnswer):
                 return step
-            if (again := step[0].position) in ended.positions and search.observations == before:
+            if (again := step[0].position) in ended and search.observations == before:
                 if again in self.ledger.exhausted:
-                    return _cut_short(partial(search), f"{axis.values[again]} was run again and again in vain")
+                    raise SearchEndedError(f"{search.name(again)} was run again and again in vain")
                 self.ledger.exhausted.add(again)
                 continue
             before = search.observations
             ended = yield step
-            if ended.problem:
-                return _cut_short(partial(self.ledger.priced_search()), ended.problem)
 
-    def answer(self, question: Sequence[NextProbe], _look_ahead: object) -> ProbesEnded:
-        """Run the probes that are wanted, and no others, until some have ended; take in what came of these."""
-        bench, axis, running = self.ledger.bench, self.ledger.axis, self.ledger.bench.positions
-        wants_install = not running and not any(map(self._is_affordable, question))
-        if over := self.ledger.over(wants_install=wants_install):
-            return ProbesEnded(problem=self.ledger.stop(over))
-        unknown = [probe.position for probe in question if axis.known_request(probe.position) is None]
-        if any(map(self.ledger.recall, unknown)):
-            return ProbesEnded()  # what is known now may make the other probes needless
+    def answer(self, question: Sequence[NextProbe], _look_ahead: object) -> frozenset[int]:
+        """Run the probes that are wanted, and no others, until some have ended; take in what came of these.
+
+        Return the positions of those that ended, without cancelled ones. Raises TimeOverError, SearchEndedError.
+        """
+        ledger, bench, running = self.ledger, self.ledger.bench, self.ledger.bench.positions
+        ledger.check_budget(wants_install=not running and not any(map(self._is_affordable, question)))
+        unknown = [probe.position for probe in question if ledger.axis.known_request(probe.position) is None]
+        if any(map(ledger.recall, unknown)):
+            return frozenset()  # what is known now may make the other probes needless
         for position in running - {probe.position for probe in question}:
             bench.cancel(position)
-        search = self.ledger.priced_search()
+        search = ledger.priced_search()
         for probe in question:
             if probe.position not in running and self._is_affordable(probe):
                 self._start(probe, search)
-        probes = bench.wait(self.ledger.seconds_left)
+        probes = bench.wait(ledger.seconds_left)
         problems = [self._take_in(probed) for probed in probes]
-        positions = frozenset(probed.position for probed in probes if probed.cell is not None)
-        return ProbesEnded(positions=positions, problem=next(filter(None, problems), ""))
-
-    def _cut_short(self, why: str | KeyboardInterrupt) -> SearchAnswer:
-        """Stop what runs, and return what is known by then."""
-        reason = self.ledger.stop(why)
-        return _cut_short(partial(self.ledger.priced_search()), reason)
+        if problem := next(filter(None, problems), None):
+            raise SearchEndedError(problem)
+        return frozenset(probed.position for probed in probes if probed.cell is not None)
 
     def _is_affordable(self, probe: NextProbe) -> bool:
         """Return whether the budget allows the install of a probe, after the installs that are being made."""
@@ -193,36 +182,27 @@ class Bisector:
         seen = self.ledger.evidence.get(probe.position)
         done = planned.decided(seen.records) if seen else 0
         planned = replace(planned, options=replace(planned.options, repeat=done + probe.runs))
-        labelled = View.of(search).labelled
-        before = max((position for position in labelled if position < probe.position), default=None)
-        after = min((position for position in labelled if position > probe.position), default=None)
+        sides = search.neighbors(probe.position)
+        between = [self._with_outcome(side) for side in sides]
         self.ledger.start(
             probe.position,
             planned,
             probe.purpose,
             runs=probe.runs,
-            between=(self._with_outcome(before), self._with_outcome(after)),
-            left=(after - before - 1) if before is not None and after is not None else search.size,
+            between=(between[0], between[1]),
+            left=sides[1] - sides[0] - 1 if all(between) else search.size,
         )
 
-    def _with_outcome(self, position: int | None) -> str | None:
-        if position is None:
-            return None
-        return f"{self.ledger.axis.values[position]} ({self.ledger.evidence[position].cell.outcome})"
+    def _with_outcome(self, position: int) -> str | None:
+        seen = self.ledger.evidence.get(position)
+        return f"{self.ledger.axis.values[position]} ({seen.cell.outcome})" if seen else None
 
     def _refuted(self) -> list[str]:
         """Return a note for each bound that is not what the user calls it, with what it showed."""
-        view = self.ledger.view
+        search = self.ledger.search()
         return [
             f"not {verdict}: {words}"
             for verdict, position in self.named.items()
-            if view.label(position) is not verdict
+            if search.label(position) is not verdict
             for words in self.ledger.shown(position)
         ]
-
-
-def _cut_short(answer: SearchAnswer, why: str) -> SearchAnswer:
-    """Return a partial answer that says what ended the search."""
-    if answer.kind is not AnswerKind.INCONCLUSIVE:
-        return answer
-    return replace(answer, reasons=(why, *answer.reasons))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,8 @@ from whichtorch.matrix.bisect.strategy.search_state import (
     SearchState,
     SearchVerdict,
 )
-from whichtorch.matrix.bisect.strategy.view import View
 from whichtorch.matrix.compare.factors import changed_packages, commit_of, compare_link
+from whichtorch.matrix.errors import TimeOverError
 from whichtorch.matrix.events import ProbeChosen
 from whichtorch.matrix.model import Cell, Environment, Outcome, Record, combine, judging_records, variant_suffix
 from whichtorch.matrix.plan.planning import PlannedCell
@@ -35,6 +36,10 @@ SAYS_NOTHING = frozenset({Outcome.SKIP, Outcome.ERROR})  # and another run would
 _RED = {outcome for outcome in Outcome if outcome.is_red}
 # the outcomes that end the runs of a probe, by the verdict that is enough
 STOPS = {SearchVerdict.GOOD: SAYS_NOTHING | {Outcome.PASS}, SearchVerdict.BAD: SAYS_NOTHING | _RED, None: SAYS_NOTHING}
+
+
+class SearchEndedError(Exception):
+    """A search cannot go on, though nobody stopped it; the message says why."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,6 +61,11 @@ class Ledger:
         self._runs_before = self.bench.runs
 
     # the budget
+
+    def check_budget(self, *, wants_install: bool = False) -> None:
+        """Raise TimeOverError if the search may not go on, or not with an install."""
+        if reason := self.over(wants_install=wants_install):
+            raise TimeOverError(reason)
 
     def over(self, *, wants_install: bool = False) -> str | None:
         """Return which part of the budget is used up, in words; None where the search may go on."""
@@ -130,12 +140,14 @@ class Ledger:
         if environment is None or not judging_records(records) or planned.wants_observation(records):
             return False
         self._reused.setdefault(position, len(judging_records(records)))
-        self._see(position, planned, environment)
+        self._see(position, environment)
         return True
 
-    def stop(self, why: str | KeyboardInterrupt) -> str:
-        """Stop what runs, take in the attempts that had ended by then, and return why in words."""
-        reason = self.bench.stop(why)
+    def stop(self, end: KeyboardInterrupt | SearchEndedError) -> str:
+        """Stop what runs, take in the attempts that had ended by then, and return why the search ends, in words."""
+        if isinstance(end, SearchEndedError):  # nothing keeps another search from using the bench
+            return str(end)
+        reason = self.bench.stop(end)
         for position in self.purposes:
             if self.axis.known_request(position) is not None:
                 self._reused.setdefault(position, 0)
@@ -146,13 +158,15 @@ class Ledger:
         """Take in what came of a probe; a cancelled one is no evidence."""
         if probed.environment is not None and probed.cell is not None:
             self._reused.setdefault(probed.position, probed.cell.reused)
-            self._see(probed.position, self.planned(probed.position), probed.environment, probed.cell)
-            for other in [other for other in self.seen if other.environment.id == probed.environment.id]:
-                if other.position != probed.position and other.records:
-                    self._see(other.position, self.planned(other.position), other.environment)
+            self._see(probed.position, probed.environment, probed.cell)
+            for other in self.seen:
+                is_twin = other.environment.id == probed.environment.id and other.position != probed.position
+                if is_twin and other.records:
+                    self._see(other.position, other.environment)
 
-    def _see(self, position: int, planned: PlannedCell, environment: Environment, cell: Cell | None = None) -> None:
+    def _see(self, position: int, environment: Environment, cell: Cell | None = None) -> None:
         """Take in all records of a position; without records, `cell` says why there are none."""
+        planned = self.planned(position)
         records = self.bench.records.of(planned.key(environment)) if environment.is_usable else []
         self.evidence[position] = PositionEvidence(
             position=position,
@@ -170,66 +184,46 @@ class Ledger:
     @property
     def reference(self) -> Failure | None:
         """The failure that is searched, None where none was seen yet."""
-        request = self.request
-        return reference_of(
-            self.seen,
-            self.goal.find,
-            any_failure=request.any_failure,
-            named=request.failure,
-            named_bad=self.named_bad,
-        )
+        any_failure, named = self.request.any_failure, self.request.failure
+        return reference_of(self.seen, self.goal.find, any_failure=any_failure, named=named, named_bad=self.named_bad)
 
     def search(self) -> SearchState:
         """Return what the strategy decides on."""
-        values, any_failure = self.axis.values, self.request.any_failure
-        observations = observations_of(self.seen, self.reference, any_failure=any_failure)
+        twins: defaultdict[str, set[int]] = defaultdict(set)  # days without a release between them, by environment
+        for seen in self.seen:
+            if seen.records:
+                twins[seen.environment.id].add(seen.position)
         return SearchState(
-            size=len(values),
-            observations=observations,
+            size=len(self.axis.values),
+            observations=observations_of(self.seen, self.reference, any_failure=self.request.any_failure),
             options=self.goal,
-            names=values,
-            twins=self._twins(),
+            names=self.axis.values,
+            twins=tuple(frozenset(positions) for positions in twins.values() if len(positions) > 1),
             exhausted=frozenset(self.exhausted),
             first=self.axis.first,
             made=self.bench.runs - self._runs_before,
         )
 
-    def _twins(self) -> tuple[frozenset[int], ...]:
-        """Return the positions that turned out to be the same environment: days without a release between them."""
-        positions: dict[str, set[int]] = {}
-        for seen in self.seen:
-            if seen.records:
-                positions.setdefault(seen.environment.id, set()).add(seen.position)
-        return tuple(frozenset(twins) for twins in positions.values() if len(twins) > 1)
-
     def priced_search(self) -> SearchState:
-        """Return what the strategy decides on, with what probes cost."""
-        return replace(self.search(), costs=self._costs())
-
-    def _costs(self) -> Costs:
-        """Return what probes cost, by the runs and installs so far."""
+        """Return what the strategy decides on, with what probes cost by the runs and installs so far."""
         attempts = [record.attempt for seen in self.seen for record in seen.counted]
         good = [attempt.seconds for attempt in attempts if attempt.outcome is Outcome.PASS]
         bad = [attempt.seconds for attempt in attempts if attempt.outcome.is_red or attempt.outcome is Outcome.SLOW]
         install = self.bench.cache.typical_install()
-        return Costs(
+        costs = Costs(
             install=tuple(install * self.needs_install(position) for position in range(len(self.axis.values))),
             good=statistics.median(good or [UNMEASURED_GOOD]),
             bad=statistics.median(bad or [UNMEASURED_GOOD]),
         )
-
-    @property
-    def view(self) -> View:
-        """What was seen, counted."""
-        return View.of(self.search())
+        return replace(self.search(), costs=costs)
 
     # the answer
 
     @property
     def probes(self) -> list[Probe]:
         """What came of each position that was seen, in their order."""
-        view = self.view
-        return [self._probe(seen, view.label(seen.position)) for seen in self.seen]
+        search = self.search()
+        return [self._probe(seen, search.label(seen.position)) for seen in self.seen]
 
     def _probe(self, seen: PositionEvidence, label: SearchVerdict | None) -> Probe:
         decisive = combine([record.attempt for record in seen.records])
@@ -256,23 +250,27 @@ class Ledger:
         values = {self.axis.values[position] for position in positions}
         return [probe.in_words for probe in self.probes if probe.value in values]
 
-    def boundary(self, bracket: Bracket) -> Boundary:
-        """Describe a change by the values and the environments on its two sides."""
-        values = self.axis.values
+    def boundary(self, bracket: Bracket, names: Sequence[str] = ()) -> Boundary:
+        """Describe a change by the values and the environments on its two sides; `names` says which positions it has.
+
+        By default these are the axis's.
+        """
+        names = names or self.axis.values
         boundary = Boundary.model_validate(
             {
-                "from": values[bracket.before],
-                "to": values[bracket.after],
+                "from": names[bracket.before],
+                "to": names[bracket.after],
                 "change": bracket.change,
                 "confidence": round(bracket.confidence, 4),
-                "untestable_between": tuple(values[position] for position in bracket.untestable_between),
-                "different_between": tuple(values[position] for position in bracket.different_between),
-                "untried_between": tuple(values[position] for position in bracket.untried_between),
+                "untestable_between": [names[position] for position in bracket.untestable_between],
+                "different_between": [names[position] for position in bracket.different_between],
+                "untried_between": [names[position] for position in bracket.untried_between],
             }
         )
-        if not {bracket.before, bracket.after} <= self.evidence.keys():
+        environments = {self.axis.values[seen.position]: seen.environment for seen in self.seen}
+        before, after = environments.get(boundary.from_), environments.get(boundary.to)
+        if before is None or after is None:
             return boundary
-        before, after = (self.evidence[side].environment for side in (bracket.before, bracket.after))
         first, last = commit_of(before), commit_of(after)
         changed = {name: pair for name, pair in changed_packages(before, after).items() if name != "torch"}
         is_same = first is not None and first == last
@@ -292,6 +290,7 @@ class Ledger:
             question=self.goal.find,
             axis=self.axis.name,
             values=values,
+            common=self.axis.common,
             reference=(reference.outcome, reference.signature) if reference else None,
             boundaries=tuple(boundaries),
             probes=tuple(probes),
@@ -303,18 +302,14 @@ class Ledger:
             seconds=round(self.bench.seconds, 1),
             answer=answer,
             interrupted=self.bench.is_interrupted,
-            reasons=(*reasons, *self._unseen(), *(f"also: {change}" for change in self._other_failures(timeline))),
+            reasons=(*reasons, *self._about_failures(timeline)),
         )
 
-    def _unseen(self) -> list[str]:
-        """Return a reason where no failure has the words that the user names."""
+    def _about_failures(self, timeline: Sequence[Stretch]) -> Iterator[str]:
+        """Yield that no failure has the words that the user names, and each other failure with the values it is at."""
         words = self.request.failure
-        return [f"no failure that was seen has the words {words!r}"] if words and self.reference is None else []
-
-    def _other_failures(self, timeline: Sequence[Stretch]) -> Iterator[str]:
-        """Yield each failure that was seen and is not the one that is asked about, with the values that show it."""
-        if self.reference is None and not self.request.failure:
-            return
-        for stretch in timeline:
+        if self.reference is None and words:
+            yield f"no failure that was seen has the words {words!r}"
+        for stretch in timeline if self.reference or words else ():
             if stretch.verdict is SearchVerdict.DIFFERENT:
-                yield f"another failure, {stretch.outcome} in {stretch.ends}: {stretch.what or 'with no words'}"
+                yield f"also: another failure, {stretch.outcome} in {stretch.ends}: {stretch.what or 'with no words'}"

@@ -69,6 +69,7 @@ class Axis:
     requests: "tuple[Request, ...]" = ()
     subjects: tuple[str, ...] = ()  # a description of each, such as the first line of a commit's message
     first: tuple[int, ...] = ()  # positions to try first if everything passes
+    common: dict[str, str] = field(default_factory=dict)  # what all environments share
 
     def request(self, position: int) -> "Request":
         """Return the request for a position. This may ask an index; if that fails, the request has a problem."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.axes.git import BAD_MERGE_BASE, Checkout, GitError, borrowed, refuse
 from whichtorch.matrix.bisect.axes.suspects import Suspects
+from whichtorch.matrix.bisect.ledger import SearchEndedError
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, Find, ProbeRun, Purpose, SearchVerdict
 from whichtorch.matrix.bisect.workbench import workbench
 from whichtorch.matrix.environments import configs
@@ -85,14 +86,6 @@ def _interpreter(source: Source, checkout: Checkout) -> Path:
     raise UsageError(f"there is no interpreter {path}", hint="name the Python that sees the build with --interpreter")
 
 
-class _EndError(Exception):
-    """The search ends without a commit to blame."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
 @dataclass(kw_only=True)
 class CommitSearch:
     """One search of one test along one history: both bounds, what `git bisect` asks for, the final pair again.
@@ -115,8 +108,8 @@ class CommitSearch:
                 suspects = self._narrow()
                 if self._is_confirmed(suspects):
                     answer = AnswerKind.BOUNDARY
-        except (_EndError, KeyboardInterrupt) as end:
-            reasons.append(end.reason if isinstance(end, _EndError) else self.known.ledger.stop(end))
+        except (SearchEndedError, KeyboardInterrupt) as end:
+            reasons.append(self.known.ledger.stop(end))
             suspects = self._remaining()
         return self._bisection(answer, suspects, reasons)
 
@@ -135,7 +128,7 @@ class CommitSearch:
         if labels == known.change.sides:
             return []
         if labels != known.change.sides[::-1]:
-            raise _EndError(_no_change(labels))
+            raise SearchEndedError(_no_change(labels))
         missing = known.change
         known.turn_round()
         return [f"no {missing} was found; the bounds show a {known.change} instead"]
@@ -144,10 +137,10 @@ class CommitSearch:
         """Let git bisect find the suspects, oldest first: one commit, or several if some cannot be tested."""
         known, checkout = self.known, self.known.checkout
         if known.bound_labels != known.change.sides:
-            raise _EndError(_no_change(known.bound_labels))  # a bound that passed has failed since
+            raise SearchEndedError(_no_change(known.bound_labels))  # a bound that passed has failed since
         before, self._seen = self._seen, known.ledger.search().observations
         if before == self._seen:
-            raise _EndError("no commit is blamed: the runs contradict each other")
+            raise SearchEndedError("no commit is blamed: the runs contradict each other")
         terms = dict(zip(known.change.sides, ("old", "new"), strict=True))
         answered: set[str] = set(known.bounds)
         checkout.restart(*known.bounds)
@@ -157,7 +150,7 @@ class CommitSearch:
                 return suspects
             commit = checkout.head
             if commit in answered:
-                raise _EndError(f"git asks for {commit[:10]} again")
+                raise SearchEndedError(f"git asks for {commit[:10]} again")
             if known.label(commit) is None:
                 runs = self.known.ledger.goal.bound_runs if known.is_flaky else 1  # they cost less than the build
                 self._probe(commit, runs, Purpose.NARROW, until=SearchVerdict.BAD, left=len(suspects) - 1)
@@ -168,7 +161,7 @@ class CommitSearch:
                 if error.code != BAD_MERGE_BASE:
                     raise
                 what = "fixed" if known.change is Change.REGRESSION else "broken"
-                raise _EndError(
+                raise SearchEndedError(
                     f"the bounds differ, but their merge base {commit[:10]} is like the newer one: "
                     f"it was {what} on the way from there to {known.bounds[0][:10]}"
                 ) from None
@@ -191,7 +184,7 @@ class CommitSearch:
             seen = ledger.evidence.get(known.position[batch[0]]) if batch else None
             done = len(seen.records) if seen else 0
             if batch is None or not done or (batch[0], done) in asked:
-                raise _EndError(f"no commit is blamed: the runs gave a confidence of {confidence:.2g}")
+                raise SearchEndedError(f"no commit is blamed: the runs gave a confidence of {confidence:.2g}")
             commit, runs = batch
             asked.add((commit, done))
             label = known.label(commit)
@@ -227,32 +220,25 @@ class CommitSearch:
             return
         if seen is not None and not seen.environment.is_usable:
             return
-        if over := ledger.over(wants_install=ledger.needs_install(position)):
-            raise _EndError(over)
+        ledger.check_budget(wants_install=ledger.needs_install(position))
         ledger.start(position, planned, purpose, runs=runs, left=left)
-        probes = ledger.bench.wait(ledger.seconds_left)
+        while not (probes := ledger.bench.wait(ledger.seconds_left)):
+            ledger.check_budget()
         for probed in probes:
             ledger.take_in(probed)
-        if not probes:
-            raise _EndError(ledger.stop(ledger.over() or "it was cancelled"))
 
     def _bisection(self, answer: AnswerKind, suspects: list[str], reasons: list[str]) -> Bisection:
         known, ledger = self.known, self.known.ledger
         boundaries = []
         if suspects:
-            boundary = ledger.boundary(known.bracket(suspects))
+            boundary = ledger.boundary(*known.bracket(suspects))
             link = known.checkout.compare_link(boundary.from_, boundary.to)
             boundaries = [boundary.model_copy(update={"commits": link, "same_commit": False})]
         else:
             reasons += ledger.shown(*(known.position[bound] for bound in known.bounds))
         bisection = ledger.bisection(answer, reasons, boundaries)
-        return bisection.model_copy(
-            update={
-                "question": ledger.request.goal.find,
-                "values": tuple(probe.value for probe in bisection.probes),
-                "common": {"checkout": str(known.checkout.folder), "config": ledger.axis.requests[0].config.name},
-            }
-        )
+        values = tuple(probe.value for probe in bisection.probes)
+        return bisection.model_copy(update={"question": ledger.request.goal.find, "values": values})
 
 
 def _other(label: SearchVerdict | None) -> SearchVerdict | None:

@@ -75,10 +75,10 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     base = base_request(request)
     requirements = _requirements(request)
     values = tuple((since + timedelta(days=after)).isoformat() for after in range((until - since).days + 1))
-    axis = Days(name=AxisName.DATE, values=values, requirements=requirements, base=base, cache=cache)
+    shared = common(base) | {"requirements": " ".join(requirements)}
+    axis = Days(name=AxisName.DATE, values=values, requirements=requirements, base=base, cache=cache, common=shared)
     with workbench(request, cache, show) as bench:
         days = search_between(request, axis, bench)
-        days = days.model_copy(update={"common": common(base) | {"requirements": " ".join(requirements)}})
         boundary = days.boundaries[-1] if days.boundaries else None
         if days.answer is not AnswerKind.BOUNDARY or boundary is None or not boundary.is_exact or bench.stopped:
             return days

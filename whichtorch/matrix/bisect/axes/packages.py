@@ -58,7 +58,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         bisection = isolator.run()
     note = f"the two have Python {' and '.join(pythons)}; their packages were compared under {base.python}"
     notes = (note,) if len(set(pythons)) > 1 else ()
-    return bisection.model_copy(update={"common": common(base), "reasons": (*notes, *bisection.reasons)})
+    return bisection.model_copy(update={"reasons": (*notes, *bisection.reasons)})
 
 
 def base_request(request: SearchRequest) -> Request:
@@ -193,9 +193,10 @@ class Isolator:
 
     def _compared(self, requests: dict[str, Request], goal: SearchOptions) -> Bisection:
         """Search a row of environments, by their labels, like any other axis."""
-        axis = Axis(name=AxisName.LOCK, values=tuple(requests), requests=tuple(requests.values()))
+        environments, shared = tuple(requests.values()), common(self.base)
+        axis = Axis(name=AxisName.LOCK, values=tuple(requests), requests=environments, common=shared)
         bad = None if self._is_fix is None else 0 if self._is_fix else len(requests) - 1
-        ledger = Ledger(request=self.request, bench=self.bench, axis=axis, goal=goal, named_bad=bad)
+        ledger = Ledger(request=replace(self.request, jobs=1), bench=self.bench, axis=axis, goal=goal, named_bad=bad)
         bisection = Bisector(ledger=ledger).run()
         self._runs += bisection.runs
         for probe in bisection.probes:

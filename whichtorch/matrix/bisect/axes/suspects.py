@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect.ledger import UNMEASURED_GOOD, Ledger
+from whichtorch.matrix.bisect.ledger import Ledger
 from whichtorch.matrix.bisect.search_request import Axis, AxisName
-from whichtorch.matrix.bisect.strategy.posterior import Posterior, best_batch
-from whichtorch.matrix.bisect.strategy.search_state import Bracket, Change, Find, SearchVerdict
-from whichtorch.matrix.bisect.strategy.view import Transition, View
+from whichtorch.matrix.bisect.strategy.posterior import Posterior
+from whichtorch.matrix.bisect.strategy.search_state import Bracket, Change, Costs, Find, SearchState, SearchVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,11 +46,13 @@ class Suspects:
         """Return the commits between two bounds, of which nothing is known yet."""
         commits = {commit.hash: commit for commit in checkout.between(*bounds)}
         history = list(commits)
+        requests = tuple(map(make_request, history))
         axis = Axis(
             name=AxisName.COMMIT,
             values=tuple(history),
-            requests=tuple(map(make_request, history)),
+            requests=requests,
             subjects=tuple(commit.subject for commit in commits.values()),
+            common={"checkout": str(checkout.folder), "config": requests[0].config.name},
         )
         low, high = map(history.index, bounds)
         goal = replace(request.goal, find=Find(change.value), low=low, high=high)
@@ -84,11 +85,11 @@ class Suspects:
     @property
     def is_flaky(self) -> bool:
         """True if some commit passed and failed, or if the user expects that."""
-        return self.ledger.goal.flaky or self.ledger.view.is_mixed
+        return self.ledger.search().is_flaky
 
     def label(self, commit: str) -> SearchVerdict | None:
         """Return the verdict of a commit: bad if it failed even once; None if it was not tried."""
-        return self.ledger.view.label(self.position[commit])
+        return self.ledger.search().label(self.position[commit])
 
     # where the change is
 
@@ -104,42 +105,28 @@ class Suspects:
 
     def confidence(self, suspects: list[str]) -> float:
         """Return the probability that the first commit with the change is a suspect."""
-        view, step = self._along(suspects)
-        return view.confidence(step, self._posterior(view))
+        return self.bracket(suspects)[0].confidence
 
     def next_batch(self, suspects: list[str]) -> tuple[str, int] | None:
         """Return the commit of the pair whose runs would tell most, and how many; None if no run would."""
-        view, step = self._along(suspects)
-        sides = zip((step.before, step.after), self.pair(suspects), strict=True)
-        pair = {view.mirror(position, self.change): commit for position, commit in sides if view.is_open(position)}
-        closed = set(range(view.search.size)) - pair.keys()
-        good = bad = UNMEASURED_GOOD
-        batch = best_batch(self._posterior(view), install=lambda _: 0.0, good=good, bad=bad, closed=closed)
-        return (pair[batch.position], batch.runs) if batch else None
+        search = self._along(suspects)
+        pair = map(search.names.index, self.pair(suspects))
+        batch = self._posterior(search).best_batch(Costs(), filter(search.is_open, pair))
+        return batch and (search.names[batch[0]], batch[1])
 
-    def bracket(self, suspects: list[str]) -> Bracket:
-        """Describe the change by positions."""
-        before, after = self.pair(suspects)
-        between: dict[SearchVerdict | None, list[int]] = {}
-        for commit in suspects[:-1]:
-            between.setdefault(self.label(commit), []).append(self.position[commit])
-        return Bracket(
-            before=self.position[before],
-            after=self.position[after],
-            change=self.change,
-            confidence=self.confidence(suspects),
-            untestable_between=tuple(between.get(SearchVerdict.UNTESTABLE, ())),
-            different_between=tuple(between.get(SearchVerdict.DIFFERENT, ())),
-            untried_between=tuple(between.get(None, ())),
-        )
+    def bracket(self, suspects: list[str]) -> tuple[Bracket, tuple[str, ...]]:
+        """Describe the change by positions in an order of the commits, and return that order."""
+        search = self._along(suspects)
+        before, after = map(search.names.index, self.pair(suspects))
+        return search.bracket(self._posterior(search), before, after), search.names
 
-    def _posterior(self, view: View) -> Posterior:
-        return view.posterior(self.change, 0, view.search.size - 1, flaky=self.is_flaky)
+    def _posterior(self, search: SearchState) -> Posterior:
+        return Posterior.of(search, self.change, 0, search.size - 1, flaky=search.is_flaky)
 
-    def _along(self, suspects: list[str]) -> tuple[View, Transition]:
+    def _along(self, suspects: list[str]) -> SearchState:
         """Return what was seen in an order of the history that makes the change a single step of it.
 
-        After a merge, neighbours in the history need not be parent and child. In this order all commits that cannot
+        After a merge, neighbors in the history need not be parent and child. In this order all commits that cannot
         have the change come first, then the suspects, then all that have it.
         """
         before, after = self.pair(suspects)
@@ -147,8 +134,6 @@ class Suspects:
         neither = {before, *suspects}
         older = [commit for commit in self.commits if commit not in newer and commit not in neither]
         order = [*older, before, *suspects, *(commit for commit in self.commits if commit in newer - {after})]
-        position = {commit: number for number, commit in enumerate(order)}
         search, history = self.ledger.search(), self.ledger.axis.values
-        observations = tuple(replace(run, position=position[history[run.position]]) for run in search.observations)
-        view = View.of(replace(search, observations=observations, names=tuple(order)))
-        return view, Transition(before=position[before], after=position[after], change=self.change)
+        observations = tuple(replace(run, position=order.index(history[run.position])) for run in search.observations)
+        return replace(search, observations=observations, names=tuple(order))

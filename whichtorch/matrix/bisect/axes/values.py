@@ -41,7 +41,14 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
     Raises UsageError or PreventedError if there are not two values to compare; KeyboardInterrupt passes through.
     """
     requests = _requests(request)
-    axis = Axis(name=request.axis, values=tuple(requests), requests=tuple(requests.values()))
+    first = next(iter(requests.values()))
+    shared = {"torch": first.torch, **common(first)}
+    axis = Axis(
+        name=request.axis,
+        values=tuple(requests),
+        requests=tuple(requests.values()),
+        common={name: value for name, value in shared.items() if name != request.axis},
+    )
     with workbench(request, cache, show) as bench:
         # the failure of the first value, often the default, is the one that is searched
         ledger = Ledger(request=request, bench=bench, axis=axis, goal=request.goal, named_bad=0)
@@ -99,7 +106,7 @@ class ValueComparison:
     """One test at every value, once, and up to `bound_runs` times if it may be flaky. Call `run` once."""
 
     ledger: Ledger
-    _over: str | None = None  # which part of the budget is used up
+    _ended_by: str = ""  # what ended it before its end
 
     def run(self) -> Bisection:
         """Try every value, or as many as the budget allows."""
@@ -111,30 +118,27 @@ class ValueComparison:
             if any(map(_is_mixed, ledger.seen)):  # a value that passed once may be flaky, too
                 passing = [seen for seen in ledger.seen if seen.records and not seen.failures]
                 self._run((seen.position for seen in passing), runs, SearchVerdict.BAD)
-        except KeyboardInterrupt as interrupt:
-            self._over = ledger.stop(interrupt)
+        except KeyboardInterrupt as end:
+            self._ended_by = ledger.stop(end)
         finally:
             ledger.bench.close()
         return self._bisection()
 
     def _run(self, positions: Iterable[int], runs: int, until: SearchVerdict | None = None) -> None:
-        """Run each position until it has so many runs, several at once; stop when the budget is used up."""
-        waiting, ledger = list(positions), self.ledger
-        bench = ledger.bench
-        while (waiting or bench.positions) and self._over is None:
+        """Run each position until it has so many runs, several at once. Raises TimeOverError when the time is over."""
+        waiting, ledger, bench = list(positions), self.ledger, self.ledger.bench
+        while waiting or bench.positions:
             while waiting and len(bench.positions) < ledger.request.jobs:
-                over = ledger.over(wants_install=ledger.needs_install(waiting[0]))
-                if over and bench.positions:
+                wants_install = ledger.needs_install(waiting[0])
+                if bench.positions and ledger.over(wants_install=wants_install):
                     break  # running probes may still end in time
-                self._over = over
-                if over:
-                    return
+                ledger.check_budget(wants_install=wants_install)
                 self._start(waiting.pop(0), runs, until)
             probes = bench.wait(ledger.seconds_left)
             for probed in probes:
                 ledger.take_in(probed)
-            if not probes and (over := ledger.over()):
-                self._over = ledger.stop(over)
+            if not probes:
+                ledger.check_budget()
 
     def _start(self, position: int, runs: int, until: SearchVerdict | None) -> None:
         ledger = self.ledger
@@ -150,23 +154,15 @@ class ValueComparison:
             for verdict in SearchVerdict
         }
         tested = [probe for probe in probes if probe.verdict is not SearchVerdict.UNTESTABLE]
-        if len(tested) < 2 or self._over:
+        if len(tested) < 2 or self._ended_by:
             answer = AnswerKind.INCONCLUSIVE
         elif groups[SearchVerdict.GOOD] and groups[SearchVerdict.BAD]:
             answer = AnswerKind.BOUNDARY
         else:
             answer = AnswerKind.NONE
-        reasons = [self._over] if self._over else []
+        reasons = [self._ended_by] if self._ended_by else []
         reasons += [f"{probe.in_words}; it is flaky" for probe in tested if 0 < probe.k < probe.n]
-        return ledger.bisection(answer, reasons).model_copy(
-            update={"question": ledger.request.goal.find, "groups": groups, "common": self._common()}
-        )
-
-    def _common(self) -> dict[str, str]:
-        """Return what all values share."""
-        first = self.ledger.axis.requests[0]
-        shared = {"torch": first.torch, **common(first)}
-        return {name: value for name, value in shared.items() if name != self.ledger.axis.name}
+        return ledger.bisection(answer, reasons).model_copy(update={"groups": groups})
 
 
 def _is_mixed(seen: PositionEvidence) -> bool:

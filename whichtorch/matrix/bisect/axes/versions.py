@@ -36,7 +36,8 @@ class Releases(Axis):
         """Return the axis of some requests; `own` is the version that the user works with."""
         versions = tuple(request.torch for request in requests)
         first = worth_first(versions, own)
-        return cls(name=AxisName.VERSION, values=versions, requests=tuple(requests), first=first)
+        shared = common(requests[0])
+        return cls(name=AxisName.VERSION, values=versions, requests=tuple(requests), first=first, common=shared)
 
     def nearest(self, value: str) -> int:
         """Return the position of a version; of one that does not exist, that of the next newer one."""
@@ -85,7 +86,7 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
     with workbench(request, cache, show) as bench:
         bisection = search_between(request, Releases.of(usable, own_torch()), bench)
     reasons = (*expansion.notes, *bisection.reasons)  # which build `auto` is, and what was yanked
-    return bisection.model_copy(update={"common": common(usable[0]), "reasons": reasons})
+    return bisection.model_copy(update={"reasons": reasons})
 
 
 def common(request: Request) -> dict[str, str]:
