@@ -126,8 +126,8 @@ def rerun_bound(search: SearchState, bounds: Iterable[int], verdict: SearchVerdi
 
 def rerun(search: SearchState, position: int, runs: int) -> NextProbe:
     """Return a rerun that ends with the first contradiction, because one is enough to switch to the flaky model."""
-    other = SearchVerdict.GOOD if search.label(position) is SearchVerdict.BAD else SearchVerdict.BAD
-    return NextProbe(position=position, runs=runs, until=other, purpose=Purpose.CONFIRM)
+    label = search.label(position)
+    return NextProbe(position=position, runs=runs, until=label and label.opposite, purpose=Purpose.CONFIRM)
 
 
 def confirm(search: SearchState, step: Bracket) -> NextProbe | None:

@@ -32,6 +32,12 @@ class SearchVerdict(StrEnum):
     DIFFERENT = "different"  # another failure: neither good nor bad
     UNTESTABLE = "untestable"  # not installable, not applicable, the harness: no evidence
 
+    @property
+    def opposite(self) -> SearchVerdict | None:
+        """The verdict that contradicts a good or a bad one."""
+        good, bad = SearchVerdict.GOOD, SearchVerdict.BAD
+        return {good: bad, bad: good}.get(self)
+
 
 class Change(StrEnum):
     """What happens at a boundary, read from the older to the newer side."""
