@@ -115,7 +115,7 @@ def _decide_certain(search: SearchState, bounds: tuple[int, int]) -> NextProbe |
     wanted = [step for step in search.steps if find.wants(step.change)]
     reasons: list[str] = []
     if not wanted:
-        if probe := widen(search) or find_edge(search):
+        if probe := widen(search) or find_edge(search, min(search.tallies), max(search.tallies)):
             return probe
         wanted = search.steps
         reasons += [f"no {find} was found; the bounds show a {step.change} instead" for step in wanted[:1]]

@@ -43,7 +43,7 @@ def check_bounds(search: SearchState) -> NextProbe | tuple[int, int] | None:
         else:
             ends.append(bound)
     if not search.steps or search.options.find is Find.ALL:
-        probe = _towards_dead_bound(search, *ends)
+        probe = find_edge(search, *ends)
         if probe:
             return probe
     tested = [position for position in search.labeled if ends[0] <= position <= ends[1]]
@@ -53,8 +53,8 @@ def check_bounds(search: SearchState) -> NextProbe | tuple[int, int] | None:
     return rerun_bound(search, bounds, SearchVerdict.BAD) or bounds
 
 
-def _towards_dead_bound(search: SearchState, low: int, high: int) -> NextProbe | None:
-    """Return a probe between an untestable bound and the nearest testable position, or None at the edge."""
+def find_edge(search: SearchState, low: int, high: int) -> NextProbe | None:
+    """Return a probe between an untestable end and the nearest testable position, or None at the edge."""
     tested = [position for position in search.labeled if low <= position <= high]
     pairs = [(low, tested[0]), (tested[-1], high)] if tested else [(low, high)]
     for before, after in pairs:
@@ -65,28 +65,22 @@ def _towards_dead_bound(search: SearchState, low: int, high: int) -> NextProbe |
     return None
 
 
-def find_edge(search: SearchState) -> NextProbe | None:
-    """Return a probe between the outermost testable position and the untestable ones beyond it."""
-    first, last = search.labeled[0], search.labeled[-1]
-    older = max((position for position in search.tallies if position < first), default=first)
-    newer = min((position for position in search.tallies if position > last), default=last)
-    for before, after in ((older, first), (last, newer)):
-        if after - before > 1:
-            return NextProbe(position=(before + after) // 2, purpose=Purpose.WIDEN)
-    return None
-
-
 def widen(search: SearchState) -> NextProbe | None:
-    """Return a probe further out, by doubling, where the bounds do not show the change; None at the ends."""
+    """Return a probe further out, where the bounds do not show the change; None at the ends."""
+    probes = (widen_towards(search, direction) for direction in _directions(search))
+    return next(filter(None, probes), None)
+
+
+def widen_towards(search: SearchState, direction: int) -> NextProbe | None:
+    """Return a probe further out on one side, by doubling, or None at the end of the range."""
     low, high = search.bounds
-    for direction in _directions(search):
-        edge = low if direction < 0 else high
-        width = max(1, high - low)
-        while (direction < 0 and edge > 0) or (direction > 0 and edge < search.size - 1):
-            edge = min(max(edge + direction * width, 0), search.size - 1)
-            width *= 2
-            if search.label(edge) is None:
-                return _bound_probe(search, edge, Purpose.WIDEN)
+    edge, end = (low, 0) if direction < 0 else (high, search.size - 1)
+    width = max(1, high - low)
+    while edge != end:
+        edge = min(max(edge + direction * width, 0), search.size - 1)
+        width *= 2
+        if search.label(edge) is None:
+            return _bound_probe(search, edge, Purpose.WIDEN)
     return None
 
 
@@ -105,14 +99,6 @@ def sample(search: SearchState) -> NextProbe | None:
     first = None if search.has_failed else next(worthy, None)
     middle = bracket.widest_gap(positions, low, high, wider_than) if first is None else first
     return None if middle is None else NextProbe(position=middle, purpose=Purpose.SAMPLE)
-
-
-def widen_towards(search: SearchState, direction: int) -> NextProbe | None:
-    """Return a probe twice as far out on one side as any before, or None at the end of the range."""
-    low, high = search.reaches
-    edge = low if direction < 0 else high
-    further = min(max(edge + direction * max(1, high - low), 0), search.size - 1)
-    return _bound_probe(search, further, Purpose.WIDEN) if search.label(further) is None else None
 
 
 def rerun_bound(search: SearchState, bounds: Iterable[int], verdict: SearchVerdict) -> NextProbe | None:
