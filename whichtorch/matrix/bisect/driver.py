@@ -6,7 +6,7 @@ already counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
@@ -52,7 +52,7 @@ def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bise
     ]
     goal = _with_bounds(request.goal, named, axis)
     ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal, named_bad=named.get(SearchVerdict.BAD))
-    return Bisector(ledger=ledger, named=named, notes=tuple(notes)).run()
+    return bisected(ledger, named, notes)
 
 
 def _means(value: str, other: str) -> bool:
@@ -66,7 +66,7 @@ def _means(value: str, other: str) -> bool:
 def _with_bounds(goal: SearchOptions, named: dict[SearchVerdict, int], axis: Axis) -> SearchOptions:
     """Return a goal with the bounds as positions.
 
-    A single bound gets its neighbour as the other bound; the search looks further out from there. The order of two
+    A single bound gets its neighbor as the other bound; the search looks further out from there. The order of two
     bounds says which change is meant.
     """
     if not named:
@@ -79,64 +79,68 @@ def _with_bounds(goal: SearchOptions, named: dict[SearchVerdict, int], axis: Axi
     return replace(goal, low=low, high=high, find=find if goal.find is Find.ANY else goal.find)
 
 
-@dataclass(slots=True, kw_only=True)
-class Bisector:
-    """One search of one test along one ordered axis, and the oracle that runs its probes. Call `run` once."""
+def bisected(ledger: Ledger, named: Mapping[SearchVerdict, int] | None = None, notes: Sequence[str] = ()) -> Bisection:
+    """Search an ordered axis to the end of the question or of the budget, or until it is interrupted.
+
+    `named` are the bounds that the user names, `notes` are about these. A second KeyboardInterrupt passes through; the
+    same search goes on from the records.
+    """
+    named = named or {}
+    ledger.recall_known()
+    try:
+        answer = drive(_bisection(ledger), ProbeOracle(ledger))
+    except (KeyboardInterrupt, SearchEndedError) as end:
+        reason = ledger.stop(end)
+        answer = answer_so_far(ledger.priced_search())
+        if answer.kind is AnswerKind.INCONCLUSIVE:
+            answer = replace(answer, reasons=(reason, *answer.reasons))
+    finally:
+        ledger.bench.close()
+    search, axis = ledger.search(), ledger.axis
+    reasons = [*answer.reasons, *notes]
+    for verdict, position in named.items():
+        if search.label(position) is not verdict:
+            reasons += [f"not {verdict}: {words}" for words in ledger.shown(position)]
+    reasons += [
+        f"{axis.values[position]} was run again and showed nothing more; it rests on fewer runs"
+        for position in sorted(ledger.exhausted)
+    ]
+    is_named = SearchVerdict.BAD in named or axis.name is AxisName.LOCK
+    if answer.kind is AnswerKind.NONE and ledger.reference is None and not is_named:
+        reasons.append(f"if you know a {axis.name} where it fails, name it: --bad {axis.name.upper()}")
+    if answer.kind is not AnswerKind.BOUNDARY:  # the bounds are the reason
+        reasons += ledger.shown(*search.bounds)
+    return ledger.bisection(answer.kind, reasons, map(ledger.boundary, answer.boundaries))
+
+
+def _bisection(ledger: Ledger) -> Generator[Sequence[NextProbe], frozenset[int], SearchAnswer]:
+    """Yield the probes that are wanted now, the most urgent first, and return the answer."""
+    ended: frozenset[int] = frozenset()
+    before: tuple[ProbeRun, ...] = ()  # observations before the last probes ended
+    while True:
+        search = ledger.priced_search()
+        step = decide_parallel(search, ledger.request.jobs)
+        if isinstance(step, SearchAnswer):
+            return step
+        if (again := step[0].position) in ended and search.observations == before:
+            if again in ledger.exhausted:
+                raise SearchEndedError(f"{search.name(again)} was run again and again in vain")
+            ledger.exhausted.add(again)
+            continue
+        before = search.observations
+        ended = yield step
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOracle:
+    """Runs the probes that a search wants, and takes what came of them into its ledger."""
 
     ledger: Ledger
-    named: Mapping[SearchVerdict, int] = field(default_factory=dict)  # the bounds that the user names
-    notes: tuple[str, ...] = ()  # about these
-
-    def run(self) -> Bisection:
-        """Search to the end of the question or of the budget, or until it is interrupted.
-
-        A second KeyboardInterrupt passes through; the same search goes on from the records.
-        """
-        ledger = self.ledger
-        ledger.recall_known()
-        try:
-            answer = drive(self._search(), self)
-        except (KeyboardInterrupt, SearchEndedError) as end:
-            reason = ledger.stop(end)
-            answer = answer_so_far(ledger.priced_search())
-            if answer.kind is AnswerKind.INCONCLUSIVE:
-                answer = replace(answer, reasons=(reason, *answer.reasons))
-        finally:
-            ledger.bench.close()
-        reasons = [*answer.reasons, *self.notes, *self._refuted()]
-        reasons += [
-            f"{ledger.axis.values[position]} was run again and showed nothing more; it rests on fewer runs"
-            for position in sorted(ledger.exhausted)
-        ]
-        is_named = SearchVerdict.BAD in self.named or ledger.axis.name is AxisName.LOCK
-        if answer.kind is AnswerKind.NONE and ledger.reference is None and not is_named:
-            name = ledger.axis.name
-            reasons.append(f"if you know a {name} where it fails, name it: --bad {name.upper()}")
-        if answer.kind is not AnswerKind.BOUNDARY:  # the bounds are the reason
-            reasons += ledger.shown(*ledger.search().bounds)
-        return ledger.bisection(answer.kind, reasons, map(ledger.boundary, answer.boundaries))
-
-    def _search(self) -> Generator[Sequence[NextProbe], frozenset[int], SearchAnswer]:
-        """Yield the probes that are wanted now, the most urgent first, and return the answer."""
-        ended: frozenset[int] = frozenset()
-        before: tuple[ProbeRun, ...] = ()  # observations before the last probes ended
-        while True:
-            search = self.ledger.priced_search()
-            step = decide_parallel(search, self.ledger.request.jobs)
-            if isinstance(step, SearchAnswer):
-                return step
-            if (again := step[0].position) in ended and search.observations == before:
-                if again in self.ledger.exhausted:
-                    raise SearchEndedError(f"{search.name(again)} was run again and again in vain")
-                self.ledger.exhausted.add(again)
-                continue
-            before = search.observations
-            ended = yield step
 
     def answer(self, question: Sequence[NextProbe], _look_ahead: object) -> frozenset[int]:
-        """Run the probes that are wanted, and no others, until some have ended; take in what came of these.
+        """Run the probes that are wanted, and no others, until some have ended; return the positions of these.
 
-        Return the positions of those that ended, without cancelled ones. Raises TimeOverError, SearchEndedError.
+        Raises TimeOverError where the budget is used up, SearchEndedError where a probe says nothing about its value.
         """
         ledger, bench, running = self.ledger, self.ledger.bench, self.ledger.bench.positions
         ledger.check_budget(wants_install=not running and not any(map(self._is_affordable, question)))
@@ -145,15 +149,18 @@ class Bisector:
             return frozenset()  # what is known now may make the other probes needless
         for position in running - {probe.position for probe in question}:
             bench.cancel(position)
-        search = ledger.priced_search()
+        search = ledger.search()
         for probe in question:
             if probe.position not in running and self._is_affordable(probe):
                 self._start(probe, search)
-        probes = bench.wait(ledger.seconds_left)
-        problems = [self._take_in(probed) for probed in probes]
-        if problem := next(filter(None, problems), None):
+        ended = [probed for probed in bench.wait(ledger.seconds_left) if probed.cell is not None]
+        problems = {probed.position: self._index_problem(probed) for probed in ended}
+        for probed in ended:
+            if not problems[probed.position]:
+                ledger.take_in(probed)
+        if problem := next(filter(None, problems.values()), None):
             raise SearchEndedError(problem)
-        return frozenset(probed.position for probed in probes if probed.cell is not None)
+        return frozenset(problems)
 
     def _is_affordable(self, probe: NextProbe) -> bool:
         """Return whether the budget allows the install of a probe, after the installs that are being made."""
@@ -163,46 +170,31 @@ class Bisector:
         being_made = sum(map(self.ledger.needs_install, self.ledger.bench.positions))
         return self.ledger.bench.installs + being_made < limit
 
-    def _take_in(self, probed: Probed) -> str | None:
-        """Take in what came of a probe, or return why it says nothing about its value."""
-        environment = probed.environment
-        if environment is not None and probed.cell is not None and environment.outcome is Outcome.UNBUILDABLE:
-            request = self.ledger.axis.request(probed.position)
-            if problem := self.ledger.bench.cache.unreachable_index(request):
-                return problem
-        self.ledger.take_in(probed)
-        return None
+    def _index_problem(self, probed: Probed) -> str | None:
+        """Return why an index could not be asked for a value, so that nothing is known of it."""
+        ledger, environment = self.ledger, probed.environment
+        if environment is None or environment.outcome is not Outcome.UNBUILDABLE or not ledger.axis.name.row.is_ordered:
+            return None
+        return ledger.bench.cache.unreachable_index(ledger.axis.request(probed.position))
 
     def _start(self, probe: NextProbe, search: SearchState) -> None:
         """Begin a probe that the strategy wants."""
-        reference = self.ledger.reference
+        ledger, reference = self.ledger, self.ledger.reference
         # a slow run may be taken for a hang, but for no other failure: that would have come by then
         may_be_slow = not probe.firm and (reference is None or reference.outcome is Outcome.HANG)
-        planned = self.ledger.planned(probe.position, until=probe.until, provisional=may_be_slow)
-        seen = self.ledger.evidence.get(probe.position)
+        planned = ledger.planned(probe.position, until=probe.until, provisional=may_be_slow)
+        seen = ledger.evidence.get(probe.position)
         done = planned.decided(seen.records) if seen else 0
         planned = replace(planned, options=replace(planned.options, repeat=done + probe.runs))
-        sides = search.neighbors(probe.position)
-        between = [self._with_outcome(side) for side in sides]
-        self.ledger.start(
-            probe.position,
-            planned,
-            probe.purpose,
-            runs=probe.runs,
-            between=(between[0], between[1]),
-            left=sides[1] - sides[0] - 1 if all(between) else search.size,
-        )
+        between: tuple[str | None, str | None] = (None, None)
+        if ledger.axis.name.row.is_ordered:
+            before, after = search.neighbors(probe.position)
+            between = (self._with_outcome(before), self._with_outcome(after))
+            left = after - before - 1 if all(between) else search.size
+        else:
+            left = search.size - len(ledger.purposes.keys() | {probe.position})
+        ledger.start(probe.position, planned, probe.purpose, runs=probe.runs, between=between, left=left)
 
     def _with_outcome(self, position: int) -> str | None:
         seen = self.ledger.evidence.get(position)
         return f"{self.ledger.axis.values[position]} ({seen.cell.outcome})" if seen else None
-
-    def _refuted(self) -> list[str]:
-        """Return a note for each bound that is not what the user calls it, with what it showed."""
-        search = self.ledger.search()
-        return [
-            f"not {verdict}: {words}"
-            for verdict, position in self.named.items()
-            if search.label(position) is not verdict
-            for words in self.ledger.shown(position)
-        ]

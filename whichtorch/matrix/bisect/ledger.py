@@ -64,19 +64,13 @@ class Ledger:
 
     def check_budget(self, *, wants_install: bool = False) -> None:
         """Raise TimeOverError if the search may not go on, or not with an install."""
-        if reason := self.over(wants_install=wants_install):
-            raise TimeOverError(reason)
-
-    def over(self, *, wants_install: bool = False) -> str | None:
-        """Return which part of the budget is used up, in words; None where the search may go on."""
         budget = self.request.budget
         if self.bench.stopped:
-            return self.bench.stopped
+            raise TimeOverError(self.bench.stopped)
         if budget.seconds is not None and self.bench.seconds >= budget.seconds:
-            return f"the time limit of {budget.seconds:g} s is over"
+            raise TimeOverError(f"the time limit of {budget.seconds:g} s is over")
         if budget.installs is not None and wants_install and self.bench.installs >= budget.installs:
-            return f"the limit of {budget.installs} installs is reached"
-        return None
+            raise TimeOverError(f"the limit of {budget.installs} installs is reached")
 
     @property
     def seconds_left(self) -> float | None:

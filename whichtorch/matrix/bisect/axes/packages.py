@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.axes.locks import PackageChange, Pins, combined, differences, pins_of, read_lock, together
 from whichtorch.matrix.bisect.axes.versions import common
-from whichtorch.matrix.bisect.driver import Bisector
+from whichtorch.matrix.bisect.driver import bisected
 from whichtorch.matrix.bisect.ledger import Ledger
 from whichtorch.matrix.bisect.search_request import Axis, AxisName
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Find, SearchOptions, SearchVerdict
@@ -197,7 +197,7 @@ class Isolator:
         axis = Axis(name=AxisName.LOCK, values=tuple(requests), requests=environments, common=shared)
         bad = None if self._is_fix is None else 0 if self._is_fix else len(requests) - 1
         ledger = Ledger(request=replace(self.request, jobs=1), bench=self.bench, axis=axis, goal=goal, named_bad=bad)
-        bisection = Bisector(ledger=ledger).run()
+        bisection = bisected(ledger)
         self._runs += bisection.runs
         for probe in bisection.probes:
             before = self._probes.get(probe.value)

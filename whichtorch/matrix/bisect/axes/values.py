@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from whichtorch.matrix.bisect.axes.versions import common
+from whichtorch.matrix.bisect.driver import ProbeOracle
 from whichtorch.matrix.bisect.ledger import Ledger
 from whichtorch.matrix.bisect.search_request import Axis, AxisName
-from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Purpose, SearchVerdict
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, NextProbe, Purpose, SearchVerdict
 from whichtorch.matrix.bisect.workbench import workbench
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.model import Outcome, Request
 from whichtorch.matrix.plan.expansion import expand
+from whichtorch.matrix.search.driving import drive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable, Sequence
 
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.bisect.position_evidence import PositionEvidence
@@ -106,47 +108,45 @@ class ValueComparison:
     """One test at every value, once, and up to `bound_runs` times if it may be flaky. Call `run` once."""
 
     ledger: Ledger
-    _ended_by: str = ""  # what ended it before its end
 
     def run(self) -> Bisection:
         """Try every value, or as many as the budget allows."""
-        ledger, runs = self.ledger, self.ledger.goal.bound_runs
+        ended_by = ""
         try:
-            self._run(range(len(ledger.axis.values)), runs if ledger.goal.flaky else 1)
-            failing = [seen for seen in ledger.seen if seen.failures and not _is_mixed(seen)]
-            self._run((seen.position for seen in failing), runs, SearchVerdict.GOOD)
-            if any(map(_is_mixed, ledger.seen)):  # a value that passed once may be flaky, too
-                passing = [seen for seen in ledger.seen if seen.records and not seen.failures]
-                self._run((seen.position for seen in passing), runs, SearchVerdict.BAD)
+            drive(self._probes(), ProbeOracle(self.ledger))
         except KeyboardInterrupt as end:
-            self._ended_by = ledger.stop(end)
+            ended_by = self.ledger.stop(end)
         finally:
-            ledger.bench.close()
-        return self._bisection()
+            self.ledger.bench.close()
+        return self._bisection(ended_by)
 
-    def _run(self, positions: Iterable[int], runs: int, until: SearchVerdict | None = None) -> None:
-        """Run each position until it has so many runs, several at once. Raises TimeOverError when the time is over."""
-        waiting, ledger, bench = list(positions), self.ledger, self.ledger.bench
-        while waiting or bench.positions:
-            while waiting and len(bench.positions) < ledger.request.jobs:
-                wants_install = ledger.needs_install(waiting[0])
-                if bench.positions and ledger.over(wants_install=wants_install):
-                    break  # running probes may still end in time
-                ledger.check_budget(wants_install=wants_install)
-                self._start(waiting.pop(0), runs, until)
-            probes = bench.wait(ledger.seconds_left)
-            for probed in probes:
-                ledger.take_in(probed)
-            if not probes:
-                ledger.check_budget()
+    def _probes(self) -> Generator[Sequence[NextProbe], frozenset[int], None]:
+        """Yield the probes that are wanted now."""
+        ledger, runs = self.ledger, self.ledger.goal.bound_runs
+        yield from self._runs(range(len(ledger.axis.values)), runs if ledger.goal.flaky else 1)
+        failing = [seen.position for seen in ledger.seen if seen.failures and not _is_mixed(seen)]
+        yield from self._runs(failing, runs, SearchVerdict.GOOD)
+        if any(map(_is_mixed, ledger.seen)):  # a value that passed once may be flaky, too
+            passing = [seen.position for seen in ledger.seen if seen.records and not seen.failures]
+            yield from self._runs(passing, runs, SearchVerdict.BAD)
 
-    def _start(self, position: int, runs: int, until: SearchVerdict | None) -> None:
-        ledger = self.ledger
-        purpose = Purpose.CONFIRM if position in ledger.evidence else Purpose.SAMPLE
-        left = len(ledger.axis.values) - len(ledger.purposes.keys() | {position})
-        ledger.start(position, ledger.planned(position, repeat=runs, until=until), purpose, left=left)
+    def _runs(
+        self, positions: Iterable[int], runs: int, until: SearchVerdict | None = None
+    ) -> Generator[Sequence[NextProbe], frozenset[int], None]:
+        """Ask for positions until each has so many runs or has shown `until`, several at once."""
+        evidence = self.ledger.evidence
+        probes = []
+        for position in positions:
+            seen = evidence.get(position)
+            missing = runs - (self.ledger.planned(position).decided(seen.records) if seen else 0)
+            purpose = Purpose.CONFIRM if seen else Purpose.SAMPLE
+            probes.append(NextProbe(position=position, runs=missing, until=until, purpose=purpose, firm=True))
+        probes = [probe for probe in probes if probe.runs > 0]
+        while probes:
+            ended = yield probes[: self.ledger.request.jobs]
+            probes = [probe for probe in probes if probe.position not in ended]
 
-    def _bisection(self) -> Bisection:
+    def _bisection(self, ended_by: str) -> Bisection:
         ledger = self.ledger
         probes = ledger.probes
         groups = {
@@ -154,13 +154,13 @@ class ValueComparison:
             for verdict in SearchVerdict
         }
         tested = [probe for probe in probes if probe.verdict is not SearchVerdict.UNTESTABLE]
-        if len(tested) < 2 or self._ended_by:
+        if len(tested) < 2 or ended_by:
             answer = AnswerKind.INCONCLUSIVE
         elif groups[SearchVerdict.GOOD] and groups[SearchVerdict.BAD]:
             answer = AnswerKind.BOUNDARY
         else:
             answer = AnswerKind.NONE
-        reasons = [self._ended_by] if self._ended_by else []
+        reasons = [ended_by] if ended_by else []
         reasons += [f"{probe.in_words}; it is flaky" for probe in tested if 0 < probe.k < probe.n]
         return ledger.bisection(answer, reasons).model_copy(update={"groups": groups})
 
