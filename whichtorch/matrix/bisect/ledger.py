@@ -101,17 +101,16 @@ class Ledger:
         planned: PlannedCell,
         purpose: Purpose,
         *,
+        runs: int,
         left: int,
-        runs: int | None = None,
         between: tuple[str | None, str | None] = (None, None),
     ) -> None:
-        """Announce and begin a probe; `runs` are the new ones, by default all that are planned."""
+        """Announce and begin a probe; `runs` are the new ones."""
         self.purposes.setdefault(position, purpose)
         value, subject = self.axis.values[position], self.axis.subject(position)
         number = len(self.evidence.keys() | self.purposes.keys())
         title = f"{value[:10]} {subject}" if subject else value
-        new = runs or planned.options.repeat
-        self.bench.emit(ProbeChosen(number=number, value=title, purpose=purpose, runs=new, between=between, left=left))
+        self.bench.emit(ProbeChosen(number=number, value=title, purpose=purpose, runs=runs, between=between, left=left))
         self.bench.start(position, planned)
 
     # evidence
