@@ -55,14 +55,8 @@ class Stretch(Model):
     @classmethod
     def of(cls, probes: Sequence[Probe]) -> Stretch:
         """Return the stretch of some probes."""
-        last = probes[-1]
-        return cls(
-            values=tuple(probe.value for probe in probes),
-            outcome=last.outcome,
-            signature=last.signature,
-            message=last.message,
-            verdict=last.verdict,
-        )
+        shown = probes[-1].model_dump(include={"outcome", "signature", "message", "verdict"})
+        return cls(values=tuple(probe.value for probe in probes), **shown)
 
     @property
     def ends(self) -> str:

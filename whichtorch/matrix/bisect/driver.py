@@ -7,7 +7,7 @@ already counts.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
@@ -25,6 +25,7 @@ from whichtorch.matrix.bisect.strategy.search_state import (
     SearchVerdict,
 )
 from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.events import ProbeChosen
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.search.driving import drive
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.bisect.search_request import Axis, SearchRequest
     from whichtorch.matrix.bisect.workbench import Probed, Workbench
+
+    Found = TypeVar("Found")
+    ProbeSearch = Generator[Sequence[NextProbe], frozenset[int], Found]  # what is wanted, the positions that ended
 
 
 def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bisection:
@@ -87,15 +91,11 @@ def bisected(ledger: Ledger, named: Mapping[SearchVerdict, int] | None = None, n
     """
     named = named or {}
     ledger.recall_known()
-    try:
-        answer = drive(_bisection(ledger), ProbeOracle(ledger))
-    except (KeyboardInterrupt, SearchEndedError) as end:
-        reason = ledger.stop(end)
+    answer, ended_by = driven(ledger, _bisection(ledger))
+    if answer is None:
         answer = answer_so_far(ledger.priced_search())
         if answer.kind is AnswerKind.INCONCLUSIVE:
-            answer = replace(answer, reasons=(reason, *answer.reasons))
-    finally:
-        ledger.bench.close()
+            answer = replace(answer, reasons=(*ended_by, *answer.reasons))
     search, axis = ledger.search(), ledger.axis
     reasons = [*answer.reasons, *notes]
     for verdict, position in named.items():
@@ -113,7 +113,7 @@ def bisected(ledger: Ledger, named: Mapping[SearchVerdict, int] | None = None, n
     return ledger.bisection(answer.kind, reasons, map(ledger.boundary, answer.boundaries))
 
 
-def _bisection(ledger: Ledger) -> Generator[Sequence[NextProbe], frozenset[int], SearchAnswer]:
+def _bisection(ledger: Ledger) -> ProbeSearch[SearchAnswer]:
     """Yield the probes that are wanted now, the most urgent first, and return the answer."""
     ended: frozenset[int] = frozenset()
     before: tuple[ProbeRun, ...] = ()  # observations before the last probes ended
@@ -129,6 +129,16 @@ def _bisection(ledger: Ledger) -> Generator[Sequence[NextProbe], frozenset[int],
             continue
         before = search.observations
         ended = yield step
+
+
+def driven(ledger: Ledger, search: ProbeSearch[Found]) -> tuple[Found | None, tuple[str, ...]]:
+    """Drive a search to its end; return what it has found, or None and the reason for which it ended before."""
+    try:
+        return drive(search, ProbeOracle(ledger)), ()
+    except (KeyboardInterrupt, SearchEndedError) as end:
+        return None, (ledger.stop(end),)
+    finally:
+        ledger.bench.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +196,24 @@ class ProbeOracle:
         seen = ledger.evidence.get(probe.position)
         done = planned.decided(seen.records) if seen else 0
         planned = replace(planned, options=replace(planned.options, repeat=done + probe.runs))
-        between: tuple[str | None, str | None] = (None, None)
-        if ledger.axis.name.row.is_ordered:
-            before, after = search.neighbors(probe.position)
-            between = (self._with_outcome(before), self._with_outcome(after))
-            left = after - before - 1 if all(between) else search.size
-        else:
-            left = search.size - len(ledger.purposes.keys() | {probe.position})
-        ledger.start(probe.position, planned, probe.purpose, runs=probe.runs, between=between, left=left)
+        before, after = search.neighbors(probe.position)
+        between = (self._with_outcome(before), self._with_outcome(after))
+        if not ledger.axis.name.row.is_ordered or ledger.axis.name.row.has_branches:
+            between = (None, None)
+        ledger.purposes.setdefault(probe.position, probe.purpose)
+        value = search.name(probe.position)
+        subject = ledger.axis.subjects.get(value, "")
+        ledger.bench.emit(
+            ProbeChosen(
+                number=len(ledger.evidence.keys() | ledger.purposes.keys()),
+                value=f"{value[:10]} {subject}" if subject else value,
+                purpose=probe.purpose,
+                runs=probe.runs,
+                between=between,
+                left=after - before - 1 if all(between) else search.size,
+            )
+        )
+        ledger.bench.start(probe.position, planned)
 
     def _with_outcome(self, position: int) -> str | None:
         seen = self.ledger.evidence.get(position)

@@ -20,7 +20,6 @@ from whichtorch.matrix.bisect.strategy.search_state import (
 )
 from whichtorch.matrix.compare.factors import changed_packages, commit_of, compare_link
 from whichtorch.matrix.errors import TimeOverError
-from whichtorch.matrix.events import ProbeChosen
 from whichtorch.matrix.model import Cell, Environment, Outcome, Record, combine, judging_records, variant_suffix
 from whichtorch.matrix.plan.planning import PlannedCell
 
@@ -94,24 +93,6 @@ class Ledger:
         options = replace(request.run_options, repeat=repeat, until=stops, provisional=provisional, in_search=True)
         environment, scenario, variant = self.axis.request(position), request.scenario, request.variant
         return PlannedCell(request=environment, scenario=scenario, variant=variant, options=options)
-
-    def start(
-        self,
-        position: int,
-        planned: PlannedCell,
-        purpose: Purpose,
-        *,
-        runs: int,
-        left: int,
-        between: tuple[str | None, str | None] = (None, None),
-    ) -> None:
-        """Announce and begin a probe; `runs` are the new ones."""
-        self.purposes.setdefault(position, purpose)
-        value, subject = self.axis.values[position], self.axis.subject(position)
-        number = len(self.evidence.keys() | self.purposes.keys())
-        title = f"{value[:10]} {subject}" if subject else value
-        self.bench.emit(ProbeChosen(number=number, value=title, purpose=purpose, runs=runs, between=between, left=left))
-        self.bench.start(position, planned)
 
     # evidence
 
@@ -220,10 +201,10 @@ class Ledger:
 
     def _probe(self, seen: PositionEvidence, label: SearchVerdict | None) -> Probe:
         decisive = combine([record.attempt for record in seen.records])
-        position, counted = seen.position, seen.counted
+        value, counted = self.axis.values[seen.position], seen.counted
         return Probe(
-            value=self.axis.values[position],
-            title=self.axis.subject(position),
+            value=value,
+            title=self.axis.subjects.get(value, ""),
             outcome=seen.cell.outcome,
             signature=seen.cell.signature,
             k=sum(record.attempt.outcome is (decisive.outcome if decisive else None) for record in counted),
@@ -231,7 +212,7 @@ class Ledger:
             reused=min(seen.reused, len(counted)),  # a longer look stands for the run before it
             verdict=label if label is not None else SearchVerdict.UNTESTABLE,
             # if every value is probed, no probe has a purpose of its own
-            purpose=self.purposes.get(position) if self.axis.name.row.is_ordered else None,
+            purpose=self.purposes.get(seen.position) if self.axis.name.row.is_ordered else None,
             message=decisive.message if decisive and decisive.message else seen.cell.reason or "",
             seconds=seen.cell.seconds,
             environment=seen.environment,

@@ -10,7 +10,8 @@ from dataclasses import InitVar, dataclass, replace
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.axes.git import BAD_MERGE_BASE, Checkout, GitError
-from whichtorch.matrix.bisect.ledger import Ledger, SearchEndedError
+from whichtorch.matrix.bisect.driver import driven
+from whichtorch.matrix.bisect.ledger import STOPS, Ledger, SearchEndedError
 from whichtorch.matrix.bisect.search_request import Axis, AxisName, SearchRequest
 from whichtorch.matrix.bisect.strategy.posterior import Posterior
 from whichtorch.matrix.bisect.strategy.search_state import (
@@ -18,17 +19,18 @@ from whichtorch.matrix.bisect.strategy.search_state import (
     Change,
     Costs,
     Find,
+    NextProbe,
     ProbeRun,
     Purpose,
     SearchState,
     SearchVerdict,
 )
-from whichtorch.matrix.model import judging_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from whichtorch.matrix.bisect.bisection import Bisection
+    from whichtorch.matrix.bisect.driver import ProbeSearch
     from whichtorch.matrix.bisect.workbench import Workbench
     from whichtorch.matrix.model import Request
 
@@ -49,6 +51,7 @@ class CommitSearch:
     bench: InitVar[Workbench]
     make_request: InitVar[Callable[[str], Request]]  # of a commit
     _seen: tuple[ProbeRun, ...] | None = None  # when the bisection began last
+    _notes: tuple[str, ...] = ()
 
     def __post_init__(self, bench: Workbench, make_request: Callable[[str], Request]) -> None:
         """List the commits; nothing is known of them yet."""
@@ -59,7 +62,7 @@ class CommitSearch:
             name=AxisName.COMMIT,
             values=tuple(self._commits),
             requests=requests,
-            subjects=tuple(commit.subject for commit in self._commits.values()),
+            subjects={commit.hash: commit.subject for commit in self._commits.values()},
             common={"checkout": str(self.checkout.folder), "config": requests[0].config.name},
         )
         low, high = (self._position[bound] for bound in self.bounds)
@@ -69,18 +72,18 @@ class CommitSearch:
 
     def run(self) -> Bisection:
         """Search to the end of the question or of the budget."""
-        reasons: list[str] = []
-        answer, suspects = AnswerKind.INCONCLUSIVE, list[str]()
-        try:
-            reasons += self._check_bounds()
-            while answer is AnswerKind.INCONCLUSIVE:
-                suspects = self._narrow()
-                if self._is_confirmed(suspects):
-                    answer = AnswerKind.BOUNDARY
-        except (SearchEndedError, KeyboardInterrupt) as end:
-            reasons.append(self._ledger.stop(end))
-            suspects = self._remaining()
-        return self._bisection(answer, suspects, reasons)
+        found, ended_by = driven(self._ledger, self._search())
+        if found is None:
+            return self._bisection(AnswerKind.INCONCLUSIVE, self._remaining(), ended_by)
+        return self._bisection(AnswerKind.BOUNDARY, found)
+
+    def _search(self) -> ProbeSearch[list[str]]:
+        """Return the suspects, once their two sides are confirmed."""
+        yield from self._check_bounds()
+        while True:
+            suspects = yield from self._narrow()
+            if (yield from self._is_confirmed(suspects)):
+                return suspects
 
     def _label(self, commit: str) -> SearchVerdict | None:
         """Return the verdict of a commit: bad if it failed even once; None if it was not tried."""
@@ -90,25 +93,23 @@ class CommitSearch:
     def _bound_labels(self) -> tuple[SearchVerdict | None, ...]:
         return tuple(map(self._label, self.bounds))
 
-    def _check_bounds(self) -> list[str]:
-        """Probe both bounds, the one that the user calls bad several times; return a note if they show a new change.
-
-        That is searched from then on.
-        """
+    def _check_bounds(self) -> ProbeSearch[None]:
+        """Probe both bounds, the one that the user calls bad several times; search the change that they show."""
         runs, ledger = self._ledger.goal.bound_runs, self._ledger
         bad, good = self.bounds if self.change is Change.FIX else self.bounds[::-1]
-        self._probe(bad, runs, Purpose.BOUND, until=SearchVerdict.GOOD)
-        self._probe(good, runs, Purpose.BOUND, until=SearchVerdict.GOOD)
+        yield from self._probe(bad, runs, Purpose.BOUND, until=SearchVerdict.GOOD)
+        yield from self._probe(good, runs, Purpose.BOUND, until=SearchVerdict.GOOD)
         if self._bound_labels == (SearchVerdict.GOOD, SearchVerdict.GOOD):
-            self._probe(bad, runs, Purpose.BOUND, until=SearchVerdict.BAD)  # a flaky failure had one run so far
-        if self._bound_labels != self.change.sides[::-1]:
-            return []
-        missing = self.change
-        self.change = Change.REGRESSION if missing is Change.FIX else Change.FIX
-        ledger.goal = replace(ledger.goal, find=Find(self.change.value))
-        return [f"no {missing} was found; the bounds show a {self.change} instead"]
+            yield from self._probe(
+                bad, runs, Purpose.BOUND, until=SearchVerdict.BAD
+            )  # a flaky failure had one run so far
+        if self._bound_labels == self.change.sides[::-1]:
+            missing = self.change
+            self.change = Change.REGRESSION if missing is Change.FIX else Change.FIX
+            ledger.goal = replace(ledger.goal, find=Find(self.change.value))
+            self._notes = (f"no {missing} was found; the bounds show a {self.change} instead",)
 
-    def _narrow(self) -> list[str]:
+    def _narrow(self) -> ProbeSearch[list[str]]:
         """Let git bisect find the suspects, oldest first: one commit, or several if some cannot be tested."""
         checkout, search = self.checkout, self._ledger.search()
         if self._bound_labels != self.change.sides:
@@ -129,7 +130,7 @@ class CommitSearch:
             if self._label(commit) is None:
                 # several runs of a flaky failure cost less than the build
                 runs = self._ledger.goal.bound_runs if self._ledger.search().is_flaky else 1
-                self._probe(commit, runs, Purpose.NARROW, until=SearchVerdict.BAD, left=len(suspects) - 1)
+                yield from self._probe(commit, runs, Purpose.NARROW, until=SearchVerdict.BAD)
             answered.add(commit)
             try:
                 checkout.mark(terms.get(self._label(commit), "skip"), commit)
@@ -142,7 +143,7 @@ class CommitSearch:
                     f"it was {what} on the way from there to {self.bounds[0][:10]}"
                 ) from None
 
-    def _is_confirmed(self, suspects: list[str]) -> bool:
+    def _is_confirmed(self, suspects: list[str]) -> ProbeSearch[bool]:
         """Run the final pair again until the answer is sure enough; return False if a commit changes its verdict."""
         ledger, goal = self._ledger, self._ledger.goal
         before, after = self._pair(suspects)
@@ -150,7 +151,7 @@ class CommitSearch:
         # the commit that is built now goes first: that saves a build
         pair = sorted((before, after), key=lambda commit: ledger.needs_install(self._position[commit]))
         for commit in (*pair, *parents):
-            self._confirm(commit, goal.confirm_runs)
+            yield from self._confirm(commit, goal.confirm_runs)
             if self._label(commit) is self.change.sides[commit != after]:
                 return False
         while True:
@@ -163,7 +164,7 @@ class CommitSearch:
                 break
             commit, runs = search.names[batch[0]], batch[1]
             label, done = self._label(commit), self._runs(commit)
-            self._confirm(commit, done + runs)
+            yield from self._confirm(commit, done + runs)
             if self._label(commit) is not label:
                 return False
             if self._runs(commit) == done:
@@ -174,31 +175,22 @@ class CommitSearch:
         seen = self._ledger.evidence.get(self._position[commit])
         return len(seen.records) if seen else 0
 
-    def _confirm(self, commit: str, runs: int) -> None:
+    def _confirm(self, commit: str, runs: int) -> ProbeSearch[None]:
         """Run a commit until it has so many runs in all, or its verdict is contradicted."""
         label = self._label(commit)
-        self._probe(commit, runs, Purpose.CONFIRM, until=label and label.opposite)
+        yield from self._probe(commit, runs, Purpose.CONFIRM, until=label and label.opposite)
 
-    def _probe(self, commit: str, runs: int, purpose: Purpose, *, until: SearchVerdict | None, left: int = 0) -> None:
-        """Run a commit until it has so many runs in all, or one shows `until`; build it if needed."""
+    def _probe(self, commit: str, runs: int, purpose: Purpose, *, until: SearchVerdict | None) -> ProbeSearch[None]:
+        """Ask for a commit until it has so many runs in all, or one shows `until`; it is built if needed."""
         ledger, position = self._ledger, self._position[commit]
-        planned = ledger.planned(position, repeat=runs, until=until)
-        records = ledger.recorded(planned)
-        if any(record.attempt.outcome in planned.options.until for record in judging_records(records)):
-            planned = ledger.planned(position)  # one run is enough, and it is recorded
-        seen = ledger.evidence.get(position)
-        if planned.is_settled(records):
-            if seen is None:
-                ledger.recall(position)
-            return
-        if seen is not None and not seen.environment.is_usable:
-            return
-        ledger.check_budget(wants_install=ledger.needs_install(position))
-        ledger.start(position, planned, purpose, runs=runs, left=left)
-        while not (probes := ledger.bench.wait(ledger.seconds_left)):
-            ledger.check_budget()
-        for probed in probes:
-            ledger.take_in(probed)
+        if position not in ledger.evidence:
+            ledger.recall(position)
+        if seen := ledger.evidence.get(position):
+            has_ended = any(record.attempt.outcome in STOPS[until] for record in seen.records)
+            runs = 0 if has_ended or not seen.environment.is_usable else runs - len(seen.records)
+        probe = NextProbe(position=position, runs=runs, until=until, purpose=purpose, firm=True)
+        while runs > 0 and position not in (yield [probe]):
+            pass
 
     def _remaining(self) -> list[str]:
         """Return the suspects of a search that ended early; none if its bounds show no change."""
@@ -237,8 +229,8 @@ class CommitSearch:
         posterior = Posterior.of(search, self.change, 0, search.size - 1, flaky=search.is_flaky)
         return search, posterior, (order.index(before), order.index(after))
 
-    def _bisection(self, answer: AnswerKind, suspects: list[str], reasons: list[str]) -> Bisection:
-        ledger, boundaries = self._ledger, []
+    def _bisection(self, answer: AnswerKind, suspects: list[str], ended_by: tuple[str, ...] = ()) -> Bisection:
+        ledger, boundaries, reasons = self._ledger, [], [*self._notes, *ended_by]
         if suspects:
             search, posterior, sides = self._weighed(suspects)
             boundary = ledger.boundary(search.bracket(posterior, *sides), search.names)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from whichtorch.matrix.bisect.axes.versions import common
-from whichtorch.matrix.bisect.driver import ProbeOracle
+from whichtorch.matrix.bisect.driver import driven
 from whichtorch.matrix.bisect.ledger import Ledger
 from whichtorch.matrix.bisect.search_request import Axis, AxisName
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, NextProbe, Purpose, SearchVerdict
@@ -19,12 +19,12 @@ from whichtorch.matrix.bisect.workbench import workbench
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.model import Outcome, Request
 from whichtorch.matrix.plan.expansion import expand
-from whichtorch.matrix.search.driving import drive
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Iterable
 
     from whichtorch.matrix.bisect.bisection import Bisection
+    from whichtorch.matrix.bisect.driver import ProbeSearch
     from whichtorch.matrix.bisect.position_evidence import PositionEvidence
     from whichtorch.matrix.bisect.search_request import SearchRequest
     from whichtorch.matrix.environments.provider import Environments
@@ -67,7 +67,7 @@ def _requests(request: SearchRequest) -> dict[str, Request]:
     torch = _one_torch(request, _with_values(request.file, axis, named[:1]) if named else request.file)
     file = _with_values(request.file.with_axes(torch=(torch,)), axis, values)
     expansion = expand(file, cache=request.home / "cache")
-    requests = {_value(each, axis): each for each in expansion.requests}
+    requests = {common(each)[axis]: each for each in expansion.requests}
     if axis is AxisName.PYTHON and not named:  # a usual Python without wheels is no news
         requests = {value: each for value, each in requests.items() if each.problem is None}
     if len(requests) < 2:
@@ -78,9 +78,7 @@ def _requests(request: SearchRequest) -> dict[str, Request]:
 
 def _with_values(file: MatrixFile, axis: AxisName, values: tuple[str, ...]) -> MatrixFile:
     """Return a matrix file with other values on an axis, and without its rows."""
-    if axis is AxisName.CONFIG:
-        return file.with_axes(config=values)
-    return file.with_axes(python=values) if axis is AxisName.PYTHON else file.with_axes(build=values)
+    return file.with_axes(keep_rows=False, **{axis: values})
 
 
 def _one_torch(request: SearchRequest, file: MatrixFile) -> str:
@@ -98,11 +96,6 @@ def _one_torch(request: SearchRequest, file: MatrixFile) -> str:
         return usable[0]  # a wheel's path
 
 
-def _value(request: Request, axis: AxisName) -> str:
-    build, config = request.build.name, request.config.name
-    return {AxisName.CONFIG: config, AxisName.PYTHON: request.python, AxisName.BUILD: build}[axis]
-
-
 @dataclass(slots=True, kw_only=True)
 class ValueComparison:
     """One test at every value, once, and up to `bound_runs` times if it may be flaky. Call `run` once."""
@@ -111,16 +104,9 @@ class ValueComparison:
 
     def run(self) -> Bisection:
         """Try every value, or as many as the budget allows."""
-        ended_by = ""
-        try:
-            drive(self._probes(), ProbeOracle(self.ledger))
-        except KeyboardInterrupt as end:
-            ended_by = self.ledger.stop(end)
-        finally:
-            self.ledger.bench.close()
-        return self._bisection(ended_by)
+        return self._bisection(driven(self.ledger, self._probes())[1])
 
-    def _probes(self) -> Generator[Sequence[NextProbe], frozenset[int], None]:
+    def _probes(self) -> ProbeSearch[None]:
         """Yield the probes that are wanted now."""
         ledger, runs = self.ledger, self.ledger.goal.bound_runs
         yield from self._runs(range(len(ledger.axis.values)), runs if ledger.goal.flaky else 1)
@@ -130,9 +116,7 @@ class ValueComparison:
             passing = [seen.position for seen in ledger.seen if seen.records and not seen.failures]
             yield from self._runs(passing, runs, SearchVerdict.BAD)
 
-    def _runs(
-        self, positions: Iterable[int], runs: int, until: SearchVerdict | None = None
-    ) -> Generator[Sequence[NextProbe], frozenset[int], None]:
+    def _runs(self, positions: Iterable[int], runs: int, until: SearchVerdict | None = None) -> ProbeSearch[None]:
         """Ask for positions until each has so many runs or has shown `until`, several at once."""
         evidence = self.ledger.evidence
         probes = []
@@ -146,7 +130,7 @@ class ValueComparison:
             ended = yield probes[: self.ledger.request.jobs]
             probes = [probe for probe in probes if probe.position not in ended]
 
-    def _bisection(self, ended_by: str) -> Bisection:
+    def _bisection(self, ended_by: tuple[str, ...]) -> Bisection:
         ledger = self.ledger
         probes = ledger.probes
         groups = {
@@ -160,8 +144,7 @@ class ValueComparison:
             answer = AnswerKind.BOUNDARY
         else:
             answer = AnswerKind.NONE
-        reasons = [ended_by] if ended_by else []
-        reasons += [f"{probe.in_words}; it is flaky" for probe in tested if 0 < probe.k < probe.n]
+        reasons = [*ended_by, *(f"{probe.in_words}; it is flaky" for probe in tested if 0 < probe.k < probe.n)]
         return ledger.bisection(answer, reasons).model_copy(update={"groups": groups})
 
 

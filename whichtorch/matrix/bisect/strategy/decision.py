@@ -119,14 +119,9 @@ def _decide_certain(search: SearchState, bounds: tuple[int, int]) -> NextProbe |
             return probe
         wanted = search.steps
         reasons += [f"no {find} was found; the bounds show a {step.change} instead" for step in wanted[:1]]
-    probe = None if wanted else rerun_bound(search, bounds, SearchVerdict.GOOD)  # a flaky failure has to show there
-    if not wanted or find is Find.ALL:
-        probe = probe or sample(search)
-    if probe:
-        return probe
-    if not wanted:
-        return _no_change(search)
-    if probe := _repeat_doubtful(search):
+    if not wanted:  # a flaky failure would have to show at a good bound
+        return rerun_bound(search, bounds, SearchVerdict.GOOD) or sample(search) or _no_change(search)
+    if probe := (sample(search) if find is Find.ALL else None) or _repeat_doubtful(search):
         return probe
     boundaries = []
     for step in reversed(wanted):  # the newest first: it is nearest to what is in use

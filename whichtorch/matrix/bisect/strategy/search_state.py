@@ -145,11 +145,6 @@ class Bracket:
     different_between: tuple[int, ...] = ()
     untried_between: tuple[int, ...] = ()  # surrounded by untestable ones, or the budget ended
 
-    @property
-    def is_exact(self) -> bool:
-        """True for neighbours: the culprit is `after`."""
-        return self.after == self.before + 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchAnswer:
