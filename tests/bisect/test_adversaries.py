@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.bisect.driving import CRASHED, NOT_APPLICABLE, STUCK, EndOfRun, FakeReleases, MadeUpBench, Raises, versions
 from tests.fakes import MOVING, PASSED, FakeCache
 from tests.fix.packages import tree_change
-from whichtorch.matrix.bisect.axes.values import ValueComparison
+from whichtorch.matrix.bisect.axes.values import compare_values
 from whichtorch.matrix.bisect.ledger import Ledger
 from whichtorch.matrix.bisect.search_request import Axis, AxisName, SearchRequest
 from whichtorch.matrix.bisect.strategy.decision import answer_so_far, decide_parallel
@@ -288,7 +288,7 @@ def test_values_without_an_order_take_a_few_runs_each(said: list[Ending]) -> Non
             axis = Axis(name=AxisName.CONFIG, values=tuple("abcd"), requests=requests)
             bench = MadeUpBench(FakeCache(home), run_store, behave)
             ledger = Ledger(request=request, bench=bench, axis=axis, goal=SearchOptions(find=Find.FIX))
-            ValueComparison(ledger=ledger).run()
+            compare_values(ledger)
         assert max(runs.values()) <= SearchOptions().bound_runs
 
 

@@ -20,7 +20,7 @@ from whichtorch.matrix.bisect.strategy.search_state import (
 )
 from whichtorch.matrix.compare.factors import changed_packages, commit_of, compare_link
 from whichtorch.matrix.errors import TimeOverError
-from whichtorch.matrix.model import Cell, Environment, Outcome, Record, combine, judging_records, variant_suffix
+from whichtorch.matrix.model import Cell, Environment, Outcome, combine, judging_records, variant_suffix
 from whichtorch.matrix.plan.planning import PlannedCell
 
 if TYPE_CHECKING:
@@ -84,13 +84,11 @@ class Ledger:
 
     # probes
 
-    def planned(
-        self, position: int, *, repeat: int = 1, until: SearchVerdict | None = None, provisional: bool = False
-    ) -> PlannedCell:
-        """Return the test at a position, in `repeat` runs, or fewer if one of them shows `until`."""
+    def planned(self, position: int, *, until: SearchVerdict | None = None, provisional: bool = False) -> PlannedCell:
+        """Return the test at a position, in one run; of more, one that shows `until` is the last."""
         request = self.request
         stops = STOPS[until] | ({Outcome.SLOW} if provisional and until is SearchVerdict.GOOD else set())
-        options = replace(request.run_options, repeat=repeat, until=stops, provisional=provisional, in_search=True)
+        options = replace(request.run_options, repeat=1, until=stops, provisional=provisional, in_search=True)
         environment, scenario, variant = self.axis.request(position), request.scenario, request.variant
         return PlannedCell(request=environment, scenario=scenario, variant=variant, options=options)
 
@@ -102,15 +100,11 @@ class Ledger:
             if self.axis.known_request(position) is not None:
                 self.recall(position)
 
-    def recorded(self, planned: PlannedCell) -> list[Record]:
-        """Return what is recorded of a test at a position, attempts that only observe included."""
-        environment = self.bench.cache.known(planned.request)
-        return self.bench.records.of(planned.key(environment)) if environment is not None else []
-
     def recall(self, position: int) -> bool:
         """Take in what earlier runs recorded of a position; return False if they leave its outcome open."""
         planned = self.planned(position)
-        records, environment = self.recorded(planned), self.bench.cache.known(planned.request)
+        environment = self.bench.cache.known(planned.request)
+        records = [] if environment is None else self.bench.records.of(planned.key(environment))
         if environment is None or not judging_records(records) or planned.wants_observation(records):
             return False
         self._reused.setdefault(position, len(judging_records(records)))
@@ -129,14 +123,15 @@ class Ledger:
         return reason
 
     def take_in(self, probed: Probed) -> None:
-        """Take in what came of a probe; a cancelled one is no evidence."""
-        if probed.environment is not None and probed.cell is not None:
-            self._reused.setdefault(probed.position, probed.cell.reused)
-            self._see(probed.position, probed.environment, probed.cell)
-            for other in self.seen:
-                is_twin = other.environment.id == probed.environment.id and other.position != probed.position
-                if is_twin and other.records:
-                    self._see(other.position, other.environment)
+        """Take in what came of a probe that was not cancelled, also at the other positions of its environment."""
+        assert probed.environment is not None
+        assert probed.cell is not None
+        self._reused.setdefault(probed.position, probed.cell.reused)
+        self._see(probed.position, probed.environment, probed.cell)
+        for other in self.seen:
+            is_twin = other.environment.id == probed.environment.id and other.position != probed.position
+            if is_twin and other.records:
+                self._see(other.position, other.environment)
 
     def _see(self, position: int, environment: Environment, cell: Cell | None = None) -> None:
         """Take in all records of a position; without records, `cell` says why there are none."""

@@ -91,19 +91,10 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         except KeyboardInterrupt as interrupt:  # the day is known
             reasons = (bench.stop(interrupt), *days.reasons)
             return days.model_copy(update={"interrupted": bench.is_interrupted, "reasons": reasons})
-    is_answered = packages.answer is AnswerKind.BOUNDARY
-    return days.model_copy(
-        update={
-            "changes": packages.changes if is_answered else (),
-            "along": packages.along if is_answered else (),
-            "differing": packages.differing,
-            "interrupted": packages.interrupted,
-            "reasons": (*days.reasons, *packages.reasons),
-            "installs": packages.installs,
-            "runs": days.runs + packages.runs,
-            "seconds": packages.seconds,
-        }
-    )
+    found = {"changes", "along"} if packages.answer is AnswerKind.BOUNDARY else set()
+    update = packages.model_dump(include={"differing", "interrupted", "installs", "seconds", *found})
+    update |= {"reasons": (*days.reasons, *packages.reasons), "runs": days.runs + packages.runs}
+    return days.model_copy(update=update)
 
 
 def _requirements(request: SearchRequest) -> tuple[str, ...]:

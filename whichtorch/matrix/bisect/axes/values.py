@@ -5,7 +5,6 @@ Every value is tried, because there is no order to bisect.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
@@ -54,7 +53,7 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
     with workbench(request, cache, show) as bench:
         # the failure of the first value, often the default, is the one that is searched
         ledger = Ledger(request=request, bench=bench, axis=axis, goal=request.goal, named_bad=0)
-        return ValueComparison(ledger=ledger).run()
+        return compare_values(ledger)
 
 
 def _requests(request: SearchRequest) -> dict[str, Request]:
@@ -64,8 +63,9 @@ def _requests(request: SearchRequest) -> dict[str, Request]:
     if len(set(values)) < 2:
         raise UsageError(f"there are not two {axis}s to compare", hint=f"name them, as in --{axis} {_EXAMPLES[axis]}")
     # the version is looked up once, because builds may differ in their latest version
-    torch = _one_torch(request, _with_values(request.file, axis, named[:1]) if named else request.file)
-    file = _with_values(request.file.with_axes(torch=(torch,)), axis, values)
+    first = request.file.with_axes(keep_rows=False, **{axis: named[:1] or None})
+    torch = _one_torch(request, first)
+    file = request.file.with_axes(keep_rows=False, **{"torch": (torch,), axis: values})
     expansion = expand(file, cache=request.home / "cache")
     requests = {common(each)[axis]: each for each in expansion.requests}
     if axis is AxisName.PYTHON and not named:  # a usual Python without wheels is no news
@@ -74,11 +74,6 @@ def _requests(request: SearchRequest) -> dict[str, Request]:
         only = next(iter(requests), "none")
         raise UsageError(f"there is only {only} to try of torch {torch}", hint=f"name at least two with --{axis}")
     return {value: requests[value] for value in values if value in requests} | requests  # `auto` has another name now
-
-
-def _with_values(file: MatrixFile, axis: AxisName, values: tuple[str, ...]) -> MatrixFile:
-    """Return a matrix file with other values on an axis, and without its rows."""
-    return file.with_axes(keep_rows=False, **{axis: values})
 
 
 def _one_torch(request: SearchRequest, file: MatrixFile) -> str:
@@ -96,56 +91,47 @@ def _one_torch(request: SearchRequest, file: MatrixFile) -> str:
         return usable[0]  # a wheel's path
 
 
-@dataclass(slots=True, kw_only=True)
-class ValueComparison:
-    """One test at every value, once, and up to `bound_runs` times if it may be flaky. Call `run` once."""
+def compare_values(ledger: Ledger) -> Bisection:
+    """Try every value once, or as many as the budget allows, and up to `bound_runs` times if it may be flaky."""
+    _, ended_by = driven(ledger, _probes(ledger))
+    probes = ledger.probes
+    groups = {
+        str(verdict): tuple(probe.value for probe in probes if probe.verdict is verdict) for verdict in SearchVerdict
+    }
+    tested = [probe for probe in probes if probe.verdict is not SearchVerdict.UNTESTABLE]
+    if len(tested) < 2 or ended_by:
+        answer = AnswerKind.INCONCLUSIVE
+    elif groups[SearchVerdict.GOOD] and groups[SearchVerdict.BAD]:
+        answer = AnswerKind.BOUNDARY
+    else:
+        answer = AnswerKind.NONE
+    reasons = [*ended_by, *(f"{probe.in_words}; it is flaky" for probe in tested if 0 < probe.k < probe.n)]
+    return ledger.bisection(answer, reasons).model_copy(update={"groups": groups})
 
-    ledger: Ledger
 
-    def run(self) -> Bisection:
-        """Try every value, or as many as the budget allows."""
-        return self._bisection(driven(self.ledger, self._probes())[1])
+def _probes(ledger: Ledger) -> ProbeSearch[None]:
+    """Yield the probes that are wanted now."""
+    runs = ledger.goal.bound_runs
+    yield from _runs(ledger, range(len(ledger.axis.values)), runs if ledger.goal.flaky else 1)
+    failing = [seen.position for seen in ledger.seen if seen.failures and not _is_mixed(seen)]
+    yield from _runs(ledger, failing, runs, SearchVerdict.GOOD)
+    if any(map(_is_mixed, ledger.seen)):  # a value that passed once may be flaky, too
+        passing = [seen.position for seen in ledger.seen if seen.records and not seen.failures]
+        yield from _runs(ledger, passing, runs, SearchVerdict.BAD)
 
-    def _probes(self) -> ProbeSearch[None]:
-        """Yield the probes that are wanted now."""
-        ledger, runs = self.ledger, self.ledger.goal.bound_runs
-        yield from self._runs(range(len(ledger.axis.values)), runs if ledger.goal.flaky else 1)
-        failing = [seen.position for seen in ledger.seen if seen.failures and not _is_mixed(seen)]
-        yield from self._runs(failing, runs, SearchVerdict.GOOD)
-        if any(map(_is_mixed, ledger.seen)):  # a value that passed once may be flaky, too
-            passing = [seen.position for seen in ledger.seen if seen.records and not seen.failures]
-            yield from self._runs(passing, runs, SearchVerdict.BAD)
 
-    def _runs(self, positions: Iterable[int], runs: int, until: SearchVerdict | None = None) -> ProbeSearch[None]:
-        """Ask for positions until each has so many runs or has shown `until`, several at once."""
-        evidence = self.ledger.evidence
-        probes = []
-        for position in positions:
-            seen = evidence.get(position)
-            missing = runs - (self.ledger.planned(position).decided(seen.records) if seen else 0)
-            purpose = Purpose.CONFIRM if seen else Purpose.SAMPLE
+def _runs(ledger: Ledger, positions: Iterable[int], runs: int, until: SearchVerdict | None = None) -> ProbeSearch[None]:
+    """Ask for positions until each has so many runs or has shown `until`, several at once."""
+    probes = []
+    for position in positions:
+        seen = ledger.evidence.get(position)
+        missing = runs - (ledger.planned(position).decided(seen.records) if seen else 0)
+        purpose = Purpose.CONFIRM if seen else Purpose.SAMPLE
+        if missing > 0:
             probes.append(NextProbe(position=position, runs=missing, until=until, purpose=purpose, firm=True))
-        probes = [probe for probe in probes if probe.runs > 0]
-        while probes:
-            ended = yield probes[: self.ledger.request.jobs]
-            probes = [probe for probe in probes if probe.position not in ended]
-
-    def _bisection(self, ended_by: tuple[str, ...]) -> Bisection:
-        ledger = self.ledger
-        probes = ledger.probes
-        groups = {
-            str(verdict): tuple(probe.value for probe in probes if probe.verdict is verdict)
-            for verdict in SearchVerdict
-        }
-        tested = [probe for probe in probes if probe.verdict is not SearchVerdict.UNTESTABLE]
-        if len(tested) < 2 or ended_by:
-            answer = AnswerKind.INCONCLUSIVE
-        elif groups[SearchVerdict.GOOD] and groups[SearchVerdict.BAD]:
-            answer = AnswerKind.BOUNDARY
-        else:
-            answer = AnswerKind.NONE
-        reasons = [*ended_by, *(f"{probe.in_words}; it is flaky" for probe in tested if 0 < probe.k < probe.n)]
-        return ledger.bisection(answer, reasons).model_copy(update={"groups": groups})
+    while probes:
+        ended = yield probes[: ledger.request.jobs]
+        probes = [probe for probe in probes if probe.position not in ended]
 
 
 def _is_mixed(seen: PositionEvidence) -> bool:

@@ -120,7 +120,7 @@ def confirm(search: SearchState, step: Bracket) -> NextProbe | None:
     """Return the next rerun of the final pair until both have firm runs, and enough of them."""
     pair, options = (step.before, step.after), search.options
     for end in pair:
-        if search.is_unsettled(end):
+        if search.at(end).provisional and search.is_open(end):  # a longer look may still decide
             return NextProbe(position=end, purpose=Purpose.SETTLE, firm=True)
     for end in pair:
         is_certain_pass = search.label(end) is SearchVerdict.GOOD and not search.is_flaky

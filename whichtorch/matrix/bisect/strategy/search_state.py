@@ -157,7 +157,10 @@ class SearchAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """The runs at one position, by verdict. Provisional runs carry no verdict once there is a firm good or bad one."""
+    """The runs at one position, by the names of the verdicts.
+
+    Provisional runs carry no verdict once there is a firm good or bad one.
+    """
 
     good: int = 0
     bad: int = 0
@@ -177,13 +180,8 @@ class Tally:
     @property
     def label(self) -> SearchVerdict | None:
         """The verdict: bad if any run is bad; else different if any shows another failure; else good if any is good."""
-        ranked = {
-            SearchVerdict.BAD: self.bad,
-            SearchVerdict.DIFFERENT: self.different,
-            SearchVerdict.GOOD: self.good,
-            SearchVerdict.UNTESTABLE: self.untestable,
-        }
-        return next((verdict for verdict, runs in ranked.items() if runs), None)
+        ranks = (SearchVerdict.BAD, SearchVerdict.DIFFERENT, SearchVerdict.GOOD, SearchVerdict.UNTESTABLE)
+        return next((verdict for verdict in ranks if getattr(self, verdict)), None)
 
     @property
     def decisive(self) -> int:
@@ -335,10 +333,6 @@ class SearchState:
         known = self.at(position)
         is_telling = known.different + known.untestable < max(1, known.decisive)
         return is_telling and known.runs < MOST_RUNS_EACH and position not in self.exhausted
-
-    def is_unsettled(self, position: int) -> bool:
-        """Return whether a position rests on runs that the clock ended, and a longer look may still decide."""
-        return self.at(position).provisional and self.is_open(position)
 
     @property
     def samples(self) -> int:
