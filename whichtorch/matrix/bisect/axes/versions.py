@@ -45,11 +45,8 @@ class Releases(Axis):
             wanted = Version(value)
         except InvalidVersion:
             raise UsageError(f"{value!r} is no version", hint=f"write it as {self.values[0]}") from None
-        versions = [Version(version) for version in self.values]
-        for position, version in enumerate(versions):
-            if version == wanted or version.public == value:
-                return position
-        return min(bisect_left(versions, wanted), len(versions) - 1)
+        # 2.9.0+cpu is the next one after 2.9.0
+        return min(bisect_left(self.values, wanted, key=Version), len(self.values) - 1)
 
 
 def worth_first(values: Sequence[str], own: str | None = None) -> tuple[int, ...]:

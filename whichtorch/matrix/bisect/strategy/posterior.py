@@ -12,10 +12,9 @@ Sources: one-sided evidence and "no culprit, it was a flake" from FACF (ICST 202
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import mul
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from whichtorch.matrix.bisect.strategy.search_state import Change
 
@@ -40,8 +39,7 @@ def _log(value: float) -> float:
     return math.log(value) if value > 0 else _NEVER
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PosteriorPiece:
+class PosteriorPiece(NamedTuple):
     """Hypotheses `first` to `last`, which no run so far tells apart."""
 
     first: int
@@ -69,15 +67,7 @@ class Posterior:
             if any(counts.bad for position, counts in inside.items() if position < first):
                 evidence += _NEVER
             prior = NO_CHANGE if first in {low, high + 1} else (1 - 2 * NO_CHANGE) / max(1, high - low)
-            self._pieces.append(
-                PosteriorPiece(
-                    first=first,
-                    last=after - 1,
-                    log_weight=math.log(prior) + evidence,
-                    all_good=all_good,
-                    good_runs=good_runs,
-                )
-            )
+            self._pieces.append(PosteriorPiece(first, after - 1, math.log(prior) + evidence, all_good, good_runs))
         weights = [piece.log_weight for piece in self._pieces for _ in range(piece.first, piece.last + 1)]
         peak = max(weights)
         self.log_evidence = peak + math.log(sum(math.exp(weight - peak) for weight in weights))
