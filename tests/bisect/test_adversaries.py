@@ -94,7 +94,7 @@ class Adversary:
                     search = self._told(search, replace(probe, runs=1))
             for probe in step:
                 assert asked.label(probe.position) not in SILENT, "it asks for nothing"
-                assert 0 < probe.runs <= min(MOST_RUNS_EACH - asked.at(probe.position).runs, asked.left)
+                assert 0 < probe.runs <= min(MOST_RUNS_EACH - asked.at(probe.position).runs, asked.runs_left)
                 running.setdefault(probe.position, probe)
             ended = running.pop(self.random.choice(list(running)))
             search = self._told(search, ended)
@@ -153,7 +153,7 @@ def test_a_search_of_positions_ends_within_its_runs(
     most = min(most_runs(search.size, flaky=True), search.options.max_runs or math.inf)
     assert adversary.made.total() <= most + (jobs - 1) * LARGEST_BATCH  # of what was running already
     assert max(adversary.made.values(), default=0) <= MOST_RUNS_EACH
-    if end.left <= 0 and answer.kind is AnswerKind.INCONCLUSIVE and jobs == 1:
+    if end.runs_left <= 0 and answer.kind is AnswerKind.INCONCLUSIVE and jobs == 1:
         assert answer_so_far(end) == answer
 
 
@@ -181,7 +181,7 @@ def test_runs_of_others_use_up_nothing() -> None:
     """What was known before counts as evidence and leaves the search its own runs."""
     known = tuple(ProbeRun(position=position % 8, verdict=SearchVerdict.GOOD) for position in range(400))
     search = SearchState(size=8, observations=known, made=3)
-    assert search.left == most_runs(8, flaky=False) - 3
+    assert search.runs_left == most_runs(8, flaky=False) - 3
 
 
 def test_a_slow_run_among_crashes_says_nothing() -> None:

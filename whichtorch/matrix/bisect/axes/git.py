@@ -145,8 +145,8 @@ class Checkout:
         """
         bases = [base for base in self.git("merge-base", "--all", old, new).split() if base != old]
         ends = self.git("log", "--no-walk=unsorted", _LINE, *bases, old)
-        rest = self.git("log", "--topo-order", "--reverse", _LINE, new, f"^{old}")
-        return [Commit.read(line) for line in f"{ends}\n{rest}".splitlines()]
+        newer = self.git("log", "--topo-order", "--reverse", _LINE, new, f"^{old}")
+        return [Commit.read(line) for line in f"{ends}\n{newer}".splitlines()]
 
     def descendants(self, commit: str, newest: str) -> frozenset[str]:
         """Return the commits on any path from one commit to another, without the first one."""

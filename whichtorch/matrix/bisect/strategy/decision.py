@@ -41,7 +41,7 @@ def decide(search: SearchState) -> NextProbe | SearchAnswer:
     step = _step(search)
     if isinstance(step, SearchAnswer):
         return _with_unsteady(search, step)
-    runs = min(step.runs, search.left, MOST_RUNS_EACH - search.at(step.position).runs)
+    runs = min(step.runs, search.runs_left, MOST_RUNS_EACH - search.at(step.position).runs)
     return replace(step, runs=runs) if runs > 0 else _without_blame(search)
 
 
@@ -65,7 +65,7 @@ def answer_so_far(search: SearchState) -> SearchAnswer:
 
 def _without_blame(search: SearchState) -> SearchAnswer:
     answer = flaky.narrowest_bracket(search) if search.is_flaky else _brackets(search)
-    spent = (f"the limit of {search.most} runs is reached",) if search.left <= 0 else ()
+    spent = (f"the limit of {search.runs_allowed} runs is reached",) if search.runs_left <= 0 else ()
     return _with_unsteady(search, replace(answer, reasons=(*answer.reasons, *spent)))
 
 
@@ -104,9 +104,8 @@ def decide_parallel(search: SearchState, jobs: int) -> tuple[NextProbe, ...] | S
                 pending.append((after, step))
                 if len(probes) < jobs:
                     probes.setdefault(step.position, step)
-    planned, left = list(probes.values()), search.left
-    used = accumulate(probe.runs for probe in planned)
-    return tuple(probe for probe, runs in zip(planned, used, strict=True) if runs <= left)
+    used = accumulate(probe.runs for probe in probes.values())
+    return tuple(probe for probe, runs in zip(probes.values(), used, strict=True) if runs <= search.runs_left)
 
 
 def _decide_certain(search: SearchState, bounds: tuple[int, int]) -> NextProbe | SearchAnswer:

@@ -309,15 +309,15 @@ class SearchState:
         return sum(self.at(position).runs for position in {firsts.get(position, position) for position in positions})
 
     @property
-    def most(self) -> int:
+    def runs_allowed(self) -> int:
         """How many runs the search may make."""
         most, asked_for = most_runs(self.size, flaky=self.is_flaky), self.options.max_runs
         return most if asked_for is None else min(most, asked_for)
 
     @property
-    def left(self) -> int:
+    def runs_left(self) -> int:
         """How many of these are left."""
-        return self.most - (self.runs_of(self.tallies) if self.made is None else self.made)
+        return self.runs_allowed - (self.runs_of(self.tallies) if self.made is None else self.made)
 
     def missing(self, position: int, wanted: int) -> int:
         """Return how many more runs a position needs, whatever its runs showed; 0 if another would say nothing.
