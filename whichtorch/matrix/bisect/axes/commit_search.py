@@ -95,14 +95,13 @@ class CommitSearch:
 
     def _check_bounds(self) -> ProbeSearch[None]:
         """Probe both bounds, the one that the user calls bad several times; search the change that they show."""
-        runs, ledger = self._ledger.goal.bound_runs, self._ledger
+        ledger, runs = self._ledger, self._ledger.goal.bound_runs
         bad, good = self.bounds if self.change is Change.FIX else self.bounds[::-1]
         yield from self._probe(bad, runs, Purpose.BOUND, until=SearchVerdict.GOOD)
         yield from self._probe(good, runs, Purpose.BOUND, until=SearchVerdict.GOOD)
         if self._bound_labels == (SearchVerdict.GOOD, SearchVerdict.GOOD):
-            yield from self._probe(
-                bad, runs, Purpose.BOUND, until=SearchVerdict.BAD
-            )  # a flaky failure had one run so far
+            # a flaky failure had one run so far
+            yield from self._probe(bad, runs, Purpose.BOUND, until=SearchVerdict.BAD)
         if self._bound_labels == self.change.sides[::-1]:
             missing = self.change
             self.change = Change.REGRESSION if missing is Change.FIX else Change.FIX
