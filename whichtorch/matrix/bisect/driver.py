@@ -42,18 +42,16 @@ if TYPE_CHECKING:
 
 def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bisection:
     """Search an ordered axis between the bounds that a request names, or its ends."""
-    bounds = ((SearchVerdict.GOOD, request.good), (SearchVerdict.BAD, request.bad))
-    given = {verdict: value for verdict, value in bounds if value is not None}
-    named = {verdict: axis.nearest(value) for verdict, value in given.items()}
-    nearest = {verdict: axis.values[position] for verdict, position in named.items()}
-    if len(named) == 2 and len(set(nearest.values())) == 1:
-        same = nearest[SearchVerdict.GOOD]
-        raise UsageError(f"--good and --bad both mean {same}", hint="name two different values")
-    notes = [
-        f"there is no {given[verdict]}: {value} is taken for it"
-        for verdict, value in nearest.items()
-        if not _means(given[verdict], value)
-    ]
+    named: dict[SearchVerdict, int] = {}
+    notes = []
+    for verdict, value in ((SearchVerdict.GOOD, request.good), (SearchVerdict.BAD, request.bad)):
+        if value is not None:
+            named[verdict] = axis.nearest(value)
+            nearest = axis.values[named[verdict]]
+            if not _means(value, nearest):
+                notes.append(f"there is no {value}: {nearest} is taken for it")
+    if len(named) == 2 and len(set(named.values())) == 1:
+        raise UsageError(f"--good and --bad both mean {nearest}", hint="name two different values")
     goal = _with_bounds(request.goal, named, axis)
     ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal, named_bad=named.get(SearchVerdict.BAD))
     return bisected(ledger, named, notes)
@@ -164,13 +162,15 @@ class ProbeOracle:
             if probe.position not in running and self._is_affordable(probe):
                 self._start(probe, search)
         ended = [probed for probed in bench.wait(ledger.seconds_left) if probed.cell is not None]
-        problems = {probed.position: self._index_problem(probed) for probed in ended}
+        problems = []
         for probed in ended:
-            if not problems[probed.position]:
+            if problem := self._index_problem(probed):
+                problems.append(problem)
+            else:
                 ledger.take_in(probed)
-        if problem := next(filter(None, problems.values()), None):
-            raise SearchEndedError(problem)
-        return frozenset(problems)
+        if problems:
+            raise SearchEndedError(problems[0])
+        return frozenset(probed.position for probed in ended)
 
     def _is_affordable(self, probe: NextProbe) -> bool:
         """Return whether the budget allows the install of a probe, after the installs that are being made."""
