@@ -21,7 +21,9 @@ from whichtorch.matrix.bisect.strategy.search_state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
+
+NO_EVIDENCE = {SearchVerdict.DIFFERENT, SearchVerdict.UNTESTABLE}  # labels of positions that were tried in vain
 
 
 def check_bounds(search: SearchState) -> NextProbe | tuple[int, int] | None:
@@ -31,25 +33,22 @@ def check_bounds(search: SearchState) -> NextProbe | tuple[int, int] | None:
     as if the bound differed from the other one. If it does, the probe is not wasted; if not, the probe finds the
     edge of the testable positions. Find.ALL gets that edge in any case, because a change may lie before it.
     """
-    low, high = search.bounds
     ends: list[int] = []
-    for bound, direction in ((low, -1), (high, 1)):
-        for position in _outward(bound, direction, search.size):
-            if search.label(position) is None:
-                return _bound_probe(search, position, Purpose.BOUND if position == bound else Purpose.WIDEN)
-            if search.is_labeled(position):
-                ends.append(position)
-                break
-        else:
-            ends.append(bound)
-    if not search.steps or search.options.find is Find.ALL:
-        probe = find_edge(search, *ends)
-        if probe:
-            return probe
+    for bound, direction in zip(search.bounds, (-1, 1), strict=True):
+        outward = (bound + direction * (2**jumps - 1) for jumps in range(search.size.bit_length() + 1))
+        inside = (position for position in outward if 0 <= position < search.size)
+        end = next((position for position in inside if search.label(position) not in NO_EVIDENCE), bound)
+        if search.label(end) is None:
+            return _bound_probe(search, end, Purpose.BOUND if end == bound else Purpose.WIDEN)
+        ends.append(end)
+    is_edge_wanted = not search.steps or search.options.find is Find.ALL
+    if is_edge_wanted and (probe := find_edge(search, *ends)):
+        return probe
     tested = [position for position in search.labeled if ends[0] <= position <= ends[1]]
     if len(tested) < 2:
         return None
-    bounds = (tested[0], tested[-1])  # where they are known from elsewhere, it is not known how reliable a bad one is
+    bounds = (tested[0], tested[-1])
+    # a bad bound that is known from elsewhere may have had too few runs to say how reliable it is
     return rerun_bound(search, bounds, SearchVerdict.BAD) or bounds
 
 
@@ -134,15 +133,6 @@ def confirm(search: SearchState, step: Bracket) -> NextProbe | None:
 def _bound_probe(search: SearchState, position: int, purpose: Purpose) -> NextProbe:
     """Return a probe that runs a good bound once and a bad one several times, so that a flaky failure shows here."""
     return NextProbe(position=position, runs=search.options.bound_runs, until=SearchVerdict.GOOD, purpose=purpose)
-
-
-def _outward(bound: int, direction: int, size: int) -> Iterator[int]:
-    """Yield the bound, then positions beyond it, by doubling, to the end of the range."""
-    position, jump = bound, 1
-    while 0 <= position < size:
-        yield position
-        position += direction * jump
-        jump *= 2
 
 
 def _directions(search: SearchState) -> list[int]:
