@@ -37,7 +37,7 @@ class PackageChange:
 
 
 def read_lock(path: Path) -> dict[str, str]:
-    """Return the pins of a file in pip freeze or requirements format, by normalised name.
+    """Return the pins of a file in pip freeze or requirements format, by normalized name.
 
     Lines whose marker does not hold here are left out; options and hashes are ignored. Raises UsageError that names
     every line that pins nothing.
@@ -87,7 +87,7 @@ def _pin_of(requirement: Requirement) -> str | None:
 
 
 def pins_in(lock: Iterable[str]) -> dict[str, str]:
-    """Return the pins of exact lines, "name==version" or "name @ url", by normalised name."""
+    """Return the pins of exact lines, "name==version" or "name @ url", by normalized name."""
     requirements = map(Requirement, lock)
     pins = ((canonicalize_name(requirement.name), _pin_of(requirement)) for requirement in requirements)
     return {name: pin for name, pin in pins if pin is not None}
