@@ -12,7 +12,7 @@ from typing import Any
 from tests.fakes import PASSED, FakeCache, FakeExecutor
 from whichtorch.matrix.bisect.axes.versions import Releases
 from whichtorch.matrix.bisect.bisection import Bisection
-from whichtorch.matrix.bisect.driver import Bisector
+from whichtorch.matrix.bisect.driver import bisected
 from whichtorch.matrix.bisect.ledger import Ledger
 from whichtorch.matrix.bisect.search_request import Budget, SearchRequest
 from whichtorch.matrix.bisect.strategy.search_state import SearchOptions
@@ -150,6 +150,7 @@ class FakeReleases:
             failure=failure,
             any_failure=any_failure,
             budget=budget or Budget(),
+            jobs=jobs,
         )
         with new_run(self.home, ()) as store:
             emit = CountedEvents(self.events.append)
@@ -157,7 +158,7 @@ class FakeReleases:
             bench.count, bench.clock = lambda: len(self.cache.installed) - before, seconds
             axis = Releases.of(self.requests)
             ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal or SearchOptions())
-            return Bisector(ledger=ledger, jobs=jobs).run()
+            return bisected(ledger)
 
     @property
     def chosen(self) -> list[ProbeChosen]:

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from tests.bisect.driving import CRASHED, NOT_APPLICABLE, STUCK, EndOfRun, FakeReleases, MadeUpBench, Raises, versions
 from tests.fakes import MOVING, PASSED, FakeCache
 from tests.fix.packages import tree_change
-from whichtorch.matrix.bisect.axes.values import ValueComparison
+from whichtorch.matrix.bisect.axes.values import compare_values
 from whichtorch.matrix.bisect.ledger import Ledger
 from whichtorch.matrix.bisect.search_request import Axis, AxisName, SearchRequest
-from whichtorch.matrix.bisect.strategy.decision import decide_parallel, partial
+from whichtorch.matrix.bisect.strategy.decision import answer_so_far, decide_parallel
 from whichtorch.matrix.bisect.strategy.posterior import RUN_COUNTS
 from whichtorch.matrix.bisect.strategy.search_state import (
     MOST_RUNS_EACH,
@@ -36,7 +36,6 @@ from whichtorch.matrix.bisect.strategy.search_state import (
     SearchVerdict,
     most_runs,
 )
-from whichtorch.matrix.bisect.strategy.view import View
 from whichtorch.matrix.fix.closure import Closure
 from whichtorch.matrix.fix.cure_search import LAST_DEPTH, STEPS, CureSearch
 from whichtorch.matrix.fix.minimum import POLISH_TRIALS, smallest
@@ -88,14 +87,14 @@ class Adversary:
             if isinstance(step, SearchAnswer):
                 return step, search
             assert len(step) <= jobs
-            view = View.of(search)
+            asked = search
             for position in [position for position in running if position not in {probe.position for probe in step}]:
                 probe = running.pop(position)
                 if self.random.random() < 0.5:  # cancelled, but some of its runs were made
                     search = self._told(search, replace(probe, runs=1))
             for probe in step:
-                assert view.label(probe.position) not in SILENT, "it asks for nothing"
-                assert 0 < probe.runs <= min(MOST_RUNS_EACH - view.at(probe.position).runs, view.left)
+                assert asked.label(probe.position) not in SILENT, "it asks for nothing"
+                assert 0 < probe.runs <= min(MOST_RUNS_EACH - asked.at(probe.position).runs, asked.runs_left)
                 running.setdefault(probe.position, probe)
             ended = running.pop(self.random.choice(list(running)))
             search = self._told(search, ended)
@@ -154,8 +153,8 @@ def test_a_search_of_positions_ends_within_its_runs(
     most = min(most_runs(search.size, flaky=True), search.options.max_runs or math.inf)
     assert adversary.made.total() <= most + (jobs - 1) * LARGEST_BATCH  # of what was running already
     assert max(adversary.made.values(), default=0) <= MOST_RUNS_EACH
-    if View.of(end).left <= 0 and answer.kind is AnswerKind.INCONCLUSIVE and jobs == 1:
-        assert partial(end) == answer
+    if end.runs_left <= 0 and answer.kind is AnswerKind.INCONCLUSIVE and jobs == 1:
+        assert answer_so_far(end) == answer
 
 
 @settings(max_examples=40)
@@ -166,7 +165,7 @@ def test_a_search_without_flakes_takes_small_tens_of_runs(
     """While no position passes and fails, two runs a position and twenty more are the most."""
     adversary = Adversary(random=Random(0), said=said)
     _, end = adversary.face(SearchState(size=size))
-    assert View.of(end).is_flaky or adversary.made.total() <= 2 * size + 20
+    assert end.is_flaky or adversary.made.total() <= 2 * size + 20
 
 
 def test_used_up_runs_are_told() -> None:
@@ -181,15 +180,15 @@ def test_used_up_runs_are_told() -> None:
 def test_runs_of_others_use_up_nothing() -> None:
     """What was known before counts as evidence and leaves the search its own runs."""
     known = tuple(ProbeRun(position=position % 8, verdict=SearchVerdict.GOOD) for position in range(400))
-    view = View.of(SearchState(size=8, observations=known, made=3))
-    assert view.left == most_runs(8, flaky=False) - 3
+    search = SearchState(size=8, observations=known, made=3)
+    assert search.runs_left == most_runs(8, flaky=False) - 3
 
 
 def test_a_slow_run_among_crashes_says_nothing() -> None:
     """A position that failed twice in the same way stays as it is after a provisional run of another kind."""
     runs = [ProbeRun(position=0, verdict=SearchVerdict.BAD)] * 2
     slow = ProbeRun(position=0, verdict=SearchVerdict.DIFFERENT, provisional=True)
-    without, slowed = (View.of(SearchState(size=4, observations=tuple(some))) for some in (runs, [slow, *runs, slow]))
+    without, slowed = (SearchState(size=4, observations=tuple(some)) for some in (runs, [slow, *runs, slow]))
     assert slowed.label(0) is without.label(0) is SearchVerdict.BAD
     assert (slowed.at(0).different, slowed.at(0).runs, slowed.missing(0, 4)) == (0, 4, 0)
 
@@ -202,10 +201,9 @@ def test_a_position_that_also_fails_in_another_way_is_told(others: list[str], la
     shown = [SearchVerdict(other) for other in others]
     runs = [ProbeRun(position=1, verdict=verdict) for verdict in (*shown, SearchVerdict.DIFFERENT) if shown]
     search = SearchState(size=3, observations=tuple(runs), options=SearchOptions(max_runs=0))
-    view = View.of(search)
-    answer = partial(search)
-    assert view.label(1) is label
-    assert view.is_open(1) is not bool(shown)
+    answer = answer_so_far(search)
+    assert search.label(1) is label
+    assert search.is_open(1) is not bool(shown)
     assert ("1 fails in another way in 1 of 2 runs" in answer.reasons) is bool(shown)
 
 
@@ -290,7 +288,7 @@ def test_values_without_an_order_take_a_few_runs_each(said: list[Ending]) -> Non
             axis = Axis(name=AxisName.CONFIG, values=tuple("abcd"), requests=requests)
             bench = MadeUpBench(FakeCache(home), run_store, behave)
             ledger = Ledger(request=request, bench=bench, axis=axis, goal=SearchOptions(find=Find.FIX))
-            ValueComparison(ledger=ledger).run()
+            compare_values(ledger)
         assert max(runs.values()) <= SearchOptions().bound_runs
 
 

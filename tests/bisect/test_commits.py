@@ -15,9 +15,9 @@ import pytest
 from tests.bisect.driving import CRASHED, FAILED, MadeUpBench
 from tests.fakes import PASSED, FakeCache
 from tests.repository import Repository
-from whichtorch.matrix.bisect.axes.commits import CommitSearch, search
+from whichtorch.matrix.bisect.axes.commit_search import CommitSearch
+from whichtorch.matrix.bisect.axes.commits import search
 from whichtorch.matrix.bisect.axes.git import Checkout, borrowed
-from whichtorch.matrix.bisect.axes.suspects import Suspects
 from whichtorch.matrix.bisect.bisection import Bisection
 from whichtorch.matrix.bisect.search_request import Budget, SearchRequest, Source
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, Find, SearchOptions
@@ -76,10 +76,14 @@ class World:
         checkout = Checkout.at(self.repository.folder)
         with store.new_run(self.folder, ()) as run_store, borrowed(checkout, self.folder):
             bench = MadeUpBench(self.builds, run_store, lambda commit: behave(commit.torch))
-            known = Suspects.between(
-                (old, new), change, checkout=checkout, make_request=self.builds.request, request=request, bench=bench
-            )
-            return CommitSearch(known=known).run()
+            return CommitSearch(
+                checkout=checkout,
+                bounds=(old, new),
+                change=change,
+                request=request,
+                bench=bench,
+                make_request=self.builds.request,
+            ).run()
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from tests.bisect.driving import CRASHED, FAILED, MadeUpBench
 from tests.fakes import PASSED, FakeCache
 from tests.wheels import build_wheel
-from whichtorch.matrix.bisect.axes.values import ValueComparison, search
+from whichtorch.matrix.bisect.axes.values import compare_values, search
 from whichtorch.matrix.bisect.bisection import Bisection
 from whichtorch.matrix.bisect.ledger import Ledger
 from whichtorch.matrix.bisect.search_request import Axis, AxisName, Budget, SearchRequest
@@ -76,8 +76,7 @@ class Comparing:
             axis = Axis(name=AxisName.CONFIG, values=tuple(requests), requests=tuple(requests.values()))
             goal = SearchOptions(find=Find.FIX, flaky=flaky)
             bench = MadeUpBench(cache, run_store, behave)
-            comparison = ValueComparison(ledger=Ledger(request=request, bench=bench, axis=axis, goal=goal))
-            return comparison.run(), runs
+            return compare_values(Ledger(request=request, bench=bench, axis=axis, goal=goal)), runs
 
 
 @pytest.fixture

@@ -55,14 +55,8 @@ class Stretch(Model):
     @classmethod
     def of(cls, probes: Sequence[Probe]) -> Stretch:
         """Return the stretch of some probes."""
-        last = probes[-1]
-        return cls(
-            values=tuple(probe.value for probe in probes),
-            outcome=last.outcome,
-            signature=last.signature,
-            message=last.message,
-            verdict=last.verdict,
-        )
+        shown = probes[-1].model_dump(include={"outcome", "signature", "message", "verdict"})
+        return cls(values=tuple(probe.value for probe in probes), **shown)
 
     @property
     def ends(self) -> str:
@@ -77,7 +71,7 @@ class Stretch(Model):
 
 
 def timeline_of(probes: Iterable[Probe]) -> tuple[Stretch, ...]:
-    """Return what was seen along the values, neighbours that showed the same together."""
+    """Return what was seen along the values, neighbors that showed the same together."""
     groups: list[list[Probe]] = []
     for probe in probes:
         if groups and _shows_the_same(groups[-1][-1], probe):
@@ -140,7 +134,7 @@ class Bisection(Model):
     reference: tuple[Outcome, str | None] | None = None  # outcome and signature of the failure searched for
     boundaries: tuple[Boundary, ...] = ()  # of an inconclusive answer: brackets, blaming nobody
     probes: tuple[Probe, ...] = ()  # in the order of the values
-    timeline: tuple[Stretch, ...] = ()  # what these showed, neighbours that are alike together; of an ordered axis
+    timeline: tuple[Stretch, ...] = ()  # what these showed, neighbors that are alike together; of an ordered axis
     order: tuple[str, ...] = ()  # values in the order in which they were tried
     changes: tuple[str, ...] = ()  # of packages, that it takes: "numpy 2.2.6 -> 2.3.0"
     along: tuple[str, ...] = ()  # further ones that those cannot be had without

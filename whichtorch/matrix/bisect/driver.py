@@ -6,14 +6,14 @@ already counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
-from whichtorch.matrix.bisect.ledger import Ledger
+from whichtorch.matrix.bisect.ledger import Ledger, SearchEndedError
 from whichtorch.matrix.bisect.search_request import AxisName
-from whichtorch.matrix.bisect.strategy.decision import decide_parallel, partial
+from whichtorch.matrix.bisect.strategy.decision import answer_so_far, decide_parallel
 from whichtorch.matrix.bisect.strategy.search_state import (
     AnswerKind,
     Find,
@@ -24,8 +24,8 @@ from whichtorch.matrix.bisect.strategy.search_state import (
     SearchState,
     SearchVerdict,
 )
-from whichtorch.matrix.bisect.strategy.view import View
 from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.events import ProbeChosen
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.search.driving import drive
 
@@ -36,24 +36,25 @@ if TYPE_CHECKING:
     from whichtorch.matrix.bisect.search_request import Axis, SearchRequest
     from whichtorch.matrix.bisect.workbench import Probed, Workbench
 
+    Found = TypeVar("Found")
+    ProbeSearch = Generator[Sequence[NextProbe], frozenset[int], Found]  # what is wanted, the positions that ended
+
 
 def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bisection:
     """Search an ordered axis between the bounds that a request names, or its ends."""
-    bounds = ((SearchVerdict.GOOD, request.good), (SearchVerdict.BAD, request.bad))
-    given = {verdict: value for verdict, value in bounds if value is not None}
-    named = {verdict: axis.nearest(value) for verdict, value in given.items()}
-    nearest = {verdict: axis.values[position] for verdict, position in named.items()}
-    if len(named) == 2 and len(set(nearest.values())) == 1:
-        same = nearest[SearchVerdict.GOOD]
-        raise UsageError(f"--good and --bad both mean {same}", hint="name two different values")
-    notes = [
-        f"there is no {given[verdict]}: {value} is taken for it"
-        for verdict, value in nearest.items()
-        if not _means(given[verdict], value)
-    ]
+    named: dict[SearchVerdict, int] = {}
+    notes = []
+    for verdict, value in ((SearchVerdict.GOOD, request.good), (SearchVerdict.BAD, request.bad)):
+        if value is not None:
+            named[verdict] = axis.nearest(value)
+            nearest = axis.values[named[verdict]]
+            if not _means(value, nearest):
+                notes.append(f"there is no {value}: {nearest} is taken for it")
+    if len(named) == 2 and len(set(named.values())) == 1:
+        raise UsageError(f"--good and --bad both mean {nearest}", hint="name two different values")
     goal = _with_bounds(request.goal, named, axis)
     ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal, named_bad=named.get(SearchVerdict.BAD))
-    return Bisector(ledger=ledger, jobs=request.jobs, named=named, notes=tuple(notes)).run()
+    return bisected(ledger, named, notes)
 
 
 def _means(value: str, other: str) -> bool:
@@ -67,7 +68,7 @@ def _means(value: str, other: str) -> bool:
 def _with_bounds(goal: SearchOptions, named: dict[SearchVerdict, int], axis: Axis) -> SearchOptions:
     """Return a goal with the bounds as positions.
 
-    A single bound gets its neighbour as the other bound; the search looks further out from there. The order of two
+    A single bound gets its neighbor as the other bound; the search looks further out from there. The order of two
     bounds says which change is meant.
     """
     if not named:
@@ -80,91 +81,96 @@ def _with_bounds(goal: SearchOptions, named: dict[SearchVerdict, int], axis: Axi
     return replace(goal, low=low, high=high, find=find if goal.find is Find.ANY else goal.find)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbesEnded:
-    """What a step of a search came to; its evidence is in the ledger."""
+def bisected(ledger: Ledger, named: Mapping[SearchVerdict, int] | None = None, notes: Sequence[str] = ()) -> Bisection:
+    """Search an ordered axis to the end of the question or of the budget, or until it is interrupted.
 
-    positions: frozenset[int] = frozenset()  # of the probes that ended, without cancelled ones
-    problem: str = ""  # why the search cannot go on
+    `named` are the bounds that the user names, `notes` are about these. A second KeyboardInterrupt passes through; the
+    same search goes on from the records.
+    """
+    named = named or {}
+    ledger.recall_known()
+    answer, ended_by = driven(ledger, _bisection(ledger))
+    if answer is None:
+        answer = answer_so_far(ledger.priced_search())
+        if answer.kind is AnswerKind.INCONCLUSIVE:
+            answer = replace(answer, reasons=(*ended_by, *answer.reasons))
+    search, axis = ledger.search(), ledger.axis
+    reasons = [*answer.reasons, *notes]
+    for verdict, position in named.items():
+        if search.label(position) is not verdict:
+            reasons += [f"not {verdict}: {words}" for words in ledger.shown(position)]
+    reasons += [
+        f"{axis.values[position]} was run again and showed nothing more; it rests on fewer runs"
+        for position in sorted(ledger.exhausted)
+    ]
+    is_named = SearchVerdict.BAD in named or axis.name is AxisName.LOCK
+    if answer.kind is AnswerKind.NONE and ledger.reference is None and not is_named:
+        reasons.append(f"if you know a {axis.name} where it fails, name it: --bad {axis.name.upper()}")
+    if answer.kind is not AnswerKind.BOUNDARY:  # the bounds are the reason
+        reasons += ledger.shown(*search.bounds)
+    return ledger.bisection(answer.kind, reasons, map(ledger.boundary, answer.boundaries))
 
 
-@dataclass(slots=True, kw_only=True)
-class Bisector:
-    """One search of one test along one ordered axis, and the oracle that runs its probes. Call `run` once."""
+def _bisection(ledger: Ledger) -> ProbeSearch[SearchAnswer]:
+    """Yield the probes that are wanted now, the most urgent first, and return the answer."""
+    ended: frozenset[int] = frozenset()
+    before: tuple[ProbeRun, ...] = ()  # observations before the last probes ended
+    while True:
+        search = ledger.priced_search()
+        step = decide_parallel(search, ledger.request.jobs)
+        if isinstance(step, SearchAnswer):
+            return step
+        if (again := step[0].position) in ended and search.observations == before:
+            if again in ledger.exhausted:
+                raise SearchEndedError(f"{search.name(again)} was run again and again in vain")
+            ledger.exhausted.add(again)
+            continue
+        before = search.observations
+        ended = yield step
+
+
+def driven(ledger: Ledger, search: ProbeSearch[Found]) -> tuple[Found | None, tuple[str, ...]]:
+    """Drive a search to its end; return what it has found, or None and the reason for which it ended before."""
+    try:
+        return drive(search, ProbeOracle(ledger)), ()
+    except (KeyboardInterrupt, SearchEndedError) as end:
+        return None, (ledger.stop(end),)
+    finally:
+        ledger.bench.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOracle:
+    """Runs the probes that a search wants, and takes what came of them into its ledger."""
 
     ledger: Ledger
-    jobs: int = 1
-    named: Mapping[SearchVerdict, int] = field(default_factory=dict)  # the bounds that the user names
-    notes: tuple[str, ...] = ()  # about these
 
-    def run(self) -> Bisection:
-        """Search to the end of the question or of the budget, or until it is interrupted.
+    def answer(self, question: Sequence[NextProbe], _look_ahead: object) -> frozenset[int]:
+        """Run the probes that are wanted, and no others, until some have ended; return the positions of these.
 
-        A second KeyboardInterrupt passes through; the same search goes on from the records.
+        Raises TimeOverError where the budget is used up, SearchEndedError where a probe says nothing about its value.
         """
-        self.ledger.recall_known()
-        try:
-            answer = drive(self._search(), self)
-        except KeyboardInterrupt as interrupt:
-            answer = self._cut_short(interrupt)
-        finally:
-            self.ledger.bench.close()
-        reasons = [*answer.reasons, *self.notes, *self._refuted()]
-        reasons += [
-            f"{self.ledger.axis.values[position]} was run again and showed nothing more; it rests on fewer runs"
-            for position in sorted(self.ledger.exhausted)
-        ]
-        is_named = SearchVerdict.BAD in self.named or self.ledger.axis.name is AxisName.LOCK
-        if answer.kind is AnswerKind.NONE and self.ledger.reference is None and not is_named:
-            name = self.ledger.axis.name
-            reasons.append(f"if you know a {name} where it fails, name it: --bad {name.upper()}")
-        if answer.kind is not AnswerKind.BOUNDARY:  # the bounds are the reason
-            reasons += self.ledger.shown(*self.ledger.search().bounds)
-        return self.ledger.bisection(answer.kind, reasons, map(self.ledger.boundary, answer.boundaries))
-
-    def _search(self) -> Generator[Sequence[NextProbe], ProbesEnded, SearchAnswer]:
-        """Yield the probes that are wanted now, the most urgent first, and return the answer."""
-        axis, ended = self.ledger.axis, ProbesEnded()
-        before: tuple[ProbeRun, ...] = ()  # observations before the last probes ended
-        while True:
-            search = self.ledger.priced_search()
-            step = decide_parallel(search, self.jobs)
-            if isinstance(step, SearchAnswer):
-                return step
-            if (again := step[0].position) in ended.positions and search.observations == before:
-                if again in self.ledger.exhausted:
-                    return _cut_short(partial(search), f"{axis.values[again]} was run again and again in vain")
-                self.ledger.exhausted.add(again)
-                continue
-            before = search.observations
-            ended = yield step
-            if ended.problem:
-                return _cut_short(partial(self.ledger.priced_search()), ended.problem)
-
-    def answer(self, question: Sequence[NextProbe], _look_ahead: object) -> ProbesEnded:
-        """Run the probes that are wanted, and no others, until some have ended; take in what came of these."""
-        bench, axis, running = self.ledger.bench, self.ledger.axis, self.ledger.bench.positions
-        wants_install = not running and not any(map(self._is_affordable, question))
-        if over := self.ledger.over(wants_install=wants_install):
-            return ProbesEnded(problem=self.ledger.stop(over))
-        unknown = [probe.position for probe in question if axis.known_request(probe.position) is None]
-        if any(map(self.ledger.recall, unknown)):
-            return ProbesEnded()  # what is known now may make the other probes needless
+        ledger, bench, running = self.ledger, self.ledger.bench, self.ledger.bench.positions
+        ledger.check_budget(wants_install=not running and not any(map(self._is_affordable, question)))
+        unknown = [probe.position for probe in question if ledger.axis.known_request(probe.position) is None]
+        if any(map(ledger.recall, unknown)):
+            return frozenset()  # what is known now may make the other probes needless
         for position in running - {probe.position for probe in question}:
             bench.cancel(position)
-        search = self.ledger.priced_search()
+        search = ledger.search()
         for probe in question:
             if probe.position not in running and self._is_affordable(probe):
                 self._start(probe, search)
-        probes = bench.wait(self.ledger.seconds_left)
-        problems = [self._take_in(probed) for probed in probes]
-        positions = frozenset(probed.position for probed in probes if probed.cell is not None)
-        return ProbesEnded(positions=positions, problem=next(filter(None, problems), ""))
-
-    def _cut_short(self, why: str | KeyboardInterrupt) -> SearchAnswer:
-        """Stop what runs, and return what is known by then."""
-        reason = self.ledger.stop(why)
-        return _cut_short(partial(self.ledger.priced_search()), reason)
+        ended = [probed for probed in bench.wait(ledger.seconds_left) if probed.cell is not None]
+        problems = []
+        for probed in ended:
+            if problem := self._index_problem(probed):
+                problems.append(problem)
+            else:
+                ledger.take_in(probed)
+        if problems:
+            raise SearchEndedError(problems[0])
+        return frozenset(probed.position for probed in ended)
 
     def _is_affordable(self, probe: NextProbe) -> bool:
         """Return whether the budget allows the install of a probe, after the installs that are being made."""
@@ -174,55 +180,41 @@ class Bisector:
         being_made = sum(map(self.ledger.needs_install, self.ledger.bench.positions))
         return self.ledger.bench.installs + being_made < limit
 
-    def _take_in(self, probed: Probed) -> str | None:
-        """Take in what came of a probe, or return why it says nothing about its value."""
-        environment = probed.environment
-        if environment is not None and probed.cell is not None and environment.outcome is Outcome.UNBUILDABLE:
-            request = self.ledger.axis.request(probed.position)
-            if problem := self.ledger.bench.cache.unreachable_index(request):
-                return problem
-        self.ledger.take_in(probed)
-        return None
+    def _index_problem(self, probed: Probed) -> str | None:
+        """Return why an index could not be asked for a value, so that nothing is known of it."""
+        ledger, environment = self.ledger, probed.environment
+        if environment is None or environment.outcome is not Outcome.UNBUILDABLE or not ledger.axis.name.row.is_ordered:
+            return None
+        return ledger.bench.cache.unreachable_index(ledger.axis.request(probed.position))
 
     def _start(self, probe: NextProbe, search: SearchState) -> None:
         """Begin a probe that the strategy wants."""
-        reference = self.ledger.reference
+        ledger, reference = self.ledger, self.ledger.reference
         # a slow run may be taken for a hang, but for no other failure: that would have come by then
         may_be_slow = not probe.firm and (reference is None or reference.outcome is Outcome.HANG)
-        planned = self.ledger.planned(probe.position, until=probe.until, provisional=may_be_slow)
-        seen = self.ledger.evidence.get(probe.position)
+        planned = ledger.planned(probe.position, until=probe.until, provisional=may_be_slow)
+        seen = ledger.evidence.get(probe.position)
         done = planned.decided(seen.records) if seen else 0
         planned = replace(planned, options=replace(planned.options, repeat=done + probe.runs))
-        labelled = View.of(search).labelled
-        before = max((position for position in labelled if position < probe.position), default=None)
-        after = min((position for position in labelled if position > probe.position), default=None)
-        self.ledger.start(
-            probe.position,
-            planned,
-            probe.purpose,
-            runs=probe.runs,
-            between=(self._with_outcome(before), self._with_outcome(after)),
-            left=(after - before - 1) if before is not None and after is not None else search.size,
+        before, after = search.neighbors(probe.position)
+        between = (self._with_outcome(before), self._with_outcome(after))
+        if not ledger.axis.name.row.is_ordered or ledger.axis.name.row.has_branches:
+            between = (None, None)
+        ledger.purposes.setdefault(probe.position, probe.purpose)
+        value = search.name(probe.position)
+        subject = ledger.axis.subjects.get(value, "")
+        ledger.bench.emit(
+            ProbeChosen(
+                number=len(ledger.evidence.keys() | ledger.purposes.keys()),
+                value=f"{value[:10]} {subject}" if subject else value,
+                purpose=probe.purpose,
+                runs=probe.runs,
+                between=between,
+                left=after - before - 1 if all(between) else search.size,
+            )
         )
+        ledger.bench.start(probe.position, planned)
 
-    def _with_outcome(self, position: int | None) -> str | None:
-        if position is None:
-            return None
-        return f"{self.ledger.axis.values[position]} ({self.ledger.evidence[position].cell.outcome})"
-
-    def _refuted(self) -> list[str]:
-        """Return a note for each bound that is not what the user calls it, with what it showed."""
-        view = self.ledger.view
-        return [
-            f"not {verdict}: {words}"
-            for verdict, position in self.named.items()
-            if view.label(position) is not verdict
-            for words in self.ledger.shown(position)
-        ]
-
-
-def _cut_short(answer: SearchAnswer, why: str) -> SearchAnswer:
-    """Return a partial answer that says what ended the search."""
-    if answer.kind is not AnswerKind.INCONCLUSIVE:
-        return answer
-    return replace(answer, reasons=(why, *answer.reasons))
+    def _with_outcome(self, position: int) -> str | None:
+        seen = self.ledger.evidence.get(position)
+        return f"{self.ledger.axis.values[position]} ({seen.cell.outcome})" if seen else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,9 @@ from whichtorch.matrix.bisect.strategy.search_state import (
     SearchState,
     SearchVerdict,
 )
-from whichtorch.matrix.bisect.strategy.view import View
 from whichtorch.matrix.compare.factors import changed_packages, commit_of, compare_link
-from whichtorch.matrix.events import ProbeChosen
-from whichtorch.matrix.model import Cell, Environment, Outcome, Record, combine, judging_records, variant_suffix
+from whichtorch.matrix.errors import TimeOverError
+from whichtorch.matrix.model import Cell, Environment, Outcome, combine, judging_records, variant_suffix
 from whichtorch.matrix.plan.planning import PlannedCell
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ SAYS_NOTHING = frozenset({Outcome.SKIP, Outcome.ERROR})  # and another run would
 _RED = {outcome for outcome in Outcome if outcome.is_red}
 # the outcomes that end the runs of a probe, by the verdict that is enough
 STOPS = {SearchVerdict.GOOD: SAYS_NOTHING | {Outcome.PASS}, SearchVerdict.BAD: SAYS_NOTHING | _RED, None: SAYS_NOTHING}
+
+
+class SearchEndedError(Exception):
+    """A search cannot go on, though nobody stopped it; the message says why."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,16 +61,15 @@ class Ledger:
 
     # the budget
 
-    def over(self, *, wants_install: bool = False) -> str | None:
-        """Return which part of the budget is used up, in words; None where the search may go on."""
+    def check_budget(self, *, wants_install: bool = False) -> None:
+        """Raise TimeOverError if the search may not go on, or not with an install."""
         budget = self.request.budget
         if self.bench.stopped:
-            return self.bench.stopped
+            raise TimeOverError(self.bench.stopped)
         if budget.seconds is not None and self.bench.seconds >= budget.seconds:
-            return f"the time limit of {budget.seconds:g} s is over"
+            raise TimeOverError(f"the time limit of {budget.seconds:g} s is over")
         if budget.installs is not None and wants_install and self.bench.installs >= budget.installs:
-            return f"the limit of {budget.installs} installs is reached"
-        return None
+            raise TimeOverError(f"the limit of {budget.installs} installs is reached")
 
     @property
     def seconds_left(self) -> float | None:
@@ -81,34 +84,13 @@ class Ledger:
 
     # probes
 
-    def planned(
-        self, position: int, *, repeat: int = 1, until: SearchVerdict | None = None, provisional: bool = False
-    ) -> PlannedCell:
-        """Return the test at a position, in `repeat` runs, or fewer if one of them shows `until`."""
+    def planned(self, position: int, *, until: SearchVerdict | None = None, provisional: bool = False) -> PlannedCell:
+        """Return the test at a position, in one run; of more, one that shows `until` is the last."""
         request = self.request
         stops = STOPS[until] | ({Outcome.SLOW} if provisional and until is SearchVerdict.GOOD else set())
-        options = replace(request.run_options, repeat=repeat, until=stops, provisional=provisional, in_search=True)
+        options = replace(request.run_options, repeat=1, until=stops, provisional=provisional, in_search=True)
         environment, scenario, variant = self.axis.request(position), request.scenario, request.variant
         return PlannedCell(request=environment, scenario=scenario, variant=variant, options=options)
-
-    def start(
-        self,
-        position: int,
-        planned: PlannedCell,
-        purpose: Purpose,
-        *,
-        left: int,
-        runs: int | None = None,
-        between: tuple[str | None, str | None] = (None, None),
-    ) -> None:
-        """Announce and begin a probe; `runs` are the new ones, by default all that are planned."""
-        self.purposes.setdefault(position, purpose)
-        value, subject = self.axis.values[position], self.axis.subject(position)
-        number = len(self.evidence.keys() | self.purposes.keys())
-        title = f"{value[:10]} {subject}" if subject else value
-        new = runs or planned.options.repeat
-        self.bench.emit(ProbeChosen(number=number, value=title, purpose=purpose, runs=new, between=between, left=left))
-        self.bench.start(position, planned)
 
     # evidence
 
@@ -118,24 +100,22 @@ class Ledger:
             if self.axis.known_request(position) is not None:
                 self.recall(position)
 
-    def recorded(self, planned: PlannedCell) -> list[Record]:
-        """Return what is recorded of a test at a position, attempts that only observe included."""
-        environment = self.bench.cache.known(planned.request)
-        return self.bench.records.of(planned.key(environment)) if environment is not None else []
-
     def recall(self, position: int) -> bool:
         """Take in what earlier runs recorded of a position; return False if they leave its outcome open."""
         planned = self.planned(position)
-        records, environment = self.recorded(planned), self.bench.cache.known(planned.request)
+        environment = self.bench.cache.known(planned.request)
+        records = [] if environment is None else self.bench.records.of(planned.key(environment))
         if environment is None or not judging_records(records) or planned.wants_observation(records):
             return False
         self._reused.setdefault(position, len(judging_records(records)))
-        self._see(position, planned, environment)
+        self._see(position, environment)
         return True
 
-    def stop(self, why: str | KeyboardInterrupt) -> str:
-        """Stop what runs, take in the attempts that had ended by then, and return why in words."""
-        reason = self.bench.stop(why)
+    def stop(self, end: KeyboardInterrupt | SearchEndedError) -> str:
+        """Stop what runs, take in the attempts that had ended by then, and return why the search ends, in words."""
+        if isinstance(end, SearchEndedError):  # nothing keeps another search from using the bench
+            return str(end)
+        reason = self.bench.stop(end)
         for position in self.purposes:
             if self.axis.known_request(position) is not None:
                 self._reused.setdefault(position, 0)
@@ -143,16 +123,19 @@ class Ledger:
         return reason
 
     def take_in(self, probed: Probed) -> None:
-        """Take in what came of a probe; a cancelled one is no evidence."""
-        if probed.environment is not None and probed.cell is not None:
-            self._reused.setdefault(probed.position, probed.cell.reused)
-            self._see(probed.position, self.planned(probed.position), probed.environment, probed.cell)
-            for other in [other for other in self.seen if other.environment.id == probed.environment.id]:
-                if other.position != probed.position and other.records:
-                    self._see(other.position, self.planned(other.position), other.environment)
+        """Take in what came of a probe that was not cancelled, also at the other positions of its environment."""
+        assert probed.environment is not None
+        assert probed.cell is not None
+        self._reused.setdefault(probed.position, probed.cell.reused)
+        self._see(probed.position, probed.environment, probed.cell)
+        for other in self.seen:
+            is_twin = other.environment.id == probed.environment.id and other.position != probed.position
+            if is_twin and other.records:
+                self._see(other.position, other.environment)
 
-    def _see(self, position: int, planned: PlannedCell, environment: Environment, cell: Cell | None = None) -> None:
+    def _see(self, position: int, environment: Environment, cell: Cell | None = None) -> None:
         """Take in all records of a position; without records, `cell` says why there are none."""
+        planned = self.planned(position)
         records = self.bench.records.of(planned.key(environment)) if environment.is_usable else []
         self.evidence[position] = PositionEvidence(
             position=position,
@@ -170,73 +153,53 @@ class Ledger:
     @property
     def reference(self) -> Failure | None:
         """The failure that is searched, None where none was seen yet."""
-        request = self.request
-        return reference_of(
-            self.seen,
-            self.goal.find,
-            any_failure=request.any_failure,
-            named=request.failure,
-            named_bad=self.named_bad,
-        )
+        any_failure, named = self.request.any_failure, self.request.failure
+        return reference_of(self.seen, self.goal.find, any_failure=any_failure, named=named, named_bad=self.named_bad)
 
     def search(self) -> SearchState:
         """Return what the strategy decides on."""
-        values, any_failure = self.axis.values, self.request.any_failure
-        observations = observations_of(self.seen, self.reference, any_failure=any_failure)
+        twins: defaultdict[str, set[int]] = defaultdict(set)  # days without a release between them, by environment
+        for seen in self.seen:
+            if seen.records:
+                twins[seen.environment.id].add(seen.position)
         return SearchState(
-            size=len(values),
-            observations=observations,
+            size=len(self.axis.values),
+            observations=observations_of(self.seen, self.reference, any_failure=self.request.any_failure),
             options=self.goal,
-            names=values,
-            twins=self._twins(),
+            names=self.axis.values,
+            twins=tuple(frozenset(positions) for positions in twins.values() if len(positions) > 1),
             exhausted=frozenset(self.exhausted),
             first=self.axis.first,
             made=self.bench.runs - self._runs_before,
         )
 
-    def _twins(self) -> tuple[frozenset[int], ...]:
-        """Return the positions that turned out to be the same environment: days without a release between them."""
-        positions: dict[str, set[int]] = {}
-        for seen in self.seen:
-            if seen.records:
-                positions.setdefault(seen.environment.id, set()).add(seen.position)
-        return tuple(frozenset(twins) for twins in positions.values() if len(twins) > 1)
-
     def priced_search(self) -> SearchState:
-        """Return what the strategy decides on, with what probes cost."""
-        return replace(self.search(), costs=self._costs())
-
-    def _costs(self) -> Costs:
-        """Return what probes cost, by the runs and installs so far."""
+        """Return what the strategy decides on, with what probes cost by the runs and installs so far."""
         attempts = [record.attempt for seen in self.seen for record in seen.counted]
         good = [attempt.seconds for attempt in attempts if attempt.outcome is Outcome.PASS]
         bad = [attempt.seconds for attempt in attempts if attempt.outcome.is_red or attempt.outcome is Outcome.SLOW]
         install = self.bench.cache.typical_install()
-        return Costs(
+        costs = Costs(
             install=tuple(install * self.needs_install(position) for position in range(len(self.axis.values))),
             good=statistics.median(good or [UNMEASURED_GOOD]),
             bad=statistics.median(bad or [UNMEASURED_GOOD]),
         )
-
-    @property
-    def view(self) -> View:
-        """What was seen, counted."""
-        return View.of(self.search())
+        return replace(self.search(), costs=costs)
 
     # the answer
 
     @property
     def probes(self) -> list[Probe]:
         """What came of each position that was seen, in their order."""
-        view = self.view
-        return [self._probe(seen, view.label(seen.position)) for seen in self.seen]
+        search = self.search()
+        return [self._probe(seen, search.label(seen.position)) for seen in self.seen]
 
     def _probe(self, seen: PositionEvidence, label: SearchVerdict | None) -> Probe:
         decisive = combine([record.attempt for record in seen.records])
-        position, counted = seen.position, seen.counted
+        value, counted = self.axis.values[seen.position], seen.counted
         return Probe(
-            value=self.axis.values[position],
-            title=self.axis.subject(position),
+            value=value,
+            title=self.axis.subjects.get(value, ""),
             outcome=seen.cell.outcome,
             signature=seen.cell.signature,
             k=sum(record.attempt.outcome is (decisive.outcome if decisive else None) for record in counted),
@@ -244,7 +207,7 @@ class Ledger:
             reused=min(seen.reused, len(counted)),  # a longer look stands for the run before it
             verdict=label if label is not None else SearchVerdict.UNTESTABLE,
             # if every value is probed, no probe has a purpose of its own
-            purpose=self.purposes.get(position) if self.axis.name.row.is_ordered else None,
+            purpose=self.purposes.get(seen.position) if self.axis.name.row.is_ordered else None,
             message=decisive.message if decisive and decisive.message else seen.cell.reason or "",
             seconds=seen.cell.seconds,
             environment=seen.environment,
@@ -256,23 +219,27 @@ class Ledger:
         values = {self.axis.values[position] for position in positions}
         return [probe.in_words for probe in self.probes if probe.value in values]
 
-    def boundary(self, bracket: Bracket) -> Boundary:
-        """Describe a change by the values and the environments on its two sides."""
-        values = self.axis.values
+    def boundary(self, bracket: Bracket, names: Sequence[str] = ()) -> Boundary:
+        """Describe a change by the values and the environments on its two sides; `names` says which positions it has.
+
+        By default these are the axis's.
+        """
+        names = names or self.axis.values
         boundary = Boundary.model_validate(
             {
-                "from": values[bracket.before],
-                "to": values[bracket.after],
+                "from": names[bracket.before],
+                "to": names[bracket.after],
                 "change": bracket.change,
                 "confidence": round(bracket.confidence, 4),
-                "untestable_between": tuple(values[position] for position in bracket.untestable_between),
-                "different_between": tuple(values[position] for position in bracket.different_between),
-                "untried_between": tuple(values[position] for position in bracket.untried_between),
+                "untestable_between": [names[position] for position in bracket.untestable_between],
+                "different_between": [names[position] for position in bracket.different_between],
+                "untried_between": [names[position] for position in bracket.untried_between],
             }
         )
-        if not {bracket.before, bracket.after} <= self.evidence.keys():
+        environments = {self.axis.values[seen.position]: seen.environment for seen in self.seen}
+        before, after = environments.get(boundary.from_), environments.get(boundary.to)
+        if before is None or after is None:
             return boundary
-        before, after = (self.evidence[side].environment for side in (bracket.before, bracket.after))
         first, last = commit_of(before), commit_of(after)
         changed = {name: pair for name, pair in changed_packages(before, after).items() if name != "torch"}
         is_same = first is not None and first == last
@@ -292,6 +259,7 @@ class Ledger:
             question=self.goal.find,
             axis=self.axis.name,
             values=values,
+            common=self.axis.common,
             reference=(reference.outcome, reference.signature) if reference else None,
             boundaries=tuple(boundaries),
             probes=tuple(probes),
@@ -303,18 +271,14 @@ class Ledger:
             seconds=round(self.bench.seconds, 1),
             answer=answer,
             interrupted=self.bench.is_interrupted,
-            reasons=(*reasons, *self._unseen(), *(f"also: {change}" for change in self._other_failures(timeline))),
+            reasons=(*reasons, *self._about_failures(timeline)),
         )
 
-    def _unseen(self) -> list[str]:
-        """Return a reason where no failure has the words that the user names."""
+    def _about_failures(self, timeline: Sequence[Stretch]) -> Iterator[str]:
+        """Yield that no failure has the words that the user names, and each other failure with the values it is at."""
         words = self.request.failure
-        return [f"no failure that was seen has the words {words!r}"] if words and self.reference is None else []
-
-    def _other_failures(self, timeline: Sequence[Stretch]) -> Iterator[str]:
-        """Yield each failure that was seen and is not the one that is asked about, with the values that show it."""
-        if self.reference is None and not self.request.failure:
-            return
-        for stretch in timeline:
+        if self.reference is None and words:
+            yield f"no failure that was seen has the words {words!r}"
+        for stretch in timeline if self.reference or words else ():
             if stretch.verdict is SearchVerdict.DIFFERENT:
-                yield f"another failure, {stretch.outcome} in {stretch.ends}: {stretch.what or 'with no words'}"
+                yield f"also: another failure, {stretch.outcome} in {stretch.ends}: {stretch.what or 'with no words'}"

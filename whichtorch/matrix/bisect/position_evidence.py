@@ -113,27 +113,26 @@ def observations_of(
     evidence: Iterable[PositionEvidence], reference: Failure | None, *, any_failure: bool = False
 ) -> tuple[ProbeRun, ...]:
     """Return what every run says: good, bad, different or nothing."""
-    return tuple(
-        ProbeRun(
-            position=seen.position,
-            verdict=_verdict(seen, record, reference, any_failure=any_failure),
-            provisional=record is not None and _is_slow(record),
-        )
-        for seen in evidence
-        for record in ([None] if seen.is_untestable else (*seen.counted, *seen.unanswered))
-    )
 
+    def verdict(seen: PositionEvidence, record: Record) -> SearchVerdict:
+        if record.attempt.outcome is Outcome.PASS:
+            return SearchVerdict.GOOD
+        if not (record.attempt.outcome.is_red or _is_slow(record)):
+            return SearchVerdict.UNTESTABLE
+        if reference is not None and (any_failure or reference.compare(Failure.of(record))):
+            return SearchVerdict.BAD
+        return SearchVerdict.UNTESTABLE if seen.lacks_feature else SearchVerdict.DIFFERENT
 
-def _verdict(
-    seen: PositionEvidence, record: Record | None, reference: Failure | None, *, any_failure: bool
-) -> SearchVerdict:
-    if record is not None and record.attempt.outcome is Outcome.PASS:
-        return SearchVerdict.GOOD
-    if record is None or not (record.attempt.outcome.is_red or _is_slow(record)):
-        return SearchVerdict.UNTESTABLE
-    if reference is not None and (any_failure or reference.compare(Failure.of(record))):
-        return SearchVerdict.BAD
-    return SearchVerdict.UNTESTABLE if seen.lacks_feature else SearchVerdict.DIFFERENT
+    runs = []
+    for seen in evidence:
+        if seen.is_untestable:
+            runs.append(ProbeRun(position=seen.position, verdict=SearchVerdict.UNTESTABLE))
+        else:
+            runs += [
+                ProbeRun(position=seen.position, verdict=verdict(seen, record), provisional=_is_slow(record))
+                for record in (*seen.counted, *seen.unanswered)
+            ]
+    return tuple(runs)
 
 
 def _is_slow(record: Record) -> bool:

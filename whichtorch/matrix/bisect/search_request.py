@@ -3,6 +3,7 @@
 A new axis is a module in `matrix/bisect/axes` with a function `search`, and a row here.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
@@ -32,6 +33,7 @@ class AxisRow:
 
     module: str  # in whichtorch.matrix.bisect.axes; its function `search` takes what `request.search` takes
     is_ordered: bool = True  # False: no value lies between two others, so every value is tried
+    has_branches: bool = False  # two values that are neighbors in its order may not follow each other
     options: tuple[str, ...] = ()  # each of these selects the axis; () for an axis that `--axis` selects
     may_travel: bool = True  # False: it needs what lies on this machine only
 
@@ -41,7 +43,7 @@ class AxisName(StrEnum):
 
     VERSION = "version", AxisRow("versions")
     DATE = "date", AxisRow("days")
-    COMMIT = "commit", AxisRow("commits", options=("--git",), may_travel=False)
+    COMMIT = "commit", AxisRow("commits", has_branches=True, options=("--git",), may_travel=False)
     LOCK = "lock", AxisRow("packages", options=("--good-lock", "--bad-lock", "--good-env", "--bad-env"))
     CONFIG = "config", AxisRow("values", is_ordered=False)
     PYTHON = "python", AxisRow("values", is_ordered=False)
@@ -64,8 +66,9 @@ class Axis:
     name: AxisName
     values: tuple[str, ...]  # the names of the positions
     requests: "tuple[Request, ...]" = ()
-    subjects: tuple[str, ...] = ()  # a description of each, such as the first line of a commit's message
+    subjects: Mapping[str, str] = field(default_factory=dict)  # descriptions of values: the first line of a message
     first: tuple[int, ...] = ()  # positions to try first if everything passes
+    common: dict[str, str] = field(default_factory=dict)  # what all environments share
 
     def request(self, position: int) -> "Request":
         """Return the request for a position. This may ask an index; if that fails, the request has a problem."""
@@ -78,10 +81,6 @@ class Axis:
     def nearest(self, value: str) -> int:
         """Return the position of a value or of the nearest one that exists. Raises UsageError if it is not a value."""
         raise NotImplementedError
-
-    def subject(self, position: int) -> str:
-        """Return the description of a position, or ""."""
-        return self.subjects[position] if self.subjects else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,10 +75,10 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     base = base_request(request)
     requirements = _requirements(request)
     values = tuple((since + timedelta(days=after)).isoformat() for after in range((until - since).days + 1))
-    axis = Days(name=AxisName.DATE, values=values, requirements=requirements, base=base, cache=cache)
+    shared = common(base) | {"requirements": " ".join(requirements)}
+    axis = Days(name=AxisName.DATE, values=values, requirements=requirements, base=base, cache=cache, common=shared)
     with workbench(request, cache, show) as bench:
         days = search_between(request, axis, bench)
-        days = days.model_copy(update={"common": common(base) | {"requirements": " ".join(requirements)}})
         boundary = days.boundaries[-1] if days.boundaries else None
         if days.answer is not AnswerKind.BOUNDARY or boundary is None or not boundary.is_exact or bench.stopped:
             return days
@@ -91,19 +91,10 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         except KeyboardInterrupt as interrupt:  # the day is known
             reasons = (bench.stop(interrupt), *days.reasons)
             return days.model_copy(update={"interrupted": bench.is_interrupted, "reasons": reasons})
-    is_answered = packages.answer is AnswerKind.BOUNDARY
-    return days.model_copy(
-        update={
-            "changes": packages.changes if is_answered else (),
-            "along": packages.along if is_answered else (),
-            "differing": packages.differing,
-            "interrupted": packages.interrupted,
-            "reasons": (*days.reasons, *packages.reasons),
-            "installs": packages.installs,
-            "runs": days.runs + packages.runs,
-            "seconds": packages.seconds,
-        }
-    )
+    found = {"changes", "along"} if packages.answer is AnswerKind.BOUNDARY else set()
+    update = packages.model_dump(include={"differing", "interrupted", "installs", "seconds", *found})
+    update |= {"reasons": (*days.reasons, *packages.reasons), "runs": days.runs + packages.runs}
+    return days.model_copy(update=update)
 
 
 def _requirements(request: SearchRequest) -> tuple[str, ...]:

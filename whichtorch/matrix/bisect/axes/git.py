@@ -11,30 +11,26 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.process.marks import mark_for, owner_is_dead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 GIT_TIMEOUT = 900.0  # seconds: to check out 20,000 files on a network drive
+TOO_LONG = "it took too long"
 MARKER = "WHICHTORCH_BISECT"  # in the git folder, while a search of ours uses the checkout
 ONLY_SKIPPED_LEFT = 2  # exit code of `git bisect`: every commit that it could ask for is skipped
 BAD_MERGE_BASE = 3  # exit code of `git bisect`: the change was undone on the line of the older bound
 _GITHUB = re.compile(r"github\.com[:/](?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(?:\.git)?/?$")
 _LINE = "--format=%H%x09%P%x09%s"
 _FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")  # set where a hook called the tool
-_PLAIN = (
-    "-c",
-    "core.quotePath=false",
-    "-c",
-    "log.showSignature=false",
-    "-c",
-    "blame.ignoreRevsFile=",
-)  # not the user's
-_OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}  # git before 2.44 knows the second one only
+# whatever the user's configuration says
+_PLAIN = ("-c", "core.quotePath=false", "-c", "log.showSignature=false", "-c", "blame.ignoreRevsFile=")
+# git before 2.44 knows only the second variable
+_OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "TZ": "UTC"}
 
 
 class GitError(PreventedError):
@@ -79,13 +75,26 @@ class Checkout:
 
     def git(self, *arguments: str) -> str:
         """Return what a git command prints; raises GitError with its explanation where it fails."""
+        return self._run(arguments, GIT_TIMEOUT).decode(errors="replace").strip()
+
+    def read(self, *arguments: str, seconds: float) -> str:
+        """Return exactly what a git command prints that changes nothing; raises GitError.
+
+        Ctrl-C ends it, and so does the end of `seconds`. It fetches nothing, not even what a partial clone lacks.
+        """
+        if seconds <= 0:
+            raise GitError(arguments[0], self.folder, -signal.SIGKILL, TOO_LONG)
+        return self._run(arguments, seconds, only_reads=True).decode(errors="surrogateescape")
+
+    def _run(self, arguments: Sequence[str], seconds: float, *, only_reads: bool = False) -> bytes:
+        """Run a git command, to its end if it is interrupted: only what reads may be killed then."""
         # it writes to files, because a hook's grandchild may hold a pipe open
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             try:
                 started = subprocess.Popen(
-                    ["git", *arguments],
+                    ["git", *(_PLAIN if only_reads else ()), *arguments],
                     cwd=self.folder,
-                    env=_environ(),
+                    env=_environ() | (_OFFLINE if only_reads else {}),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=errors,
@@ -93,41 +102,26 @@ class Checkout:
                 )
             except OSError as error:
                 raise PreventedError(f"git cannot be run: {error.strerror}", hint="install it") from None
-            code = _exit_code(started)
-            printed, explained = (_text(file) for file in (output, errors))
+            # Popen.wait with a timeout would poll, and so take up to 50 ms longer
+            timer = threading.Timer(seconds, started.kill)
+            timer.start()
+            try:
+                code = started.wait()
+            except KeyboardInterrupt:
+                if only_reads:
+                    started.kill()
+                started.wait()
+                raise
+            finally:
+                timer.cancel()
+            output.seek(0)
+            errors.seek(0)
+            printed, explained = output.read(), errors.read()
         if code:
-            words = " ".join((explained or printed).split())
-            raise GitError(" ".join(arguments[:2]), self.folder, code, words[:400])
+            words = " ".join((explained or printed).decode(errors="replace").split())
+            command = " ".join(arguments[: 1 if only_reads else 2])
+            raise GitError(command, self.folder, code, TOO_LONG if code == -signal.SIGKILL else words[:400])
         return printed
-
-    def read(self, *arguments: str, seconds: float) -> str:
-        """Return exactly what a git command prints that changes nothing; raises GitError.
-
-        Ctrl-C ends it, and so does the end of `seconds`. It fetches nothing, not even what a partial clone lacks.
-        """
-        try:
-            with subprocess.Popen(
-                ["git", *_PLAIN, *arguments],
-                cwd=self.folder,
-                env=_environ() | _OFFLINE | {"TZ": "UTC"},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            ) as started:
-                try:
-                    printed, explained = started.communicate(timeout=max(0.0, seconds))
-                finally:
-                    if started.poll() is None:  # after Ctrl-C subprocess.run would leave it to be waited for
-                        started.kill()
-                        started.wait()
-        except OSError as error:
-            raise PreventedError(f"git cannot be run: {error.strerror}", hint="install it") from None
-        except subprocess.TimeoutExpired:
-            raise GitError(arguments[0], self.folder, -signal.SIGKILL, "it took too long") from None
-        if started.returncode:
-            words = " ".join(explained.decode(errors="replace").split())
-            raise GitError(arguments[0], self.folder, started.returncode, words[:400])
-        return printed.decode(errors="surrogateescape")
 
     # history
 
@@ -151,8 +145,8 @@ class Checkout:
         """
         bases = [base for base in self.git("merge-base", "--all", old, new).split() if base != old]
         ends = self.git("log", "--no-walk=unsorted", _LINE, *bases, old)
-        rest = self.git("log", "--topo-order", "--reverse", _LINE, new, f"^{old}")
-        return [Commit.read(line) for line in f"{ends}\n{rest}".splitlines()]
+        newer = self.git("log", "--topo-order", "--reverse", _LINE, new, f"^{old}")
+        return [Commit.read(line) for line in f"{ends}\n{newer}".splitlines()]
 
     def descendants(self, commit: str, newest: str) -> frozenset[str]:
         """Return the commits on any path from one commit to another, without the first one."""
@@ -273,22 +267,3 @@ def _environ() -> dict[str, str]:
     """Return the variables that a git command gets: nobody is asked for anything."""
     env = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
     return env | {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
-
-
-def _exit_code(started: subprocess.Popen[bytes]) -> int:
-    """Wait for a git command, also when interrupted; kill it after GIT_TIMEOUT."""
-    # Popen.wait with a timeout would poll, and so take up to 50 ms longer
-    timer = threading.Timer(GIT_TIMEOUT, started.kill)
-    timer.start()
-    try:
-        return started.wait()
-    except KeyboardInterrupt:
-        started.wait()
-        raise
-    finally:
-        timer.cancel()
-
-
-def _text(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode(errors="replace").strip()

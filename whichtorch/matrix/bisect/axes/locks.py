@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ class PackageChange:
 
 
 def read_lock(path: Path) -> dict[str, str]:
-    """Return the pins of a file in pip freeze or requirements format, by normalised name.
+    """Return the pins of a file in pip freeze or requirements format, by normalized name.
 
     Lines whose marker does not hold here are left out; options and hashes are ignored. Raises UsageError that names
     every line that pins nothing.
@@ -71,19 +72,10 @@ def read_lock(path: Path) -> dict[str, str]:
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield the lines that say something, with their numbers; continued lines are joined, without hashes."""
-    joined, first = "", 0
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = raw.split(" #")[0].strip()
-        if line.startswith("#"):
-            continue
-        first = first if joined else number
-        joined += line.removesuffix("\\").strip() + " "
-        if line.endswith("\\"):
-            continue
-        kept = joined.split(" --hash")[0].strip()
-        joined = ""
-        if kept:
-            yield first, kept
+    for match in re.finditer(r"(?:.*\\\n)+.*|.+", text):
+        line = re.sub(r"\\(\n|$)|(^|\s)#.*", " ", match[0]).split(" --hash")[0].strip()
+        if line:
+            yield text.count("\n", 0, match.start()) + 1, line
 
 
 def _pin_of(requirement: Requirement) -> str | None:
@@ -95,7 +87,7 @@ def _pin_of(requirement: Requirement) -> str | None:
 
 
 def pins_in(lock: Iterable[str]) -> dict[str, str]:
-    """Return the pins of exact lines, "name==version" or "name @ url", by normalised name."""
+    """Return the pins of exact lines, "name==version" or "name @ url", by normalized name."""
     requirements = map(Requirement, lock)
     pins = ((canonicalize_name(requirement.name), _pin_of(requirement)) for requirement in requirements)
     return {name: pin for name, pin in pins if pin is not None}

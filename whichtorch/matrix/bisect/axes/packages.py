@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from whichtorch.matrix.bisect.axes.locks import PackageChange, Pins, combined, differences, pins_of, read_lock, together
 from whichtorch.matrix.bisect.axes.versions import common
-from whichtorch.matrix.bisect.driver import Bisector
+from whichtorch.matrix.bisect.driver import bisected
 from whichtorch.matrix.bisect.ledger import Ledger
 from whichtorch.matrix.bisect.search_request import Axis, AxisName
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Find, SearchOptions, SearchVerdict
@@ -58,7 +58,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         bisection = isolator.run()
     note = f"the two have Python {' and '.join(pythons)}; their packages were compared under {base.python}"
     notes = (note,) if len(set(pythons)) > 1 else ()
-    return bisection.model_copy(update={"common": common(base), "reasons": (*notes, *bisection.reasons)})
+    return bisection.model_copy(update={"reasons": (*notes, *bisection.reasons)})
 
 
 def base_request(request: SearchRequest) -> Request:
@@ -126,7 +126,6 @@ class Isolator:
     _runs: int = 0
     _notes: list[str] = field(default_factory=list)
     _ends: Bisection | None = None  # the comparison of the two locks
-    _is_fix: bool | None = None  # whether the start is the side that fails; None until both were tried
 
     def run(self) -> Bisection:
         """Check both locks, find the changes that matter, confirm them; or say how far it came.
@@ -140,19 +139,18 @@ class Isolator:
                 raise
             self._notes.insert(0, self.bench.stop(interrupt))
             update = {"answer": AnswerKind.INCONCLUSIVE, "interrupted": self.bench.is_interrupted}
-            return self._completed(self._ends.model_copy(update=update), self._ends.differing, (), ())
+            return self._completed(self._ends.model_copy(update=update))
 
     def _isolated(self) -> Bisection:
         changes = differences(self.start.pins, self.end.pins)
         first, last = self._locked(()), self._locked(changes)
         goal = replace(self.request.goal, find=Find.ANY, low=0, high=None)
         ends = self._compared({self.start.label: first, self.end.label: last}, goal)
-        self._ends = ends.model_copy(update={"differing": len(changes)})
+        ends = self._ends = ends.model_copy(update={"differing": len(changes)})
         if ends.answer is not AnswerKind.BOUNDARY:
             if not changes:
                 self._notes.append("the two locks pin the same: the difference is not in the packages")
-            return self._completed(ends, len(changes), (), ())
-        self._is_fix = ends.probes[0].verdict is SearchVerdict.BAD
+            return self._completed(ends)
         needs = self._needs(changes, first, last, ends.probes[0].environment.python)
 
         def needed_by(names: frozenset[str]) -> frozenset[str]:
@@ -172,21 +170,20 @@ class Isolator:
         leading = [change for change in chosen if change.name in names]
         label = f"{self.start.label} with {', '.join(map(str, leading))}"
         final = self._compared({self.start.label: first, label: self._locked(chosen)}, goal)
-        along = [change for change in chosen if change not in leading]
-        return self._completed(final, len(changes), leading, along)
+        update = {
+            "changes": tuple(map(str, leading)),
+            "along": tuple(str(change) for change in chosen if change not in leading),
+            "differing": len(changes),
+        }
+        return self._completed(final.model_copy(update=update))
 
-    def _completed(
-        self, final: Bisection, differing: int, leading: Sequence[PackageChange], along: Sequence[PackageChange]
-    ) -> Bisection:
+    def _completed(self, final: Bisection) -> Bisection:
         """Return the last comparison as the answer to the whole question."""
         return final.model_copy(
             update={
                 "values": tuple(self._probes),
                 "order": tuple(self._probes),
                 "probes": tuple(self._probes.values()),
-                "changes": tuple(map(str, leading)),
-                "along": tuple(map(str, along)),
-                "differing": differing,
                 "reasons": (*self._notes, *final.reasons),
                 "runs": self._runs,
             }
@@ -194,10 +191,13 @@ class Isolator:
 
     def _compared(self, requests: dict[str, Request], goal: SearchOptions) -> Bisection:
         """Search a row of environments, by their labels, like any other axis."""
-        axis = Axis(name=AxisName.LOCK, values=tuple(requests), requests=tuple(requests.values()))
-        bad = None if self._is_fix is None else 0 if self._is_fix else len(requests) - 1
-        ledger = Ledger(request=self.request, bench=self.bench, axis=axis, goal=goal, named_bad=bad)
-        bisection = Bisector(ledger=ledger).run()
+        environments, shared = tuple(requests.values()), common(self.base)
+        axis = Axis(name=AxisName.LOCK, values=tuple(requests), requests=environments, common=shared)
+        bad = None
+        if self._ends is not None:  # it is known which of the two locks fails
+            bad = 0 if self._ends.probes[0].verdict is SearchVerdict.BAD else len(requests) - 1
+        ledger = Ledger(request=replace(self.request, jobs=1), bench=self.bench, axis=axis, goal=goal, named_bad=bad)
+        bisection = bisected(ledger)
         self._runs += bisection.runs
         for probe in bisection.probes:
             before = self._probes.get(probe.value)

@@ -5,15 +5,15 @@ Every value is tried, because there is no order to bisect.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
 from whichtorch.matrix.bisect.axes.versions import common
+from whichtorch.matrix.bisect.driver import driven
 from whichtorch.matrix.bisect.ledger import Ledger
 from whichtorch.matrix.bisect.search_request import Axis, AxisName
-from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Purpose, SearchVerdict
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, NextProbe, Purpose, SearchVerdict
 from whichtorch.matrix.bisect.workbench import workbench
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.model import Outcome, Request
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from whichtorch.matrix.bisect.bisection import Bisection
+    from whichtorch.matrix.bisect.driver import ProbeSearch
     from whichtorch.matrix.bisect.position_evidence import PositionEvidence
     from whichtorch.matrix.bisect.search_request import SearchRequest
     from whichtorch.matrix.environments.provider import Environments
@@ -41,11 +42,18 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
     Raises UsageError or PreventedError if there are not two values to compare; KeyboardInterrupt passes through.
     """
     requests = _requests(request)
-    axis = Axis(name=request.axis, values=tuple(requests), requests=tuple(requests.values()))
+    first = next(iter(requests.values()))
+    shared = {"torch": first.torch, **common(first)}
+    axis = Axis(
+        name=request.axis,
+        values=tuple(requests),
+        requests=tuple(requests.values()),
+        common={name: value for name, value in shared.items() if name != request.axis},
+    )
     with workbench(request, cache, show) as bench:
         # the failure of the first value, often the default, is the one that is searched
         ledger = Ledger(request=request, bench=bench, axis=axis, goal=request.goal, named_bad=0)
-        return ValueComparison(ledger=ledger).run()
+        return compare_values(ledger)
 
 
 def _requests(request: SearchRequest) -> dict[str, Request]:
@@ -55,23 +63,17 @@ def _requests(request: SearchRequest) -> dict[str, Request]:
     if len(set(values)) < 2:
         raise UsageError(f"there are not two {axis}s to compare", hint=f"name them, as in --{axis} {_EXAMPLES[axis]}")
     # the version is looked up once, because builds may differ in their latest version
-    torch = _one_torch(request, _with_values(request.file, axis, named[:1]) if named else request.file)
-    file = _with_values(request.file.with_axes(torch=(torch,)), axis, values)
+    first = request.file.with_axes(keep_rows=False, **{axis: named[:1] or None})
+    torch = _one_torch(request, first)
+    file = request.file.with_axes(keep_rows=False, **{"torch": (torch,), axis: values})
     expansion = expand(file, cache=request.home / "cache")
-    requests = {_value(each, axis): each for each in expansion.requests}
+    requests = {common(each)[axis]: each for each in expansion.requests}
     if axis is AxisName.PYTHON and not named:  # a usual Python without wheels is no news
         requests = {value: each for value, each in requests.items() if each.problem is None}
     if len(requests) < 2:
         only = next(iter(requests), "none")
         raise UsageError(f"there is only {only} to try of torch {torch}", hint=f"name at least two with --{axis}")
     return {value: requests[value] for value in values if value in requests} | requests  # `auto` has another name now
-
-
-def _with_values(file: MatrixFile, axis: AxisName, values: tuple[str, ...]) -> MatrixFile:
-    """Return a matrix file with other values on an axis, and without its rows."""
-    if axis is AxisName.CONFIG:
-        return file.with_axes(config=values)
-    return file.with_axes(python=values) if axis is AxisName.PYTHON else file.with_axes(build=values)
 
 
 def _one_torch(request: SearchRequest, file: MatrixFile) -> str:
@@ -89,84 +91,47 @@ def _one_torch(request: SearchRequest, file: MatrixFile) -> str:
         return usable[0]  # a wheel's path
 
 
-def _value(request: Request, axis: AxisName) -> str:
-    build, config = request.build.name, request.config.name
-    return {AxisName.CONFIG: config, AxisName.PYTHON: request.python, AxisName.BUILD: build}[axis]
+def compare_values(ledger: Ledger) -> Bisection:
+    """Try every value once, or as many as the budget allows, and up to `bound_runs` times if it may be flaky."""
+    _, ended_by = driven(ledger, _probes(ledger))
+    probes = ledger.probes
+    groups = {
+        str(verdict): tuple(probe.value for probe in probes if probe.verdict is verdict) for verdict in SearchVerdict
+    }
+    tested = [probe for probe in probes if probe.verdict is not SearchVerdict.UNTESTABLE]
+    if len(tested) < 2 or ended_by:
+        answer = AnswerKind.INCONCLUSIVE
+    elif groups[SearchVerdict.GOOD] and groups[SearchVerdict.BAD]:
+        answer = AnswerKind.BOUNDARY
+    else:
+        answer = AnswerKind.NONE
+    reasons = [*ended_by, *(f"{probe.in_words}; it is flaky" for probe in tested if 0 < probe.k < probe.n)]
+    return ledger.bisection(answer, reasons).model_copy(update={"groups": groups})
 
 
-@dataclass(slots=True, kw_only=True)
-class ValueComparison:
-    """One test at every value, once, and up to `bound_runs` times if it may be flaky. Call `run` once."""
+def _probes(ledger: Ledger) -> ProbeSearch[None]:
+    """Yield the probes that are wanted now."""
+    runs = ledger.goal.bound_runs
+    yield from _runs(ledger, range(len(ledger.axis.values)), runs if ledger.goal.flaky else 1)
+    failing = [seen.position for seen in ledger.seen if seen.failures and not _is_mixed(seen)]
+    yield from _runs(ledger, failing, runs, SearchVerdict.GOOD)
+    if any(map(_is_mixed, ledger.seen)):  # a value that passed once may be flaky, too
+        passing = [seen.position for seen in ledger.seen if seen.records and not seen.failures]
+        yield from _runs(ledger, passing, runs, SearchVerdict.BAD)
 
-    ledger: Ledger
-    _over: str | None = None  # which part of the budget is used up
 
-    def run(self) -> Bisection:
-        """Try every value, or as many as the budget allows."""
-        ledger, runs = self.ledger, self.ledger.goal.bound_runs
-        try:
-            self._run(range(len(ledger.axis.values)), runs if ledger.goal.flaky else 1)
-            failing = [seen for seen in ledger.seen if seen.failures and not _is_mixed(seen)]
-            self._run((seen.position for seen in failing), runs, SearchVerdict.GOOD)
-            if any(map(_is_mixed, ledger.seen)):  # a value that passed once may be flaky, too
-                passing = [seen for seen in ledger.seen if seen.records and not seen.failures]
-                self._run((seen.position for seen in passing), runs, SearchVerdict.BAD)
-        except KeyboardInterrupt as interrupt:
-            self._over = ledger.stop(interrupt)
-        finally:
-            ledger.bench.close()
-        return self._bisection()
-
-    def _run(self, positions: Iterable[int], runs: int, until: SearchVerdict | None = None) -> None:
-        """Run each position until it has so many runs, several at once; stop when the budget is used up."""
-        waiting, ledger = list(positions), self.ledger
-        bench = ledger.bench
-        while (waiting or bench.positions) and self._over is None:
-            while waiting and len(bench.positions) < ledger.request.jobs:
-                over = ledger.over(wants_install=ledger.needs_install(waiting[0]))
-                if over and bench.positions:
-                    break  # running probes may still end in time
-                self._over = over
-                if over:
-                    return
-                self._start(waiting.pop(0), runs, until)
-            probes = bench.wait(ledger.seconds_left)
-            for probed in probes:
-                ledger.take_in(probed)
-            if not probes and (over := ledger.over()):
-                self._over = ledger.stop(over)
-
-    def _start(self, position: int, runs: int, until: SearchVerdict | None) -> None:
-        ledger = self.ledger
-        purpose = Purpose.CONFIRM if position in ledger.evidence else Purpose.SAMPLE
-        left = len(ledger.axis.values) - len(ledger.purposes.keys() | {position})
-        ledger.start(position, ledger.planned(position, repeat=runs, until=until), purpose, left=left)
-
-    def _bisection(self) -> Bisection:
-        ledger = self.ledger
-        probes = ledger.probes
-        groups = {
-            str(verdict): tuple(probe.value for probe in probes if probe.verdict is verdict)
-            for verdict in SearchVerdict
-        }
-        tested = [probe for probe in probes if probe.verdict is not SearchVerdict.UNTESTABLE]
-        if len(tested) < 2 or self._over:
-            answer = AnswerKind.INCONCLUSIVE
-        elif groups[SearchVerdict.GOOD] and groups[SearchVerdict.BAD]:
-            answer = AnswerKind.BOUNDARY
-        else:
-            answer = AnswerKind.NONE
-        reasons = [self._over] if self._over else []
-        reasons += [f"{probe.in_words}; it is flaky" for probe in tested if 0 < probe.k < probe.n]
-        return ledger.bisection(answer, reasons).model_copy(
-            update={"question": ledger.request.goal.find, "groups": groups, "common": self._common()}
-        )
-
-    def _common(self) -> dict[str, str]:
-        """Return what all values share."""
-        first = self.ledger.axis.requests[0]
-        shared = {"torch": first.torch, **common(first)}
-        return {name: value for name, value in shared.items() if name != self.ledger.axis.name}
+def _runs(ledger: Ledger, positions: Iterable[int], runs: int, until: SearchVerdict | None = None) -> ProbeSearch[None]:
+    """Ask for positions until each has so many runs or has shown `until`, several at once."""
+    probes = []
+    for position in positions:
+        seen = ledger.evidence.get(position)
+        missing = runs - (ledger.planned(position).decided(seen.records) if seen else 0)
+        purpose = Purpose.CONFIRM if seen else Purpose.SAMPLE
+        if missing > 0:
+            probes.append(NextProbe(position=position, runs=missing, until=until, purpose=purpose, firm=True))
+    while probes:
+        ended = yield probes[: ledger.request.jobs]
+        probes = [probe for probe in probes if probe.position not in ended]
 
 
 def _is_mixed(seen: PositionEvidence) -> bool:

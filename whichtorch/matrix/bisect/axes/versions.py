@@ -36,7 +36,8 @@ class Releases(Axis):
         """Return the axis of some requests; `own` is the version that the user works with."""
         versions = tuple(request.torch for request in requests)
         first = worth_first(versions, own)
-        return cls(name=AxisName.VERSION, values=versions, requests=tuple(requests), first=first)
+        shared = common(requests[0])
+        return cls(name=AxisName.VERSION, values=versions, requests=tuple(requests), first=first, common=shared)
 
     def nearest(self, value: str) -> int:
         """Return the position of a version; of one that does not exist, that of the next newer one."""
@@ -44,11 +45,8 @@ class Releases(Axis):
             wanted = Version(value)
         except InvalidVersion:
             raise UsageError(f"{value!r} is no version", hint=f"write it as {self.values[0]}") from None
-        versions = [Version(version) for version in self.values]
-        for position, version in enumerate(versions):
-            if version == wanted or version.public == value:
-                return position
-        return min(bisect_left(versions, wanted), len(versions) - 1)
+        # 2.9.0+cpu is the next one after 2.9.0
+        return min(bisect_left(self.values, wanted, key=Version), len(self.values) - 1)
 
 
 def worth_first(values: Sequence[str], own: str | None = None) -> tuple[int, ...]:
@@ -85,7 +83,7 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
     with workbench(request, cache, show) as bench:
         bisection = search_between(request, Releases.of(usable, own_torch()), bench)
     reasons = (*expansion.notes, *bisection.reasons)  # which build `auto` is, and what was yanked
-    return bisection.model_copy(update={"common": common(usable[0]), "reasons": reasons})
+    return bisection.model_copy(update={"reasons": reasons})
 
 
 def common(request: Request) -> dict[str, str]:

@@ -8,6 +8,7 @@ git bisect, which skips at random.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -46,16 +47,11 @@ def bad_share(cost_good: float, cost_bad: float, length: int) -> float:
     """
     if cost_good <= 0 or cost_bad < LOPSIDED * cost_good:
         return 0.5
+    ratio = cost_bad / cost_good
     if length <= SHORT:
-        return _stakes(cost_bad / cost_good)[length] / length
-    low, high = 0.0, 0.5
-    for _ in range(40):
-        share = (low + high) / 2
-        if (1 - share) ** (cost_bad / cost_good) > share:
-            low = share
-        else:
-            high = share
-    return low
+        return _stakes(ratio)[length] / length
+    parts = 2**20
+    return bisect_left(range(parts), True, key=lambda part: (1 - part / parts) ** ratio <= part / parts) / parts
 
 
 @lru_cache(maxsize=32)
@@ -84,13 +80,11 @@ def next_probe(before: int, after: int, dead: Sequence[int], share: float = 0.5)
         return None
     # rounding down keeps bisection within ceil(log2) probes and leaves neither side empty
     middle = min(max(before + int((after - before) * share + 1e-9), before + 1), after - 1)
-    walls = blocks(dead)
+    walls = [(before, before), *blocks(dead), (after, after)]
     index = next((index for index, (first, last) in enumerate(walls) if first <= middle <= last), None)
     if index is None:
         return middle
-    first, last = walls[index]
-    previous = walls[index - 1][1] if index else before
-    following = walls[index + 1][0] if index + 1 < len(walls) else after
+    (_, previous), (first, last), (following, _) = walls[index - 1 : index + 2]
     jumps = []
     if following - last > 1:
         jumps.append(last + max(1, min(last - first + 1, (following - last) // 2)))
