@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.process import kernel
-from whichtorch.matrix.process.leader import DEFAULTED, leader_settings
+from whichtorch.matrix.process.leader import leader_settings, spawn
 
 if TYPE_CHECKING:
     from typing import Any
@@ -57,25 +57,18 @@ class ForkLink:
         if not self._pid:
             self._channel, theirs = socket.socketpair()
             self._errors = os.memfd_create("errors")
-            output = os.memfd_create("output")
             os.set_inheritable(theirs.fileno(), True)
-            actions = [
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, output, 1),
-                (os.POSIX_SPAWN_DUP2, self._errors, 2),
-            ]
             self._known.acquire()
             self._over.acquire()
             with leader_settings():
-                _thread.start_new_thread(self._keep, ([*self._server["argv"], str(theirs.fileno())], actions))
+                _thread.start_new_thread(self._keep, ([*self._server["argv"], str(theirs.fileno())],))
                 self._known.acquire()
             theirs.close()
-            os.close(output)
         if not self._pid:
             raise self._failed(self.problem)
         return frozenset({self._pid})
 
-    def _keep(self, argv: list[str], actions: list[tuple[Any, ...]]) -> None:
+    def _keep(self, argv: list[str]) -> None:
         """Start the server, and reap it: this thread is its parent."""
         folder = self._server["scratch"]
         environ = self._server["env"] | {
@@ -83,13 +76,13 @@ class ForkLink:
             "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
             "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
         }
+        output = os.memfd_create("output")
         try:
-            self._pid = os.posix_spawnp(
-                argv[0], argv, environ, file_actions=actions, setsid=True, setsigmask=(), setsigdef=DEFAULTED
-            )
+            self._pid = spawn(argv, environ, output, self._errors)
         except OSError as error:
             self.problem = f"the fork server could not be started: {error}"
         finally:
+            os.close(output)
             self._known.release()
         if self._pid:
             os.waitpid(self._pid, 0)

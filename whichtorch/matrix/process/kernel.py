@@ -77,6 +77,17 @@ def thread_ids(pid: int) -> list[int]:
         return []
 
 
+def threads(pid: int) -> list[KernelProcess]:
+    """Return what /proc says of each thread of a process."""
+    return [thread for tid in thread_ids(pid) if (thread := process(pid, tid))]
+
+
+def state(pid: int) -> str:
+    """Return the state of a process, "" when it has gone."""
+    found = process(pid)
+    return found.state if found else ""
+
+
 def field(path: str, name: bytes) -> bytes:
     """Return the word after `name` at the start of a line of a file of /proc, b"" where it cannot be read."""
     with contextlib.suppress(OSError, IndexError):
@@ -88,6 +99,33 @@ def catches(pid: int, number: int) -> bool:
     """Return whether a process has a handler for a signal; most signals end one that has none."""
     caught = int(field(f"/proc/{pid}/status", b"SigCgt:") or b"0", 16)
     return bool(caught >> (number - 1) & 1)
+
+
+def system_call(pid: int, tid: int) -> list[int]:
+    """Return the call in which a thread sleeps: its number, six arguments, stack pointer and program counter.
+
+    It is empty where the thread is in no call. Raises OSError where it may not be read.
+    """
+    words = read(f"/proc/{pid}/task/{tid}/syscall").split()
+    return [int(words[0]), *(int(word, 16) for word in words[1:])] if len(words) == 9 else []
+
+
+def core_time(pid: int, tid: int) -> tuple[float, float] | None:
+    """Return the seconds of a thread on a core and in the queue for one; None where the kernel does not count them."""
+    try:
+        words = read(f"/proc/{pid}/task/{tid}/schedstat").split()
+        return int(words[0]) / 1e9, int(words[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def transfers(pid: int) -> dict[bytes, int]:
+    """Return the bytes that a process has moved, as proc_pid_io(5) names them; empty where they may not be read."""
+    try:
+        rows = (line.partition(b": ") for line in read(f"/proc/{pid}/io").splitlines())
+        return {name: int(count) for name, _, count in rows}
+    except (OSError, ValueError):
+        return {}
 
 
 def mappings(pid: int) -> list[tuple[int, int, list[bytes]]]:
@@ -183,20 +221,19 @@ def proportional_rss(members: list[KernelProcess]) -> int:
 
 def describe(pid: int) -> str:
     """Return "name (pid): command line" of a process, as survivors are named."""
-    try:
-        name = read(f"/proc/{pid}/comm").decode(errors="replace").strip()
-        command = command_line(pid)
-    except OSError:
-        return f"? ({pid}): has gone"
-    return f"{name} ({pid}): {command or '[no command line]'}"
+    found = process(pid)
+    name, command = (found.name, command_line(pid) or "[no command line]") if found else ("?", "has gone")
+    return f"{name} ({pid}): {command}"
 
 
 def command_line(pid: int) -> str:
-    """Return the command line of a process; raise OSError when it has gone.
+    """Return the command line of a process, "" when it has gone.
 
-    A very long one is cut between two arguments: half a secret would not be recognised when the line is stored.
+    A very long one is cut between two arguments: half a secret would not be recognized when the line is stored.
     """
-    words = read(f"/proc/{pid}/cmdline", COMMAND_READ)
+    words = b""
+    with contextlib.suppress(OSError):
+        words = read(f"/proc/{pid}/cmdline", COMMAND_READ)
     if len(words) == COMMAND_READ:
         words = words.rpartition(b"\0")[0]
     line = words.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")

@@ -1,4 +1,4 @@
-"""How a task's leader is started: what it inherits from the supervisor, and what it does not."""
+"""How the supervisor starts programs, and what a task's leader inherits from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.process import kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
 # Python ignores the first two, and exec keeps that; the others may be ignored since the tool's own start.
@@ -19,21 +19,29 @@ DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signa
 HIGHEST = -20  # niceness
 
 
-def spawn(task: dict[str, Any]) -> int:
-    """Start a task's program in a session of its own and return its process id; raise OSError where that fails."""
-    append = os.O_WRONLY | os.O_APPEND
-    actions = [
-        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, os.path.abspath(task["stdout"]), append, 0),
-        (os.POSIX_SPAWN_OPEN, 2, os.path.abspath(task["stderr"]), append, 0),
-    ]
-    argv = task["argv"]
+def spawn(argv: Sequence[str], environ: Mapping[str, str], *outputs: str | int) -> int:
+    """Start a program in a session of its own and return its process id; raise OSError where that fails.
+
+    Its stdin is empty. Its stdout and its stderr are descriptors, or files that it appends to.
+    """
+    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
+    for number, output in enumerate(outputs, 1):
+        if isinstance(output, int):
+            actions.append((os.POSIX_SPAWN_DUP2, output, number))
+        else:
+            actions.append((os.POSIX_SPAWN_OPEN, number, output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666))
+    return os.posix_spawnp(
+        argv[0], list(argv), environ, file_actions=actions, setsid=True, setsigmask=(), setsigdef=DEFAULTED
+    )
+
+
+def start_leader(task: dict[str, Any]) -> int:
+    """Start a task's program."""
+    outputs = (os.path.abspath(task["stdout"]), os.path.abspath(task["stderr"]))
     # The supervisor itself takes on what the leader inherits: no code can run between fork and exec.
     with leader_settings():
         os.chdir(task["cwd"])
-        return os.posix_spawnp(
-            argv[0], argv, task["env"], file_actions=actions, setsid=True, setsigmask=(), setsigdef=DEFAULTED
-        )
+        return spawn(task["argv"], task["env"], *outputs)
 
 
 def raise_priority() -> None:
@@ -57,7 +65,7 @@ def leader_settings() -> Iterator[None]:
     score = b""
     with contextlib.suppress(OSError, ValueError):
         # Where cores go to a program, the kernel ignores a limit of 0 but takes 1 as "none" (core(5)).
-        piped = kernel.HAS_PROC and kernel.read("/proc/sys/kernel/core_pattern").startswith(b"|")
+        piped = kernel.read("/proc/sys/kernel/core_pattern").startswith(b"|")
         resource.setrlimit(resource.RLIMIT_CORE, (min(int(piped), limits[1] if limits[1] >= 0 else 1), limits[1]))
     with contextlib.suppress(OSError):
         if os.getpriority(os.PRIO_PROCESS, 0) == HIGHEST:

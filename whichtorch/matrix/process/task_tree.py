@@ -80,7 +80,7 @@ class Children:
                 self.cold_because = str(error)
         if not self.leader:
             self.started = time.monotonic()
-            self.leader = leader.spawn(task)
+            self.leader = leader.start_leader(task)
         leader.raise_priority()
 
     def _fork_leader(self, task: dict[str, Any], link: ForkLink) -> None:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
+from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Record, Run
 from whichtorch.matrix.records.attempt_files import folder_of
@@ -30,12 +29,7 @@ def all_runs(home: Path) -> list[RunFolder]:
 
 
 def _run_folders(files: Iterable[Path]) -> list[RunFolder]:
-    runs = []
-    for file in files:
-        try:
-            runs.append(RunFolder(folder=file.parent, run=Run.model_validate_json(file.read_bytes())))
-        except (OSError, ValidationError):
-            continue
+    runs = (RunFolder(folder=file.parent, run=run) for file in files if (run := read_json(file, Run)))
     return sorted(runs, key=lambda run_folder: (run_folder.run.started, run_folder.run.id))
 
 
@@ -136,9 +130,8 @@ def _strip(folder: Path, home: Path, attempts: set[str]) -> None:
     (folder / "run.json").unlink()  # first, so that it is no run from here on
     for name in ("cells", "environments", "scenarios"):
         (folder / f"{name}.jsonl").unlink(missing_ok=True)
-    temporary = folder / "records.jsonl.new"
-    temporary.write_text("".join(record.model_dump_json(by_alias=True) + "\n" for record in records), encoding="utf-8")
-    temporary.replace(folder / "records.jsonl")
+    kept = "".join(record.model_dump_json(by_alias=True) + "\n" for record in records)
+    write_atomic(folder / "records.jsonl", kept)
     for attempt in (folder / "attempts").iterdir():
         if attempt.relative_to(home).as_posix() not in attempts:
             shutil.rmtree(attempt)

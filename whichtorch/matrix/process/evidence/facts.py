@@ -128,10 +128,7 @@ def _process(pid: int) -> dict[str, Any]:
     process = kernel.process(pid)
     if process is None:
         return {"pid": pid}
-    command = ""
-    with contextlib.suppress(OSError):
-        command = kernel.command_line(pid)
-    row: dict[str, Any] = {"pid": pid, "parent": process.parent, "command": command or process.name}
+    row: dict[str, Any] = {"pid": pid, "parent": process.parent, "command": kernel.command_line(pid) or process.name}
     if not process.is_alive and process.threads <= ENDED_THREADS:
         with contextlib.suppress(*_UNREADABLE):
             row["ended"] = _ended(pid)
@@ -174,38 +171,30 @@ def environment(pid: int) -> dict[str, str]:
 def _variables_now(pid: int) -> list[bytes] | None:
     """Follow the variable `environ` of the C library, which setenv(3) changes; None where it is not found."""
     program = os.fsencode(os.readlink(f"/proc/{pid}/exe"))
-    places: list[tuple[int, list[bytes]]] = []
-    for start, _, fields in kernel.mappings(pid):
-        if len(fields) == 6 and int(fields[2], 16) == 0:
-            name = os.path.basename(fields[5])
-            # A program that uses the variable by itself has it, and the library uses that.
-            if fields[5] == program:
-                places.insert(0, (start, fields))
-            elif name.startswith((b"libc.so", b"libc-", b"ld-musl")):
-                places.append((start, fields))
-    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        for start, fields in places:
-            for symbol in (b"environ", b"__environ"):
-                if found := elf.symbol_range(pid, start, fields, symbol):
-                    return _variables_at(memory.fileno(), found[0])
+    # A program that uses the variable by itself has it, and the library uses that.
+    for is_wanted in (program.__eq__, _is_c_library):
+        for address, _ in elf.symbol_ranges(pid, is_wanted, b"environ", b"__environ"):
+            (array,) = struct.unpack("=Q", kernel.memory(pid, address, 8))
+            return _strings_at(pid, array) if array else None
     return None
 
 
-def _variables_at(memory: int, address: int) -> list[bytes] | None:
-    """Return the variables that the one at an address points to, None where there are none."""
-    (array,) = struct.unpack("=Q", os.pread(memory, 8, address))
-    if not array:
-        return None
-    pointers = os.pread(memory, 8 * VARIABLES, array)
-    entries = []
+def _is_c_library(path: bytes) -> bool:
+    return os.path.basename(path).startswith((b"libc.so", b"libc-", b"ld-musl"))
+
+
+def _strings_at(pid: int, array: int) -> list[bytes]:
+    """Return the strings that the pointers of an array point to, up to the first that is null."""
+    pointers = kernel.memory(pid, array, 8 * VARIABLES)
+    strings = []
     for (pointer,) in struct.iter_unpack("=Q", pointers[: len(pointers) // 8 * 8]):
         if not pointer:
             break
         with contextlib.suppress(OSError, OverflowError):
-            entry, is_whole, _ = os.pread(memory, VARIABLE, pointer).partition(b"\0")
+            string, is_whole, _ = kernel.memory(pid, pointer, VARIABLE).partition(b"\0")
             if is_whole:
-                entries.append(entry)
-    return entries
+                strings.append(string)
+    return strings
 
 
 def _awaited(pid: int, thread: ThreadSnapshot) -> descriptors.AwaitedFiles:
