@@ -77,7 +77,7 @@ def _information(name: str, found: str | None, use: str) -> Check:
 def _platform() -> Check:
     if kernel.HAS_PROC:
         return Check("platform", CheckState.GOOD, f"{sys.platform} with /proc")
-    found = f"{sys.platform} without /proc: hangs are found by the clock alone, and survivors are not"
+    found = f"{sys.platform} without /proc: processes cannot be watched"
     return Check("platform", CheckState.PROBLEM, found, "run it on Linux, or in a Linux container")
 
 

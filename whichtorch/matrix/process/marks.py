@@ -13,8 +13,6 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-import psutil
-
 from whichtorch.matrix.process import kernel
 
 if TYPE_CHECKING:
@@ -53,11 +51,9 @@ def owner_is_dead(mark: str) -> bool:
 
 
 def _start_time(pid: int) -> int:
-    """Return when a process started: ticks since boot, 0 without /proc, -1 if it is a zombie or has gone."""
-    if kernel.HAS_PROC:
-        process = kernel.process(pid)
-        return process.started if process and process.is_alive else -1
-    return 0 if psutil.pid_exists(pid) else -1
+    """Return when a process started: ticks since boot, -1 if it is a zombie or has gone."""
+    process = kernel.process(pid)
+    return process.started if process and process.is_alive else -1
 
 
 def sweep_left_behind(state: Path) -> None:

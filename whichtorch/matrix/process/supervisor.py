@@ -122,8 +122,7 @@ class Supervisor:
 
     def _look(self, now: float) -> str | None:
         """Look at the tree; return why it has to be stopped."""
-        reason = self.usage.passed_limit()
-        if reason or not kernel.HAS_PROC:
+        if reason := self.usage.passed_limit():
             return reason
         if self.task["stall"] and now >= self.next_snapshot and self.children.exit_code is None:
             self.next_snapshot = now + STALL_EVERY
@@ -219,7 +218,7 @@ class Supervisor:
 
     def _collect(self, stopped_by: str) -> bool:
         """Take the stacks of a tree that is to be stopped; the tool's interrupt ends that at once."""
-        if not self.task.get("stacks") or stopped_by not in ("timeout", "stall") or not kernel.HAS_PROC:
+        if not self.task.get("stacks") or stopped_by not in ("timeout", "stall"):
             return False
         from whichtorch.matrix.process.evidence import capture
 
@@ -256,11 +255,10 @@ class Supervisor:
         survivors: tuple[str, ...] = ()
         if self.children.exit_code is not None and self.children.reap():
             self._wait(SURVIVOR_GRACE, lambda: not self.children.reap())
-            if kernel.HAS_PROC:
-                left = self.usage.living()
-                survivors = tuple(kernel.describe(pid) for pid in left[: kernel.SURVIVORS_NAMED])
-                if len(left) > kernel.SURVIVORS_NAMED:
-                    survivors += (f"and {len(left) - kernel.SURVIVORS_NAMED} more",)
+            left = self.usage.living()
+            survivors = tuple(kernel.describe(pid) for pid in left[: kernel.SURVIVORS_NAMED])
+            if len(left) > kernel.SURVIVORS_NAMED:
+                survivors += (f"and {len(left) - kernel.SURVIVORS_NAMED} more",)
         self.kill()
         return survivors
 
@@ -277,15 +275,10 @@ class Supervisor:
         """SIGKILL every descendant until there is none: a subreaper without child has no descendant."""
         end = time.monotonic() + KILL_PATIENCE
         while self.children.reap() and time.monotonic() < end:
-            if kernel.HAS_PROC:
-                victims = kernel.freeze(self.usage.tree)
-            else:
-                kernel.send(-self.children.leader, signal.SIGKILL)
-                victims = {self.children.leader}
-            for pid in victims:
+            for pid in kernel.freeze(self.usage.tree):
                 kernel.send(pid, signal.SIGKILL)
             self.children.sleep(0.02)
-        if kernel.HAS_PROC and self.children.reap():
+        if self.children.reap():
             left = [kernel.describe(pid) for pid in self.usage.living()]
             self.notes.append("could not be killed: " + "; ".join(left[: kernel.SURVIVORS_NAMED]))
 

@@ -13,7 +13,6 @@ import os
 import re
 import select
 import signal
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from whichtorch.matrix.process.fork_link import ForkLink
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, linux/prctl.h
-OWN_CHILDREN = 0x20000000 if sys.platform == "linux" else 0  # __WNOTHREAD, linux/wait.h: of the calling thread only
-RSS_UNIT = 1024 if sys.platform == "linux" else 1  # bytes in a unit of ru_maxrss
+OWN_CHILDREN = 0x20000000  # __WNOTHREAD, linux/wait.h: of the calling thread only
+RSS_UNIT = 1024  # bytes in a unit of ru_maxrss
 LOOK_SHORTEST = 0.03  # seconds between two looks at a tree that is growing fast
 LOOK_LONGEST = 0.25  # seconds between two looks at a quiet one
 LOOK_SHARE = 0.004  # of a core that looking at a quiet tree may take
@@ -66,10 +65,7 @@ class Children:
         Its stdin is empty, and its outputs append to files that exist. Where a fork server is there, the leader is
         forked from it; where that fails, it is started as any other.
         """
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)  # the parent of all descendants whose own parent ends
-        else:
-            self.notes.append("no /proc here: memory, stalls and orphans are not watched")
+        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)  # the parent of all descendants whose own parent ends
         if link is not None:
             try:
                 self.spared = link.start()
@@ -193,9 +189,6 @@ class TreeUsage:
     def passed_tree_limit(self) -> str | None:
         """Return the first limit that the tree has passed, and plan the next look."""
         began = time.monotonic()
-        if not kernel.HAS_PROC:
-            self.next_look = began + LOOK_LONGEST
-            return None
         rss, written = self._rss, self.written
         self.written = sum(file.size for file in self.files)
         self.members = self._look()
