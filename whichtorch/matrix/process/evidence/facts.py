@@ -13,13 +13,14 @@ import os
 import signal
 import struct
 import time
+from collections import ChainMap
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import descriptors, elf, snapshots
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
+    from collections.abc import Container, Sequence
     from pathlib import Path
 
     from whichtorch.matrix.process.evidence.stall import ThreadSnapshot
@@ -70,9 +71,7 @@ def tree_facts(pids: Sequence[int]) -> list[dict[str, Any]]:
     threads = {pid: _threads(pid, end) for pid in pids}
     all_tids = {tid for pid in pids for tid in kernel.thread_ids(pid)}
     waits = {pid: {thread.tid: _awaited(pid, thread) for thread in own} for pid, own in threads.items()}
-    awaited = {
-        pid: {number: wait.kind for wait in own.values() for number in wait.numbers} for pid, own in waits.items()
-    }
+    awaited = {pid: dict(ChainMap(*reversed(own.values()))) for pid, own in waits.items()}
     opened = descriptors.describe_awaited(awaited, end)
     rows = []
     for pid in [*pids, *_ended_children(pids)]:
@@ -96,15 +95,14 @@ def _threads(pid: int, end: float) -> list[ThreadSnapshot]:
 
 
 def _thread_rows(
-    pid: int, threads: Iterable[ThreadSnapshot], waits: dict[int, descriptors.AwaitedFiles], all_tids: Container[int]
+    pid: int, threads: Sequence[ThreadSnapshot], waits: dict[int, dict[int, str]], all_tids: Container[int]
 ) -> list[dict[str, Any]]:
     """Return the threads of which something is known; a thread with its process's name has none of its own."""
     own_tids = set(kernel.thread_ids(pid))
-    threads = list(threads)
     inherited = next((thread.name for thread in threads if thread.tid == pid), "")
     rows = []
     for thread in threads:
-        numbers = waits[thread.tid].numbers
+        numbers = list(waits[thread.tid])
         row = {
             "name": thread.name if thread.name != inherited else "",
             "descriptor": numbers[0] if len(numbers) == 1 else None,
@@ -197,20 +195,17 @@ def _strings_at(pid: int, array: int) -> list[bytes]:
     return strings
 
 
-def _awaited(pid: int, thread: ThreadSnapshot) -> descriptors.AwaitedFiles:
-    """Return the descriptors that a thread's system call waits for, and what for."""
-    call, arguments = thread.call, thread.arguments
+def _awaited(pid: int, thread: ThreadSnapshot) -> dict[int, str]:
+    """Return the descriptors that a thread's system call waits for, and what they are: see `describe_awaited`."""
+    call, arguments = thread.call or "", thread.arguments
     kind = "end" if thread.state == "S" else ""
-    if not call or not arguments:
-        return descriptors.AwaitedFiles(())
     if call in _TRANSFERS:
-        return descriptors.AwaitedFiles((ctypes.c_int(arguments[0]).value,), kind)
+        return {ctypes.c_int(arguments[0]).value: kind}
     if call == "flock" or (call == "fcntl" and arguments[1] in _LOCKING):
-        return descriptors.AwaitedFiles((ctypes.c_int(arguments[0]).value,), "lock")
+        return {ctypes.c_int(arguments[0]).value: "lock"}
     if "poll" in call or "select" in call:
-        numbers = snapshots.polled(pid, call, arguments) or ()
-        return descriptors.AwaitedFiles(tuple(dict.fromkeys(numbers)), kind)
-    return descriptors.AwaitedFiles(())
+        return dict.fromkeys(snapshots.polled(pid, call, arguments) or (), kind)
+    return {}
 
 
 def _owner(pid: int, thread: ThreadSnapshot, own_tids: Container[int], all_tids: Container[int]) -> int | None:

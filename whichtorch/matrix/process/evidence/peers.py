@@ -32,7 +32,8 @@ def may_end_from_outside(waiters: Sequence[Waiter], members: frozenset[int], sup
         pid = waiter.process.pid
         for descriptor in waiter.wait.descriptors:
             if waiter.wait.waiting is Waiting.LOCK:
-                if not _lock_holder_is_member(pid, descriptor, members):
+                holders = lock_holders(pid, descriptor)
+                if not holders or not holders <= members:
                     return True
                 continue
             inner_links = _links(pid, descriptor, members, waiter.thread.call or "")
@@ -100,16 +101,14 @@ def epoll_targets(pid: int, descriptor: int) -> tuple[int, ...] | None:
 def duplicate(pid: int, descriptor: int) -> Iterator[int]:
     """Lend a copy of a process's descriptor; raise OSError where it may not be taken."""
     process = os.pidfd_open(pid)
+    copy = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, process, descriptor, 0)
+    os.close(process)
+    if copy < 0:
+        raise OSError(ctypes.get_errno(), "pidfd_getfd")
     try:
-        copy = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, process, descriptor, 0)
-        if copy < 0:
-            raise OSError(ctypes.get_errno(), "pidfd_getfd")
-        try:
-            yield copy
-        finally:
-            os.close(copy)
+        yield copy
     finally:
-        os.close(process)
+        os.close(copy)
 
 
 def _waits_for_ever(pid: int, descriptor: int, call: str) -> bool:
@@ -124,20 +123,15 @@ def _waits_for_ever(pid: int, descriptor: int, call: str) -> bool:
 
 
 def lock_holders(pid: int, descriptor: int) -> set[int]:
-    """Return the processes that have locked a file (/proc/locks); it may raise OSError."""
-    inode = os.stat(f"/proc/{pid}/fd/{descriptor}").st_ino
-    # A row with an arrow is a process that waits for the lock.
-    rows = [words for words in map(bytes.split, kernel.read("/proc/locks").splitlines()) if b"->" not in words]
-    return {int(words[4]) for words in rows if len(words) >= 6 and words[5].rpartition(b":")[2] == b"%d" % inode}
-
-
-def _lock_holder_is_member(pid: int, descriptor: int, members: frozenset[int]) -> bool:
-    """Return whether only members hold the locks of a file."""
+    """Return the processes that have locked a file (/proc/locks), none where they are not known."""
     try:
-        holders = lock_holders(pid, descriptor)
+        inode = os.stat(f"/proc/{pid}/fd/{descriptor}").st_ino
+        locks = kernel.read("/proc/locks").splitlines()
     except OSError:
-        return False
-    return bool(holders) and holders <= members
+        return set()
+    # A row with an arrow is a process that waits for the lock.
+    rows = [words for words in map(bytes.split, locks) if b"->" not in words]
+    return {int(words[4]) for words in rows if len(words) >= 6 and words[5].rpartition(b":")[2] == b"%d" % inode}
 
 
 def _shared_files(waiters: Sequence[Waiter]) -> set[tuple[bytes, bytes]] | None:
