@@ -7,13 +7,13 @@ soon as the process between has ended, and its end is reaped like that of a lead
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import json
 import os
 import shutil
 import signal
 import socket
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -47,7 +47,7 @@ class ForkLink:
         self._is_ready = False
         self._errors = -1  # descriptor of the server's stderr
         self._gate = -1  # descriptor that lets the forked leader go on
-        self._known, self._over = _thread.allocate_lock(), _thread.allocate_lock()
+        self._keeper: threading.Thread | None = None  # the server's parent
         self.problem = ""  # why it cannot be used any more
 
     def start(self) -> frozenset[int]:
@@ -58,17 +58,18 @@ class ForkLink:
             self._channel, theirs = socket.socketpair()
             self._errors = os.memfd_create("errors")
             os.set_inheritable(theirs.fileno(), True)
-            self._known.acquire()
-            self._over.acquire()
+            is_known = threading.Event()
+            argv = [*self._server["argv"], str(theirs.fileno())]
+            self._keeper = threading.Thread(target=self._keep, args=(argv, is_known), daemon=True)
             with leader_settings():
-                _thread.start_new_thread(self._keep, ([*self._server["argv"], str(theirs.fileno())],))
-                self._known.acquire()
+                self._keeper.start()
+                is_known.wait()
             theirs.close()
         if not self._pid:
             raise self._failed(self.problem)
         return frozenset({self._pid})
 
-    def _keep(self, argv: list[str]) -> None:
+    def _keep(self, argv: list[str], is_known: threading.Event) -> None:
         """Start the server, and reap it: this thread is its parent."""
         folder = self._server["scratch"]
         environ = self._server["env"] | {
@@ -83,10 +84,9 @@ class ForkLink:
             self.problem = f"the fork server could not be started: {error}"
         finally:
             os.close(output)
-            self._known.release()
+            is_known.set()
         if self._pid:
             os.waitpid(self._pid, 0)
-        self._over.release()
 
     def fork(self, task: dict[str, Any], children: Children) -> int:
         """Return the process id of a task's leader, which waits for `release`; raise OSError where there is none."""
@@ -113,9 +113,9 @@ class ForkLink:
 
     def end(self) -> None:
         """End the server; what it has started meanwhile becomes the supervisor's."""
-        if self._pid:
+        if self._keeper is not None and self._pid:
             kernel.send(self._pid, signal.SIGKILL)
-            self._over.acquire(timeout=END_PATIENCE)
+            self._keeper.join(END_PATIENCE)
         if self._channel is not None:
             self._channel.close()
         shutil.rmtree(self._server["scratch"], ignore_errors=True)  # the tool does it, too, unless it was killed

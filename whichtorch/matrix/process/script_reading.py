@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TORCH = "torch"
-HARMLESS_BEFORE = {TORCH, "numpy", "typing_extensions"}  # third-party packages that may be imported before torch
+HARMLESS_BEFORE = sys.stdlib_module_names | {"numpy", "typing_extensions"}  # may be imported before torch
 COMPILERS = {"compile", "_dynamo", "dynamo", "export", "_export", "_inductor", "compiler", "_compile", "aot_compile"}
 LAZY = {"optim"}  # imports most of the compilers' modules, too, as soon as it is used
 INDUCTOR = "_inductor"
@@ -91,23 +91,18 @@ def _reaches_torch(body: list[ast.stmt], script: Path, trees: dict[Path, ast.Mod
     for statement in body:
         names = _imported(statement)
         for name in names:
-            if name.partition(".")[0] == TORCH:
+            top, beside = name.partition(".")[0], _beside(script, name)
+            if top == TORCH:
                 return True
-            _check_import(name, statement, script)
-            beside = _beside(script, name)
-            if beside is not None and beside != script and _reaches_torch(trees[beside].body, script, trees):
+            if beside is None and top not in HARMLESS_BEFORE:
+                raise _Refusal(f"it imports {name} before torch (line {statement.lineno})")
+            if beside not in (None, script) and _reaches_torch(trees[beside].body, script, trees):
                 return True
         if isinstance(statement, ast.Try) and _reaches_torch(statement.body, script, trees):
             return True
         if not names and not _is_harmless(statement):
             raise _Refusal(f"it does something before it imports torch (line {statement.lineno})")
     return False
-
-
-def _check_import(name: str, statement: ast.stmt, script: Path) -> None:
-    top = name.partition(".")[0]
-    if not top or (top not in sys.stdlib_module_names and top not in HARMLESS_BEFORE and not _beside(script, name)):
-        raise _Refusal(f"it imports {name} before torch (line {statement.lineno})")
 
 
 def _is_harmless(statement: ast.stmt) -> bool:
@@ -162,10 +157,9 @@ def _level(trees: Iterable[ast.Module]) -> str:
 
 def _changes_environ(node: ast.AST) -> bool:
     """Return whether a node changes the process's variables: a compiler's modules read them later than torch does."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
-        of_environ = isinstance(node.func, ast.Attribute) and _name(node.func.value) in ENVIRON
-        return name in ENVIRON_FUNCTIONS or (of_environ and name in ENVIRON_CALLS)
+    if isinstance(node, ast.Call):
+        name = _name(node.func)
+        return name in ENVIRON_FUNCTIONS or (name in ENVIRON_CALLS and _origin(node.func) in ENVIRON)
     if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
         return _name(node.value) in ENVIRON
     return isinstance(node, ast.AugAssign) and _name(node.target) in ENVIRON

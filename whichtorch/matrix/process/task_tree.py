@@ -69,7 +69,10 @@ class Children:
         if link is not None:
             try:
                 self.spared = link.start()
-                self._fork_leader(task, link)
+                self.leader = link.fork(task, self)  # it waits, so that nothing of it can run before it is known
+                self.started_by = f"fork {link.level}"
+                self.started = time.monotonic()
+                link.release()
             except OSError as error:
                 if self.interrupted:
                     raise
@@ -78,12 +81,6 @@ class Children:
             self.started = time.monotonic()
             self.leader = leader.start_leader(task)
         leader.raise_priority()
-
-    def _fork_leader(self, task: dict[str, Any], link: ForkLink) -> None:
-        self.leader = link.fork(task, self)  # it waits, so that nothing of it can run before it is known
-        self.started_by = f"fork {link.level}"
-        self.started = time.monotonic()
-        link.release()
 
     def sleep(self, seconds: float) -> None:
         """Sleep until a child ends, the tool interrupts, or `seconds` have passed; then reap."""
@@ -242,9 +239,7 @@ def whole_characters(part: bytes, *, at_end: bool) -> bytes:
 def _punch(descriptor: int, start: int, length: int) -> bool:
     """Free a range of a file without changing its size; False where the filesystem cannot."""
     library = ctypes.CDLL(None, use_errno=True)
-    # A libc whose off_t is 64 bits wide everywhere has no fallocate64; only Linux has either.
-    fallocate = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
-    if fallocate is None:
-        return False
+    # A libc whose off_t is 64 bits wide everywhere has no fallocate64.
+    fallocate = getattr(library, "fallocate64", None) or library.fallocate
     fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     return bool(fallocate(descriptor, _PUNCH_HOLE | _KEEP_SIZE, start, length) == 0)

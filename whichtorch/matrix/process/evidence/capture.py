@@ -296,18 +296,19 @@ def collect(pids: Sequence[int], folder: Path, tools: Mapping[str, str]) -> Coll
     """Take the stacks of processes that this tool did not start, without sending them a signal; return when done."""
     helpers: dict[int, int | None] = {}
     collection = Collection(pids, folder, tools, helpers, ask=False)
+
+    def reap(options: int) -> None:
+        for child in [pid for pid, status in helpers.items() if status is None]:
+            ended, status = os.waitpid(child, options)
+            helpers[child] = status if ended else None
+
     try:
         while not collection.step(time.monotonic()):
-            for child in [pid for pid, status in helpers.items() if status is None]:
-                ended, status = os.waitpid(child, os.WNOHANG)
-                if ended:
-                    helpers[ended] = status
+            reap(os.WNOHANG)
             time.sleep(STEP)
     finally:
         collection.close()
-        for child in [pid for pid, status in helpers.items() if status is None]:
-            kernel.send(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+        reap(0)  # all that still ran were killed
         collection.resume()
     return collection
 

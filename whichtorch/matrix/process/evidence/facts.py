@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import descriptors, elf, snapshots
+from whichtorch.matrix.process.evidence.stall import FUTEX_COMMAND, FUTEX_PRIVATE
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -44,7 +45,6 @@ _TRANSFERS = {
 _LOCKING = {7, 38}  # F_SETLKW, F_OFD_SETLKW
 _FUTEX_WAIT, _FUTEX_WAIT_BITSET = 0, 9
 _FUTEX_LOCK_PI = {6, 13}
-_FUTEX_COMMAND, _FUTEX_PRIVATE = 0x7F, 0x80
 _FUTEX_OWNER = 0x3FFFFFFF  # of a word: the thread; the other bits are flags
 # glibc's pthread_mutex_t, the same on all 64-bit machines: lock, count, owner, users, kind (nptl/bits/struct_mutex.h)
 _MUTEX = struct.Struct("=iIiIi")
@@ -216,8 +216,8 @@ def _owner(pid: int, thread: ThreadSnapshot, own_tids: Container[int], all_tids:
     if thread.call != "futex" or thread.state != "S":
         return None
     address, operation, expected = thread.arguments[:3]
-    command = operation & _FUTEX_COMMAND
-    tids = own_tids if operation & _FUTEX_PRIVATE else all_tids
+    command = operation & FUTEX_COMMAND
+    tids = own_tids if operation & FUTEX_PRIVATE else all_tids
     owner = 0
     with contextlib.suppress(*_UNREADABLE):
         if command in _FUTEX_LOCK_PI:

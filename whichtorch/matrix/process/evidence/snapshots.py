@@ -71,10 +71,8 @@ class ProcView:
 
     def expects_signals(self, pid: int) -> bool:
         """Return whether a process has POSIX timers, or catches SIGALRM or SIGIO (setitimer shows nowhere)."""
-        try:
-            if int(kernel.field(f"/proc/{pid}/status", b"SigCgt:"), 16) & SIGNALS_FROM_KERNEL:
-                return True
-        except ValueError:
+        caught = kernel.field(f"/proc/{pid}/status", b"SigCgt:")
+        if not caught or int(caught, 16) & SIGNALS_FROM_KERNEL:
             return True
         try:
             return bool(kernel.read(f"/proc/{pid}/timers"))
