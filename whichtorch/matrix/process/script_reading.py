@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -121,11 +122,10 @@ def _is_harmless(statement: ast.stmt) -> bool:
 
 
 def _is_constant(value: ast.expr) -> bool:
-    try:
+    with suppress(ValueError):
         ast.literal_eval(value)
-    except ValueError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _watches_imports(tree: ast.Module) -> str:

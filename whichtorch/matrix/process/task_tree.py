@@ -16,7 +16,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.process import kernel, leader
+from whichtorch.matrix.process import kernel, spawning
 
 if TYPE_CHECKING:
     from typing import Any
@@ -79,8 +79,8 @@ class Children:
                 self.cold_because = str(error)
         if not self.leader:
             self.started = time.monotonic()
-            self.leader = leader.start_leader(task)
-        leader.raise_priority()
+            self.leader = spawning.start_leader(task)
+        spawning.raise_priority()
 
     def sleep(self, seconds: float) -> None:
         """Sleep until a child ends, the tool interrupts, or `seconds` have passed; then reap."""

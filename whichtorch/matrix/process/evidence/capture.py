@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.process import kernel
-from whichtorch.matrix.process.evidence.helper import Helper
 from whichtorch.matrix.process.evidence.sampler import kernel_lines
+from whichtorch.matrix.process.spawning import Helper
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence

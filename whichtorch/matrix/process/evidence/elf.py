@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 SYMBOLS_LIMIT = 1 << 26  # bytes of a symbol table: torch's are larger, that of a Python or a libc is not
 _DYNAMIC_SYMBOLS, _LOAD = 11, b"\1\0\0\0"  # SHT_DYNSYM, PT_LOAD
 _POSITION_FREE = 3  # ET_DYN
-_FILES_KNOWN = 256  # whose symbols are remembered
 
 _known: dict[tuple[int, int, int, bytes], tuple[int, int, bool] | None] = {}  # device, inode, time, symbol
 
@@ -41,8 +40,6 @@ def _symbol(path: str, symbol: bytes) -> tuple[int, int, bool] | None:
             status = os.fstat(file.fileno())
             key = (status.st_dev, status.st_ino, status.st_mtime_ns, symbol)
             if key not in _known:
-                if len(_known) >= _FILES_KNOWN:
-                    _known.clear()
                 _known[key] = None
                 _known[key] = find_symbol(file.fileno(), symbol)
             return _known[key]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence.headway import BUSY, Totals
-from whichtorch.matrix.process.evidence.helper import Helper
+from whichtorch.matrix.process.spawning import Helper
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""How the supervisor starts programs, and what a task's leader inherits from it."""
+"""The programs that a supervisor starts: a task's leader, and helpers such as py-spy that read it from outside."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import signal
+import time
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.process import kernel
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 # Python ignores the first two, and exec keeps that; the others may be ignored since the tool's own start.
 DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 HIGHEST = -20  # niceness
+QUIET = {"DEBUGINFOD_URLS": "", "NO_COLOR": "1", "PYTHONPATH": ""}  # no downloads of symbols, no sitecustomize
+TEXT_READ = 1 << 24  # bytes of what a helper writes
 
 
 def spawn(argv: Sequence[str], environ: Mapping[str, str], *outputs: str | int) -> int:
@@ -85,3 +88,41 @@ def leader_settings() -> Iterator[None]:
 def _write(path: str, text: bytes) -> None:
     with open(path, "wb", buffering=0) as file:
         file.write(text)
+
+
+class Helper:
+    """A program that reads a process from outside; nobody waits for it, and a slow one is ended.
+
+    The supervisor reaps it, as all its children: `statuses` has its status, None while it runs. It writes into
+    memory; with `stdout`, only its stderr goes there.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], patience: float, statuses: dict[int, int | None], stdout: str | None = None
+    ) -> None:
+        self._statuses = statuses
+        self._text = os.memfd_create("helper")
+        try:
+            self._pid = spawn(argv, os.environ | QUIET, stdout or self._text, self._text)
+        except OSError:
+            os.close(self._text)
+            raise
+        statuses[self._pid] = None
+        self.started = time.monotonic()
+        self._end = self.started + patience
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended, and its patience neither."""
+        return self._statuses[self._pid] is None and time.monotonic() < self._end
+
+    def finish(self) -> tuple[int | None, str]:
+        """Return its status, and what it wrote. One that has not ended is killed, and has no status."""
+        status = self._statuses[self._pid]
+        if status is None:
+            kernel.send(self._pid, signal.SIGKILL)
+        else:
+            del self._statuses[self._pid]
+        text = os.pread(self._text, TEXT_READ, 0).decode(errors="replace")
+        os.close(self._text)
+        return status, text
