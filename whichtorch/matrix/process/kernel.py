@@ -180,7 +180,7 @@ class Tree:
         return self.look_for_new(set())
 
     def look_for_new(self, known: set[int]) -> list[KernelProcess]:
-        """Return the descendants that are not `known`: fast enough to overtake a fork bomb."""
+        """Return the descendants that are not `known`: this is faster than a fork bomb grows."""
         listed = pids()
         self._outsiders &= listed
         return self._select(listed - self._outsiders - known, known)
@@ -265,5 +265,5 @@ def freeze(tree: Tree) -> set[int]:
 
 
 def oom_kills() -> int:
-    """Return how many processes the kernel has killed for want of memory since boot, 0 where it does not count."""
+    """Return how many processes the kernel has killed since boot because memory ran out; 0 if it does not count."""
     return int(field("/proc/vmstat", b"oom_kill ") or 0)

@@ -1,7 +1,7 @@
-"""Whose process is this? A mark in the environment of each tells it, and finds what a killed tool has left over.
+"""Mark the processes of each attempt, so that the next run of the tool finds those that a killed tool left running.
 
-What is forked from a fork server carries the server's mark: the kernel shows the environment that a program was
-started with, whatever it has made of it.
+The mark is a variable in a process's environment. A process that was forked from a fork server carries the server's
+mark, because the kernel shows the environment that a program was started with.
 """
 
 from __future__ import annotations

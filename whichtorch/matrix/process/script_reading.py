@@ -26,7 +26,7 @@ WATCHES_IMPORTS = {"meta_path", "path_hooks", "path_importer_cache", "reload", "
 ENVIRON = {"environ", "environb"}
 ENVIRON_CALLS = {"setdefault", "update", "pop", "popitem", "clear", "__setitem__", "__delitem__"}
 ENVIRON_FUNCTIONS = {"putenv", "unsetenv"}
-# What, once called, changes how the compilers' modules are imported.
+# Calls that change how the compilers' modules are imported.
 STEERS_IMPORTS = {"set_default_device", "set_default_dtype", "set_default_tensor_type"}
 
 

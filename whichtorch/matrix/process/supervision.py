@@ -56,10 +56,10 @@ class Task:
     stderr: str
     timeout: float  # seconds, wall clock
     is_hard: bool = False  # nothing runs past the timeout: stacks are taken before it
-    goal: float | None = None  # seconds with a core that are enough: had them, it ends as at the timeout
+    goal: float | None = None  # seconds with a core, after which it ends as at the timeout
     memory_mb: int | None = None  # resident, whole tree, 1 MB = 10**6 bytes
     processes: int = 512  # alive at once, whole tree
-    stall: bool = False  # stop early on evidence that nothing in the tree can go on
+    stall: bool = False  # stop early if it is proven that nothing in the tree can go on
     idle_limit: float | None = None  # seconds without any headway that end it as the timeout does
     sample: bool = False  # over the last seconds of a busy process, sample its stacks: is it still moving?
     mark: str = ""  # value of WHICHTORCH_ATTEMPT in the environment: finds survivors of a killed tool
@@ -152,7 +152,7 @@ class Supervised:
 
     @property
     def pid(self) -> int:
-        """Process id of the supervisor, whose descendants the task's processes are."""
+        """Process id of the supervisor, an ancestor of all processes of the task."""
         return self._program.pid
 
     @property

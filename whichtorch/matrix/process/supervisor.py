@@ -74,7 +74,7 @@ class Supervisor:
             self._diagnose(self._conclude)
         if stopped_by != "exit":
             self._diagnose(lambda: self._collect(stopped_by))
-        if stopped_by == "timeout" and self.reserve:  # its last seconds are its own
+        if stopped_by == "timeout" and self.reserve:  # it may still end by itself in its last seconds
             left = self.children.started + self.limit - time.monotonic()
             self._wait(left, lambda: self.children.exit_code is not None)
             stopped_by = "interrupt" if self.children.interrupted else stopped_by
@@ -147,7 +147,7 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - diagnosis never changes a verdict
             self.notes.append(f"diagnosis failed: {error!r}")
             self.task["stall"] = self.task["sample"] = False
-            self.sampler = self.headway = None  # a clock that stands would tell of a pause
+            self.sampler = self.headway = None  # a clock that nobody calls any more would report a pause
             return False
 
     def _is_stalled(self, now: float) -> bool:
@@ -224,7 +224,7 @@ class Supervisor:
 
         began = time.monotonic()
         pids = sorted(self.usage.living(), key=lambda pid: pid != self.children.leader)
-        goes_on = stopped_by == "timeout" and self.reserve > 0 and not self.is_unread  # what asks it would disturb it
+        goes_on = stopped_by == "timeout" and self.reserve > 0 and not self.is_unread  # a signal would disturb it
         tools = {} if self.is_unread else self.task["collectors"]
         collection = capture.Collection(pids, self.task["stacks"], tools, self.children.helpers, ask=not goes_on)
         end = self.children.started + self.limit if goes_on else float("inf")

@@ -29,7 +29,7 @@ RSS_UNIT = 1024  # bytes in a unit of ru_maxrss
 LOOK_SHORTEST = 0.03  # seconds between two looks at a tree that is growing fast
 LOOK_LONGEST = 0.25  # seconds between two looks at a quiet one
 LOOK_SHARE = 0.004  # of a core that looking at a quiet tree may take
-LOOK_SHARE_GROWING = 0.2  # of a core, at one that grows: the machine must stay up
+LOOK_SHARE_GROWING = 0.2  # of a core, for a tree that grows: it must not take the machine down
 HEAD = 1_000_000  # bytes kept from the beginning: the first error is there
 TAIL = 1_000_000  # bytes kept from the end: the last words are there
 PUNCH_EVERY = 32_000_000  # bytes of growth after which the middle is given back to the disk
@@ -127,7 +127,7 @@ class OutputFile:
         """Create or empty the file; raise OSError where that fails."""
         self.path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        self._punched = HEAD  # up to here the middle is gone
+        self._punched = HEAD  # bytes: up to here the middle was given back to the disk
         self._can_punch = True
 
     @property

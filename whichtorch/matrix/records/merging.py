@@ -110,7 +110,7 @@ def _merged(group: Sequence[CellOfPart], attempts: Sequence[Attempt]) -> Cell:
 
 
 def _copied(attempt: Attempt, part: StoredRun, store: RunStore, copies: dict[Path, str]) -> Attempt:
-    """Return an attempt whose files lie in the new run; the same attempt where its files are gone.
+    """Return an attempt with its files in the new run; the same attempt if its files are gone.
 
     Each folder is copied once. `copies` maps source folders to paths in the new run: the folders, because runs that
     began together on many machines may share an id.

@@ -110,7 +110,7 @@ def _socket_rows(files: Iterable[_OpenFile]) -> dict[_OpenFile, SocketRow]:
 def _openers(
     wanted: set[str], rows: Iterable[SocketRow], links: Mapping[int, Mapping[int, str]], end: float
 ) -> dict[str, list[_OpenFile]]:
-    """Return who has the wanted files and the other ends of sockets open, of all processes, members first."""
+    """Return which descriptors of which processes lead to the wanted files and other ends, members of the tree first."""
     openers: dict[str, list[_OpenFile]] = {link: [] for link in wanted | {row.other for row in rows} - {""}}
     pids = [*links, *sorted(kernel.pids() - links.keys())] if openers else []
     for pid in pids:
@@ -148,7 +148,7 @@ def _describe(file: _OpenFile, kind: str, row: SocketRow, openers: Mapping[str, 
 
 
 def _lock_holders(file: _OpenFile, openers: Iterable[_OpenFile]) -> list[int]:
-    """Return who has locked a file: a lock of flock(2) is that of every process that inherited the descriptor."""
+    """Return which processes have locked a file: all that inherited a descriptor share its lock of flock(2)."""
     if holders := [other.pid for other in openers if other.has_locked]:
         return holders
     return sorted(holder for holder in peers.lock_holders(file.pid, file.number) if kernel.process(holder))

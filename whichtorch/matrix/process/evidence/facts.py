@@ -138,7 +138,7 @@ def _ended(pid: int) -> str:
     fields = kernel.read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     status = int(fields[_STATUS_AT])
     if not status and os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
-        return ""  # to those who may not know it is always 0
+        return ""  # the kernel shows 0 to users who may not know the status
     number = os.waitstatus_to_exitcode(status)
     if number >= 0:
         return f"exit code {number}"

@@ -38,12 +38,12 @@ LOOK_SHARE = 0.01  # of a core that these looks may take: a large tree has longe
 # Of a core, used or queued for by the whole tree: below, it polls at most. A compile whose compiler waits for a
 # crowded machine's disk and cores was measured at a quarter.
 BUSY = 0.1
-# Who works gets at least this share of what it asks for: two cores that 40 share. Who polls uses next to nothing, but
-# queues for a core at every turn of a crowded machine.
+# A process that works gets at least this share of the time it asks for, even if 40 share two cores. A process that
+# polls uses next to nothing, but on a crowded machine it queues for a core each time.
 SHARE_OF_DEMAND = 0.05
-ENDED_THREADS = 0.03  # seconds of CPU: that much more than the living threads used, others did
+ENDED_THREADS = 0.03  # seconds of CPU beyond that of the living threads which show that other threads have ended
 STREAM = 65_536  # bytes a second through files, pipes and sockets: heartbeats and wake-ups are far below
-WORK_LEAST = 0.2  # seconds of CPU: from less nothing follows about the crowd around a tree
+WORK_LEAST = 0.2  # seconds of CPU: with less, queueing says nothing about how crowded the machine is
 PAUSE = 3.0  # seconds without headway that are no evidence yet
 PAUSE_OF_SHORT = 0.5  # of a short attempt, which such a pause may be
 PAUSE_SHARE = 0.2  # of the attempt
@@ -211,7 +211,7 @@ class Totals:
 
     @property
     def demand(self) -> float:
-        """Seconds of CPU used or queued for; the queueing of who uses next to nothing does not count."""
+        """Seconds of CPU used or queued for; if next to nothing was used, queueing does not count."""
         return min(self.on_core + self.queued, self.on_core / SHARE_OF_DEMAND)
 
 

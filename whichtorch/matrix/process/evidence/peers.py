@@ -54,7 +54,7 @@ def may_end_from_outside(waiters: Sequence[Waiter], members: frozenset[int], sup
     for pid in kernel.pids() - members - {supervisor}:
         if (links and not links.isdisjoint(open_files(pid).values())) or (files and _maps_any(pid, files)):
             return True
-    # A peer must be open somewhere in the tree: else it is on its way in a message, or in the kernel's hands.
+    # A peer must be open somewhere in the tree. Otherwise it is being sent in a message, or only the kernel holds it.
     return not links <= {link for pid in members for link in open_files(pid).values()}
 
 

@@ -1,4 +1,4 @@
-"""Look several times at what works: tell moving on from spinning on the spot, and running threads from waiting ones.
+"""Sample busy processes: tell progress from spinning in one place, and running threads from waiting ones.
 
 Some samples are spread over the attempt, the others over its last seconds; few attempts last long enough to be sampled
 at all. Each sample is a py-spy of its own, which reads without stopping the process. None of them can hold up the
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SAMPLES = 4  # dumps at the end; two would do to see that something moves
 SPARSE = (0.4, 0.6, 0.8)  # of the attempt: when samples are taken before
 SPARSE_LEAST = 10.0  # seconds of a timeout below which the end is most of the attempt
-LATE = 0.25  # of the attempt, its end: a place that changes in it is headway
+LATE = 0.25  # of the attempt: if the place in the code changes in this last part, that is headway
 SPAN = 3.0  # seconds before the deadline over which they are spread
 LEAD = 1.0  # seconds before that, over which the busy process is found
 LOOK = 0.1  # seconds between two looks while sampling
@@ -36,7 +36,7 @@ LOOKS_MOST = 40  # while a thread's row is not settled: on a crowded machine a s
 LOOK_EVERY = 0.012  # seconds between them
 LOOKING = 1.5  # seconds after which a large tree is not looked at again
 WORK = 0.05  # of a core: a running thread uses more, a waiter for the GIL half a percent
-WORK_LEAST = 0.003  # seconds of CPU, below which it may be chance
+WORK_LEAST = 0.003  # seconds of CPU: less may be chance
 
 
 def span(timeout: float) -> float:
