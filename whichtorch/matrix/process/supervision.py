@@ -63,9 +63,8 @@ class Task:
     idle_limit: float | None = None  # seconds without any headway that end it as the timeout does
     sample: bool = False  # over the last seconds of a busy process, sample its stacks: is it still moving?
     mark: str = ""  # value of WHICHTORCH_ATTEMPT in the environment: finds survivors of a killed tool
-    py_spy: str | None = None  # path of py-spy for `sample`; None: searched for
     stacks: str | None = None  # folder for the stacks of a task stopped by stall or timeout; None: not taken
-    collectors: dict[str, str] = field(default_factory=dict)  # paths for `stacks` by name; others are searched for
+    collectors: dict[str, str] = field(default_factory=dict)  # paths of programs by name; others are searched for
     name: str = ""  # for people
     server: ForkServer | None = None  # None: the task is started as any program
 
@@ -127,12 +126,8 @@ class Supervised:
 
     def __init__(self, task: Task, program: subprocess.Popen[bytes]) -> None:
         """Hand a task over to a supervisor. One that can fork goes on after it, for other tasks."""
-        task = replace(task, env=task.env | {MARK_VARIABLE: task.mark})
-        if task.sample or task.stacks:
-            task = replace(task, py_spy=task.py_spy or capture.find_tool("py-spy"))
-        if task.stacks:
-            task = replace(task, collectors=capture.find_tools({"py-spy": task.py_spy} | task.collectors))
-        self.task = task
+        collectors = capture.find_tools(task.collectors) if task.sample or task.stacks else {}
+        self.task = task = replace(task, env=task.env | {MARK_VARIABLE: task.mark}, collectors=collectors)
         self._program = program
         assert program.stdin is not None
         assert program.stdout is not None

@@ -134,7 +134,7 @@ class Supervisor:
         if self.task["sample"]:
             if self._diagnose(lambda: self._measure(now)):
                 return "timeout"
-            if self.task.get("py_spy"):
+            if "py-spy" in self.task["collectors"]:
                 self._diagnose(lambda: self._sample(now))
         if self.task["goal"] is not None:
             self._aim(now)
@@ -203,7 +203,7 @@ class Supervisor:
 
         if self.sampler is None and now < sampler.schedule(self.deadline, self.limit)[0] - sampler.LEAD:
             return False
-        self.sampler = self.sampler or sampler.Sampler(self.task["py_spy"], self.children.helpers)
+        self.sampler = self.sampler or sampler.Sampler(self.task["collectors"]["py-spy"], self.children.helpers)
         self.sampler.aim(now, self.deadline, self.limit)
         self.sampler.look(now, self.usage.members)
         if now >= self.deadline - sampler.span(self.limit) - sampler.LEAD:

@@ -110,7 +110,7 @@ def _socket_rows(files: Iterable[_OpenFile]) -> dict[_OpenFile, SocketRow]:
 def _openers(
     wanted: set[str], rows: Iterable[SocketRow], links: Mapping[int, Mapping[int, str]], end: float
 ) -> dict[str, list[_OpenFile]]:
-    """Return which descriptors of which processes lead to the wanted files and other ends, members of the tree first."""
+    """Return which descriptors lead to the wanted files and other ends, those of the tree first."""
     openers: dict[str, list[_OpenFile]] = {link: [] for link in wanted | {row.other for row in rows} - {""}}
     pids = [*links, *sorted(kernel.pids() - links.keys())] if openers else []
     for pid in pids:
