@@ -70,9 +70,9 @@ class ForkingExecutor(LocalExecutor):
     all scripts find imported, instead of what each needs: scripts that are alike then share a server.
     """
 
-    def __init__(self, servers: int = SERVERS, level: str = "", program: Path = PROGRAM) -> None:
+    def __init__(self, servers: int = SERVERS, level: str = "") -> None:
         super().__init__()
-        self._level, self._program, self._most = level, program, servers
+        self._level, self._most = level, servers
         self._lock = threading.Lock()  # of all below
         self._idle: list[ForkSlot] = []  # the one used last is the last
         self._alive = 0  # idle ones and those at work
@@ -155,7 +155,7 @@ class ForkingExecutor(LocalExecutor):
         name = f"fork-{os.urandom(6).hex()}"
         mark = f"{owner}:{name}" if owner else mark_for(Path(task.cwd), name)
         return ForkServer(
-            argv=(task.argv[0], str(self._program), level),
+            argv=(task.argv[0], str(PROGRAM), level),
             env=_lasting(task.env) | {MARK_VARIABLE: mark},
             level=level,
             mark=mark,

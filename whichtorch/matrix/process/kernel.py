@@ -61,6 +61,14 @@ def read(path: str, limit: int = 1 << 20) -> bytes:
         os.close(descriptor)
 
 
+def link(path: str) -> str:
+    """Return where a link of /proc leads, "" where it cannot be read."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
 def process(pid: int, tid: int | None = None) -> KernelProcess | None:
     """Return what /proc says of a process or of its thread `tid`, None when it has gone."""
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -30,9 +31,7 @@ def state_id(state: Path) -> str:
     """
     with contextlib.suppress(OSError):
         state = state.resolve()
-    namespace = ""
-    with contextlib.suppress(OSError):
-        namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - not a path
+    namespace = kernel.link("/proc/self/ns/pid")
     return hashlib.sha256(f"{state}\0{namespace}".encode(errors="replace")).hexdigest()[:12]
 
 
@@ -44,10 +43,8 @@ def mark_for(state: Path, attempt: str) -> str:
 
 def owner_is_dead(mark: str) -> bool:
     """Return whether the tool that made `mark` has gone; False for a text that is not a mark."""
-    parts = mark.split(":", 3)
-    if len(parts) != 4 or not parts[1].isdigit() or not parts[2].isdigit():
-        return False
-    return _start_time(int(parts[1])) != int(parts[2])
+    owner = re.match(r"[^:]*:(\d+):(\d+):", mark)
+    return owner is not None and _start_time(int(owner[1])) != int(owner[2])
 
 
 def _start_time(pid: int) -> int:

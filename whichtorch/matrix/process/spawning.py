@@ -102,11 +102,7 @@ class Helper:
     ) -> None:
         self._statuses = statuses
         self._text = os.memfd_create("helper")
-        try:
-            self._pid = spawn(argv, os.environ | QUIET, stdout or self._text, self._text)
-        except OSError:
-            os.close(self._text)
-            raise
+        self._pid = spawn(argv, os.environ | QUIET, stdout or self._text, self._text)
         statuses[self._pid] = None
         self.started = time.monotonic()
         self._end = self.started + patience

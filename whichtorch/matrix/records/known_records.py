@@ -119,7 +119,7 @@ class Records:
 
     def _steering(
         self, columns: str, condition: str, scenario: Scenario, variant: dict[str, str], **values: str
-    ) -> Any:
+    ) -> list[tuple[Any, ...]]:
         """Return columns of the records that steer how a test is run, and for which a condition is true."""
         test = _test(scenario.source_hash, variant)
         return self._lines.rows(columns, f"steers and test = :test and {condition}", test=test, **values)

@@ -316,9 +316,8 @@ def collect(pids: Sequence[int], folder: Path, tools: Mapping[str, str]) -> Coll
 def _is_python(pid: int) -> bool:
     """Return whether a process runs Python, by its program or by a library that it has loaded."""
     try:
-        if Path(f"/proc/{pid}/exe").readlink().name.startswith("python"):
-            return True
-        return b"/libpython" in kernel.read(f"/proc/{pid}/maps", 1 << 22)
+        is_interpreter = Path(kernel.link(f"/proc/{pid}/exe")).name.startswith("python")
+        return is_interpreter or b"/libpython" in kernel.read(f"/proc/{pid}/maps", 1 << 22)
     except OSError:
         return True  # not known: let the collectors say what is wrong
 

@@ -97,9 +97,7 @@ def _socket_rows(files: Iterable[_OpenFile]) -> dict[_OpenFile, SocketRow]:
     for file in files:
         if not file.is_socket:
             continue
-        network = ""
-        with contextlib.suppress(OSError):
-            network = os.readlink(f"/proc/{file.pid}/ns/net")
+        network = kernel.link(f"/proc/{file.pid}/ns/net")
         if network not in networks:
             networks[network] = sockets(file.pid)
         if file.link in networks[network]:

@@ -63,10 +63,7 @@ def _links(pid: int, descriptor: int, members: frozenset[int], call: str) -> set
 
     A pidfd of a member leads to none.
     """
-    try:
-        link = os.readlink(f"/proc/{pid}/fd/{descriptor}")
-    except OSError:
-        return None
+    link = kernel.link(f"/proc/{pid}/fd/{descriptor}")
     if link.startswith("pipe:["):
         return {link}
     if link.startswith("socket:["):
@@ -159,9 +156,7 @@ def open_files(pid: int) -> dict[int, str]:
     A process of another user cannot be read, and need not be: it gets pipes and socket pairs of the tree by
     inheritance, which makes it a member, or in a message over a socket, which is not followed.
     """
-    links = {}
+    links: dict[int, str] = {}
     with contextlib.suppress(OSError):
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(OSError):
-                links[int(name)] = os.readlink(f"/proc/{pid}/fd/{name}")
-    return links
+        links = {int(name): kernel.link(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
+    return {number: link for number, link in links.items() if link}
