@@ -50,9 +50,8 @@ def find(text: str, home: Path) -> RunFolder:
     Where a folder or a day has several runs, the latest is meant. Raises UsageError that lists the latest runs.
     """
     known = all_runs(home)
-    exact = [run_folder for run_folder in known if text in {run_folder.run.id, run_folder.run.name}]
     comparable = [run_folder for run_folder in known if run_folder.run.kind in COMPARABLE]
-    if exact:
+    if exact := [run_folder for run_folder in known if text in {run_folder.run.id, run_folder.run.name}]:
         return exact[-1]
     if latest := _LATEST.fullmatch(text):
         back = int(latest[1] or 0)
@@ -68,12 +67,12 @@ def find(text: str, home: Path) -> RunFolder:
         below = runs_below(Path(text))
         return ([run_folder for run_folder in below if run_folder.run.kind in COMPARABLE] or below)[-1]
     matching = [run_folder for run_folder in known if run_folder.run.id.startswith(text)]
-    if len(matching) > 1:
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
         ids = ", ".join(run_folder.run.id for run_folder in matching)
         raise UsageError(f"{len(matching)} runs begin with {text}: {ids}", hint="give more of the id")
-    if not matching:
-        raise UsageError(f"no run is called {text}, and no folder", hint=_listing(known))
-    return matching[0]
+    raise UsageError(f"no run is called {text}, and no folder", hint=_listing(known))
 
 
 def _listing(known: Sequence[RunFolder]) -> str:

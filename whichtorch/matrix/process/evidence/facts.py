@@ -170,7 +170,7 @@ def _variables_now(pid: int) -> list[bytes] | None:
     """Follow the variable `environ` of the C library, which setenv(3) changes; None where it is not found."""
     program = os.fsencode(os.readlink(f"/proc/{pid}/exe"))
     # A program that uses the variable by itself has it, and the library uses that.
-    for is_wanted in (program.__eq__, _is_c_library):
+    for is_wanted in (lambda path: path == program, _is_c_library):
         for address, _ in elf.symbol_ranges(pid, is_wanted, b"environ", b"__environ"):
             (array,) = struct.unpack("=Q", kernel.memory(pid, address, 8))
             return _strings_at(pid, array) if array else None
