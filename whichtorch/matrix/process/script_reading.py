@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ast
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from whichtorch.matrix.source.syntax import Function, is_constant, is_docstring
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -108,24 +109,15 @@ def _reaches_torch(body: list[ast.stmt], script: Path, trees: dict[Path, ast.Mod
 
 def _is_harmless(statement: ast.stmt) -> bool:
     """Return whether a statement of a module only names things."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+    if isinstance(statement, Function):
         return not statement.decorator_list
     if isinstance(statement, ast.ClassDef):
         return not statement.decorator_list and not statement.keywords and all(map(_is_harmless, statement.body))
-    if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Constant)
     if isinstance(statement, ast.Assign | ast.AnnAssign):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        named = all(isinstance(target, ast.Name) for target in targets)
-        return named and (statement.value is None or _is_constant(statement.value))
-    return isinstance(statement, ast.Pass)
-
-
-def _is_constant(value: ast.expr) -> bool:
-    with suppress(ValueError):
-        ast.literal_eval(value)
-        return True
-    return False
+        is_named = all(isinstance(target, ast.Name) for target in targets)
+        return is_named and (statement.value is None or is_constant(statement.value))
+    return isinstance(statement, ast.Pass) or is_docstring(statement)
 
 
 def _watches_imports(tree: ast.Module) -> str:
