@@ -254,6 +254,13 @@ def send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
+def signal_of(exit_code: int | None) -> str | None:
+    """Return the signal that ended a process, None if it runs or has ended by itself; one without a name is "SIG35"."""
+    if exit_code is None or exit_code >= 0:
+        return None
+    return {number.value: number.name for number in signal.Signals}.get(-exit_code, f"SIG{-exit_code}")
+
+
 def freeze(tree: Tree) -> set[int]:
     """Stop every descendant until a look finds no new one: then none is left that could fork.
 

@@ -284,9 +284,6 @@ class Supervisor:
 
     def _ending(self, stopped_by: str, seconds: float, survivors: tuple[str, ...], sizes: list[int]) -> dict[str, Any]:
         exit_code = self.children.exit_code
-        ended_by = None
-        if stopped_by == "exit" and exit_code is not None and exit_code < 0:
-            ended_by = {number.value: number.name for number in signal.Signals}.get(-exit_code, f"SIG{-exit_code}")
         sampler = self.sampler if stopped_by == "timeout" else None
         if sampler and sampler.note:
             self.notes.append(sampler.note)
@@ -296,7 +293,7 @@ class Supervisor:
         return {
             "stopped_by": stopped_by,
             "exit_code": exit_code if exit_code is not None and exit_code >= 0 else None,
-            "signal": ended_by,
+            "signal": kernel.signal_of(exit_code) if stopped_by == "exit" else None,
             "seconds": round(seconds, 4),
             "limit": self.limit,
             "cpu_seconds": round(self.children.cpu, 3),

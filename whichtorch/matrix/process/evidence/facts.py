@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import json
 import os
-import signal
 import struct
 import time
 from collections import ChainMap
@@ -139,13 +138,8 @@ def _ended(pid: int) -> str:
     status = int(fields[_STATUS_AT])
     if not status and os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
         return ""  # the kernel shows 0 to users who may not know the status
-    number = os.waitstatus_to_exitcode(status)
-    if number >= 0:
-        return f"exit code {number}"
-    try:
-        return signal.Signals(-number).name
-    except ValueError:
-        return f"signal {-number}"
+    exit_code = os.waitstatus_to_exitcode(status)
+    return kernel.signal_of(exit_code) or f"exit code {exit_code}"
 
 
 def environment(pid: int) -> dict[str, str]:
