@@ -41,7 +41,7 @@ KINDS = {
     "spins_child": "spin in Python",
     "spins_thread_of_child": "spin in Python",
 }
-# paths of the collectors beside py-spy, which is a field of its own
+# paths of the collectors beside py-spy
 NO_OTHERS = {"pystack": "/no/such/tool", "gdb": "/no/such/tool"}
 
 
@@ -117,7 +117,9 @@ def test_diagnosis_is_not_counted(endings: dict[str, tuple[Ending, Path]]) -> No
 def test_collectors_that_fail_change_no_verdict(tmp_path: Path) -> None:
     """A collector that fails is a note, one that is missing is none, and faulthandler is still kept."""
     broken = fake(tmp_path, "py-spy", "echo no sense >&2; exit 1")
-    supervised = begin_watched(tmp_path / "a", "ignores_sigterm", timeout=1.0, py_spy=broken, collectors=NO_OTHERS)
+    supervised = begin_watched(
+        tmp_path / "a", "ignores_sigterm", timeout=1.0, collectors=NO_OTHERS | {"py-spy": broken}
+    )
     ending = supervised.wait()
     assert (ending.stopped_by, ending.exit_code) == ("timeout", None)
     assert "py-spy: could not read process" in ending.note
@@ -131,7 +133,7 @@ def test_lack_of_permission_is_said_once(tmp_path: Path) -> None:
     """Two collectors without ptrace make one sentence."""
     refused = fake(tmp_path, "refused", "echo 'Error: Permission denied (os error 13)' >&2; exit 1")
     supervised = begin_watched(
-        tmp_path / "a", "stuck_child", timeout=1.0, py_spy=refused, collectors={"pystack": refused, "gdb": refused}
+        tmp_path / "a", "stuck_child", timeout=1.0, collectors=dict.fromkeys(("py-spy", "pystack", "gdb"), refused)
     )
     assert supervised.wait().note == capture.NOT_PERMITTED
 
@@ -265,7 +267,7 @@ def test_gdb_only_where_the_others_failed(tmp_path: Path) -> None:
     for py_spy, wanted in ((good, False), (bad, True)):
         folder = tmp_path / str(wanted)
         begin_watched(
-            folder, "ignores_sigterm", timeout=1.0, py_spy=py_spy, collectors={"pystack": bad, "gdb": gdb}
+            folder, "ignores_sigterm", timeout=1.0, collectors={"py-spy": py_spy, "pystack": bad, "gdb": gdb}
         ).wait()
         assert any(path.name.endswith(".gdb.txt") for path in (folder / "stacks").iterdir()) is wanted
 
@@ -274,7 +276,7 @@ def test_interrupt_ends_the_collection(tmp_path: Path) -> None:
     """The tool's interrupt is heard while a collector hangs, and nothing is left running."""
     pid_file = tmp_path / "pid"
     slow = fake(tmp_path, "slow", f"echo $$ > {pid_file}.part; mv {pid_file}.part {pid_file}; exec sleep 600")
-    supervised = begin_watched(tmp_path / "a", "ignores_sigterm", timeout=0.5, py_spy=slow, collectors=NO_OTHERS)
+    supervised = begin_watched(tmp_path / "a", "ignores_sigterm", timeout=0.5, collectors=NO_OTHERS | {"py-spy": slow})
     assert until(pid_file.exists)
     supervised.interrupt()
     ending = supervised.wait()
@@ -285,7 +287,7 @@ def test_interrupt_ends_the_collection(tmp_path: Path) -> None:
 def test_other_programs_are_not_sent_the_signal(tmp_path: Path) -> None:
     """A process without a handler would die of the signal: it is not sent."""
     good = fake(tmp_path, "good", "echo x")
-    supervised = begin_watched(tmp_path / "a", "shell_child", timeout=2.0, py_spy=good, collectors=NO_OTHERS)
+    supervised = begin_watched(tmp_path / "a", "shell_child", timeout=2.0, collectors=NO_OTHERS | {"py-spy": good})
     assert supervised.wait().stopped_by == "timeout"
     assert "ended" not in (tmp_path / "a" / "out").read_text()
 

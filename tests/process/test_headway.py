@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 TIMEOUT = 5.0  # seconds: of these a pause of half is evidence
+NO_PY_SPY = {"py-spy": "/no/such/py-spy"}
 PROGRAMS = {
     "polls_for_file": (),
     "prints_slowly": (),
@@ -33,7 +34,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Headway]:
     """Run programs side by side to their timeout, and return how each got on."""
     folder: Path = tmp_path_factory.mktemp("headway")
     started = {
-        name: begin(folder / name, name, *arguments, timeout=TIMEOUT, sample=True, py_spy="/no/such/py-spy")
+        name: begin(folder / name, name, *arguments, timeout=TIMEOUT, sample=True, collectors=NO_PY_SPY)
         for name, arguments in PROGRAMS.items()
     }
     endings = {name: supervised.wait() for name, supervised in started.items()}
@@ -78,7 +79,7 @@ def test_a_sleeper_tells_when_it_wakes(seen: dict[str, Headway]) -> None:
 @needs_proc
 def test_a_longer_look_ends_with_a_long_pause(tmp_path: Path) -> None:
     """What does nothing for as long as it may is stopped, as the timeout would; a sleeper only after it woke."""
-    limits: dict[str, Any] = {"timeout": 60.0, "idle_limit": 2.0, "sample": True, "py_spy": "/no/such/py-spy"}
+    limits: dict[str, Any] = {"timeout": 60.0, "idle_limit": 2.0, "sample": True, "collectors": NO_PY_SPY}
     woken = begin(tmp_path / "woken", "sleeps_then_waits", "3", **limits)
     idle = begin(tmp_path / "idle", "polls_for_file", **limits)
     asleep = begin(tmp_path / "asleep", "sleeps", "5", **limits)

@@ -86,7 +86,9 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ending]:
     folder: Path = tmp_path_factory.mktemp("busy")
     names = ["spins", "spins_in_c", "moves_on", "ignores_sigterm", "waits_for_busy_child"]
     started = {name: begin(folder / name, name, timeout=7.0, stall=True, sample=True) for name in names}
-    started["blind"] = begin(folder / "blind", "spins", timeout=2.0, sample=True, py_spy="/no/such/py-spy")
+    started["blind"] = begin(
+        folder / "blind", "spins", timeout=2.0, sample=True, collectors={"py-spy": "/no/such/py-spy"}
+    )
     return {name: supervised.wait() for name, supervised in started.items()}
 
 

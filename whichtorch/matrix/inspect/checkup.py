@@ -29,6 +29,10 @@ PATIENCE = 20.0  # seconds for a tool's answer: py-spy reads the symbols of the 
 SYS_PTRACE = 19  # bit of CapEff
 FILTERED = b"2"  # SECCOMP_MODE_FILTER
 YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
+COLLECTORS_NEEDED = {
+    "py-spy": "stacks of hung processes, and to tell slow from stuck",
+    "pystack": "who holds the GIL, and who waits for it",
+}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
@@ -52,11 +56,13 @@ class Check:
 
 def check_up(home: Path) -> Iterator[Check]:
     """Yield every check, as soon as it is done."""
-    yield _platform()
+    platform = f"{sys.platform} with /proc" if kernel.HAS_PROC else None
+    without = f"{sys.platform} without /proc: processes cannot be watched"
+    yield _needed("platform", platform, without, "run it on Linux, or in a Linux container")
     yield _uv()
     yield _compiler()
-    yield _collector("py-spy", "stacks of hung processes, and to tell slow from stuck")
-    yield _collector("pystack", "who holds the GIL, and who waits for it")
+    for name, use in COLLECTORS_NEEDED.items():
+        yield _needed(name, _version(find_tool(name)), f"not there: {use}", f"pip install {name}")
     yield ptrace_check()
     yield _information("gdb", find_tool("gdb"), "only asked where the others fail")
     yield _information("cgroup", _cgroup(), "memory limit of this container, if any")
@@ -74,11 +80,9 @@ def _information(name: str, found: str | None, use: str) -> Check:
     return Check(name, CheckState.INFORMATION, f"{found or 'not there'} ({use})")
 
 
-def _platform() -> Check:
-    if kernel.HAS_PROC:
-        return Check("platform", CheckState.GOOD, f"{sys.platform} with /proc")
-    found = f"{sys.platform} without /proc: hangs are found by the clock alone, and survivors are not"
-    return Check("platform", CheckState.PROBLEM, found, "run it on Linux, or in a Linux container")
+def _needed(name: str, found: str | None, problem: str, remedy: str) -> Check:
+    """Return the check of what a command needs: what was found, or the problem with its remedy."""
+    return Check(name, CheckState.GOOD, found) if found else Check(name, CheckState.PROBLEM, problem, remedy)
 
 
 def _uv() -> Check:
@@ -86,25 +90,15 @@ def _uv() -> Check:
         path = uv_path()
     except InstallError as error:
         return Check("uv", CheckState.PROBLEM, error.reason, "pip install uv")
-    if version := _first_line((path, "--version")):
-        return Check("uv", CheckState.GOOD, f"{version}, {path}")
-    return Check("uv", CheckState.PROBLEM, f"{path} does not run", "pip install -U uv")
+    version = _version(path)
+    return _needed("uv", version and f"{version}, {path}", f"{path} does not run", "pip install -U uv")
 
 
 def _compiler() -> Check:
     wanted = os.environ.get("CXX") or "g++"
     path = shutil.which(wanted) or shutil.which("clang++")
     missing = f"neither {wanted} nor clang++ is there: inductor and scenarios with C++ sources are skipped"
-    return _program("C++ compiler", path, missing, "apt-get install g++, or set CXX")
-
-
-def _collector(name: str, use: str) -> Check:
-    return _program(name, find_tool(name), f"not there: {use}", f"pip install {name}")
-
-
-def _program(name: str, path: str | None, missing: str, remedy: str) -> Check:
-    version = _first_line((path, "--version")) if path else None
-    return Check(name, CheckState.GOOD, version) if version else Check(name, CheckState.PROBLEM, missing, remedy)
+    return _needed("C++ compiler", _version(path), missing, "apt-get install g++, or set CXX")
 
 
 def ptrace_check() -> Check:
@@ -156,10 +150,8 @@ def _index() -> Check:
     if url is None:
         return Check("index", CheckState.PROBLEM, "none is configured", "set UV_DEFAULT_INDEX or PIP_INDEX_URL")
     shown = without_credentials(url)
-    if answers(url):
-        return Check("index", CheckState.GOOD, shown)
     remedy = "check network and proxy, or name a mirror: UV_DEFAULT_INDEX=https://…"
-    return Check("index", CheckState.PROBLEM, f"no answer from {shown}", remedy)
+    return _needed("index", shown if answers(url) else None, f"no answer from {shown}", remedy)
 
 
 def _disk(home: Path) -> Check:
@@ -168,25 +160,22 @@ def _disk(home: Path) -> Check:
         remedy = "set WHICHTORCH_HOME to a folder of your own"
         return Check("disk", CheckState.PROBLEM, f"{folder} may not be written to", remedy)
     free = shutil.disk_usage(folder).free / 1e6
-    if free < ROOM_MB:
-        found = f"{free / 1000:.1f} GB free at {folder}, {ROOM_MB // 1000} wanted"
-        return Check(
-            "disk", CheckState.PROBLEM, found, "free some, or set WHICHTORCH_HOME to a folder on a larger disk"
-        )
-    return Check("disk", CheckState.GOOD, f"{free / 1000:.0f} GB free at {folder}")
+    found = f"{free / 1000:.0f} GB free at {folder}" if free >= ROOM_MB else None
+    problem = f"{free / 1000:.1f} GB free at {folder}, {ROOM_MB // 1000} wanted"
+    return _needed("disk", found, problem, "free some, or set WHICHTORCH_HOME to a folder on a larger disk")
 
 
 def _memory() -> Check:
     available = psutil.virtual_memory().available / 2**20
-    if available < MEMORY_PER_JOB_MB:
-        found = f"{available:.0f} MiB available, {MEMORY_PER_JOB_MB} wanted"
-        return Check("memory", CheckState.PROBLEM, found, "end what uses it; a compiling torch takes that much")
-    return Check("memory", CheckState.GOOD, f"{available:.0f} MiB available")
+    found = f"{available:.0f} MiB available"
+    problem = f"{found}, {MEMORY_PER_JOB_MB} wanted"
+    remedy = "end what uses it; a compiling torch takes that much"
+    return _needed("memory", found if available >= MEMORY_PER_JOB_MB else None, problem, remedy)
 
 
-def _first_line(command: tuple[str, ...]) -> str | None:
-    """Return the first line that a command prints; None where it fails."""
-    ended = _run(command)
+def _version(path: str | None) -> str | None:
+    """Return the version that a program prints in a line; None where it is missing or fails."""
+    ended = _run((path, "--version")) if path else None
     lines = ended.stdout.strip().splitlines() if ended is not None and ended.returncode == 0 else []
     return lines[0] if lines else None
 

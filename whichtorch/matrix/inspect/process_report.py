@@ -122,7 +122,7 @@ def _read(path: Path) -> tuple[tuple[Process, ...], list[str]]:
         other = f"of form {schema}" if schema else "of an older whichtorch"
         raise ValueError(f"it is {other}, and this one reads form {SCHEMA}: use one version on all machines")
     try:
-        # fields that a newer version has added are passed over
+        # ignore fields that a newer version has added
         processes = tuple(Process.model_validate(row, extra="ignore") for row in content["processes"])
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))

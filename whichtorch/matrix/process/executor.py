@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 MEMORY_PER_JOB_MB = 3000  # what a compiling torch process and its workers take, measured up to 2.6 GB
 HEADROOM_MB = 1000  # left to the machine: no task starts below it while another runs
-CANCEL_CHECK = 0.1  # seconds between looks at whether a task is to be cancelled
 MEMORY_RECHECK = 0.5  # seconds between looks at the memory while a task waits for it
 
 
@@ -79,13 +78,9 @@ class LocalExecutor:
                 return None
             supervised = begin()
             self._running.add(supervised)
-        ended = threading.Event()
-        if cancelled is not None:
-            threading.Thread(target=_pass_on, args=(cancelled, supervised, ended), daemon=True).start()
         try:
-            return supervised.wait()
+            return supervised.wait(cancelled)
         finally:
-            ended.set()
             with self._changed:
                 self._running.discard(supervised)
                 self._changed.notify_all()
@@ -101,10 +96,3 @@ class LocalExecutor:
             self._changed.notify_all()
         for supervised in running:
             supervised.interrupt()
-
-
-def _pass_on(cancelled: threading.Event, supervised: Supervised, ended: threading.Event) -> None:
-    while not ended.wait(CANCEL_CHECK):
-        if cancelled.is_set():
-            supervised.interrupt()
-            return

@@ -7,18 +7,18 @@ soon as the process between has ended, and its end is reaped like that of a lead
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import json
 import os
 import shutil
 import signal
 import socket
+import threading
 import time
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.process import kernel
-from whichtorch.matrix.process.leader import DEFAULTED, leader_settings
+from whichtorch.matrix.process.spawning import leader_settings, spawn
 
 if TYPE_CHECKING:
     from typing import Any
@@ -36,46 +36,32 @@ class ForkServerError(OSError):
 
 
 class ForkLink:
-    """The fork server of a supervisor: `fork`, then `release`, for one task after another."""
+    """The fork server of a supervisor: `start`, `fork`, then `release`, for one task after another."""
 
     def __init__(self, server: dict[str, Any]) -> None:
         self.level: str = server["level"]
         self._server = server
-        self._pid = 0
-        self._channel: socket.socket | None = None
+        self._channel, self._theirs = socket.socketpair()
         self._heard = b""  # of the channel
+        self._errors = os.memfd_create("errors")  # the server's stderr
+        self._pid = 0
+        self._is_known = threading.Event()  # whether the server runs, or what the problem is
+        self._keeper = threading.Thread(target=self._keep, daemon=True)
         self._is_ready = False
-        self._errors = -1  # descriptor of the server's stderr
         self._gate = -1  # descriptor that lets the forked leader go on
-        self._known, self._over = _thread.allocate_lock(), _thread.allocate_lock()
         self.problem = ""  # why it cannot be used any more
 
     def start(self) -> frozenset[int]:
         """Start the server if it was not started before, without waiting for it; return its process id."""
+        if not self._is_known.is_set():
+            with leader_settings():
+                self._keeper.start()
+                self._is_known.wait()
         if self.problem:
             raise ForkServerError(self.problem)
-        if not self._pid:
-            self._channel, theirs = socket.socketpair()
-            self._errors = os.memfd_create("errors")
-            output = os.memfd_create("output")
-            os.set_inheritable(theirs.fileno(), True)
-            actions = [
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, output, 1),
-                (os.POSIX_SPAWN_DUP2, self._errors, 2),
-            ]
-            self._known.acquire()
-            self._over.acquire()
-            with leader_settings():
-                _thread.start_new_thread(self._keep, ([*self._server["argv"], str(theirs.fileno())], actions))
-                self._known.acquire()
-            theirs.close()
-            os.close(output)
-        if not self._pid:
-            raise self._failed(self.problem)
         return frozenset({self._pid})
 
-    def _keep(self, argv: list[str], actions: list[tuple[Any, ...]]) -> None:
+    def _keep(self) -> None:
         """Start the server, and reap it: this thread is its parent."""
         folder = self._server["scratch"]
         environ = self._server["env"] | {
@@ -83,30 +69,37 @@ class ForkLink:
             "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
             "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
         }
+        output = os.memfd_create("output")
+        self._theirs.set_inheritable(True)
         try:
-            self._pid = os.posix_spawnp(
-                argv[0], argv, environ, file_actions=actions, setsid=True, setsigmask=(), setsigdef=DEFAULTED
-            )
+            argv = [*self._server["argv"], str(self._theirs.fileno())]
+            self._pid = spawn(argv, environ, output, self._errors)
         except OSError as error:
             self.problem = f"the fork server could not be started: {error}"
         finally:
-            self._known.release()
+            os.close(output)
+            self._theirs.close()
+            self._is_known.set()
         if self._pid:
             os.waitpid(self._pid, 0)
-        self._over.release()
 
     def fork(self, task: dict[str, Any], children: Children) -> int:
         """Return the process id of a task's leader, which waits for `release`; raise OSError where there is none."""
         if not self._is_ready:
-            self._check(self._answer(children, START_PATIENCE))
+            self._answer(children, START_PATIENCE)
             self._is_ready = True
         order = {name: task[name] for name in ("argv", "cwd", "env", "stdout", "stderr")}
+        line = json.dumps(order).encode() + b"\n"
         waits, self._gate = os.pipe()
+        self._channel.settimeout(FORK_PATIENCE)
         try:
-            self._send(json.dumps(order).encode() + b"\n", waits)
+            sent = socket.send_fds(self._channel, [line], [waits])
+            self._channel.sendall(line[sent:])
+        except OSError as error:
+            raise self._failed(f"the fork server does not listen: {error}{self._last_words()}") from None
         finally:
             os.close(waits)
-        pid: int = self._check(self._answer(children, FORK_PATIENCE))["pid"]
+        pid: int = self._answer(children, FORK_PATIENCE)["pid"]
         process = kernel.process(pid)
         if process is None or process.parent != os.getpid():
             raise self._failed("the forked process was not handed over")
@@ -122,23 +115,15 @@ class ForkLink:
         """End the server; what it has started meanwhile becomes the supervisor's."""
         if self._pid:
             kernel.send(self._pid, signal.SIGKILL)
-            self._over.acquire(timeout=END_PATIENCE)
-        if self._channel is not None:
-            self._channel.close()
+            self._keeper.join(END_PATIENCE)
+        self._channel.close()
         shutil.rmtree(self._server["scratch"], ignore_errors=True)  # the tool does it, too, unless it was killed
 
-    def _send(self, line: bytes, descriptor: int) -> None:
-        assert self._channel is not None
-        self._channel.settimeout(FORK_PATIENCE)
-        try:
-            sent = socket.send_fds(self._channel, [line], [descriptor])
-            self._channel.sendall(line[sent:])
-        except OSError as error:
-            raise self._failed(f"the fork server does not listen: {error}{self._last_words()}") from None
-
     def _answer(self, children: Children, patience: float) -> dict[str, Any]:
-        """Return the server's next message; nothing is reaped meanwhile, for the leader is not known yet."""
-        assert self._channel is not None
+        """Return the server's next message, which holds no problem.
+
+        Nothing is reaped meanwhile, for the leader is not known yet. A problem that is final ends the server's use.
+        """
         end = time.monotonic() + patience
         while b"\n" not in self._heard:
             if children.interrupted:
@@ -158,10 +143,6 @@ class ForkLink:
             self._heard += part
         line, _, self._heard = self._heard.partition(b"\n")
         message: dict[str, Any] = json.loads(line)
-        return message
-
-    def _check(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Return a message that holds no problem; one that ends the server's use makes it the last."""
         if message.get("is_final"):
             raise self._failed(message["problem"])
         if message.get("problem"):

@@ -6,22 +6,20 @@ of imports and set of variables, below a supervisor that watches what is forked 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from whichtorch.matrix.process.executor import LocalExecutor
 from whichtorch.matrix.process.marks import MARK_VARIABLE, mark_for, sweep
 from whichtorch.matrix.process.script_reading import read_script
-from whichtorch.matrix.process.supervision import Ending, ForkServer, Supervised, Task, end, hand_over, launch
+from whichtorch.matrix.process.supervision import Ending, ForkServer, Supervised, Task, launch, marked
 
 PROGRAM = Path(__file__).parents[1] / "environments" / "inside" / "fork_server.py"  # runs in the environments
 SERVERS = 2  # alive at once: each holds some 300 MB
@@ -38,40 +36,31 @@ BRIEF_EXIT = "WHICHTORCH_BRIEF_EXIT"
 WRITING_HOOKS = {"observe", "note_functions", "last_operator"}
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
 class ForkSlot:
     """A supervisor that has a fork server, or will have one with its first task; it serves a task at a time."""
 
-    key: object  # what tells servers apart
-    server: ForkServer
-    program: subprocess.Popen[bytes] | None = None
-    uses: int = 0
+    def __init__(self, key: object, server: ForkServer) -> None:
+        self.key = key  # what tells servers apart
+        self._server = server
+        self._program = launch(server.mark)
+        self.uses = 0
 
     def begin(self, task: Task) -> Supervised:
         """Hand a task over."""
-        if self.program is None:
-            self.program = launch(self.server.mark)
         self.uses += 1
-        mark = task.mark or mark_for(Path(task.cwd), os.urandom(6).hex())
-        return hand_over(replace(task, mark=mark, server=self.server), self.program)
+        return Supervised(marked(replace(task, server=self._server)), self._program)
 
     def close(self) -> None:
         """End the server, and all that is below its supervisor; what its imports wrote goes, however that ended."""
-        if self.program is not None:
-            self._end(self.program)
-            self.program = None
-        shutil.rmtree(self.server.scratch, ignore_errors=True)
-
-    def _end(self, program: subprocess.Popen[bytes]) -> None:
-        assert program.stdin is not None
-        with contextlib.suppress(OSError):
-            program.stdin.close()
-        try:
-            program.wait(END_PATIENCE)
-        except subprocess.TimeoutExpired:
-            program.kill()
-            sweep(lambda mark: mark == self.server.mark)
-        end(program)
+        assert self._program.stdin is not None
+        self._program.stdin.close()
+        with self._program:
+            try:
+                self._program.wait(END_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._program.kill()
+                sweep(lambda mark: mark == self._server.mark)
+        shutil.rmtree(self._server.scratch, ignore_errors=True)
 
 
 class ForkingExecutor(LocalExecutor):
@@ -81,9 +70,9 @@ class ForkingExecutor(LocalExecutor):
     all scripts find imported, instead of what each needs: scripts that are alike then share a server.
     """
 
-    def __init__(self, servers: int = SERVERS, level: str = "", program: Path = PROGRAM) -> None:
+    def __init__(self, servers: int = SERVERS, level: str = "") -> None:
         super().__init__()
-        self._level, self._program, self._most = level, program, servers
+        self._level, self._most = level, servers
         self._lock = threading.Lock()  # of all below
         self._idle: list[ForkSlot] = []  # the one used last is the last
         self._alive = 0  # idle ones and those at work
@@ -99,19 +88,18 @@ class ForkingExecutor(LocalExecutor):
     def run(self, task: Task, cancelled: threading.Event | None = None) -> Ending | None:
         """Run a task to its end, or until `cancelled` is set; None if it was interrupted before it could start."""
         level, because = level_of(task)
-        level = level and (self._level or level)
         slot = None
         if level:
-            slot, because = self._take(task, level)
+            slot, because = self._take(task, self._level or level)
         if slot is None:
             ending = super().run(task, cancelled)
             return replace(ending, cold_because=because) if ending else None
         ending = None
         try:
             ending = self.attend(lambda: slot.begin(task), cancelled)
+            return ending
         finally:
             self._give_back(slot, ending)
-        return ending
 
     def interrupt(self) -> None:
         """Stop all tasks that run, and start no other."""
@@ -129,7 +117,8 @@ class ForkingExecutor(LocalExecutor):
 
     def _take(self, task: Task, level: str) -> tuple[ForkSlot | None, str]:
         """Return a slot for a task, or why there is none; never wait for one."""
-        key, left = key_of(task, level), None
+        key = (task.argv[0], level, tuple(sorted(_lasting(task.env).items())))
+        left = None
         with self._lock:
             if self._is_closed:
                 return None, "the executor is closed"
@@ -147,7 +136,7 @@ class ForkingExecutor(LocalExecutor):
                 self._alive += 1
         if left is not None:
             left.close()
-        return ForkSlot(key=key, server=self._server(task, level)), ""
+        return ForkSlot(key, self._server(task, level)), ""
 
     def _give_back(self, slot: ForkSlot, ending: Ending | None) -> None:
         """Keep a slot for the next task, unless its server failed, grew old, or is not wanted any more."""
@@ -166,7 +155,7 @@ class ForkingExecutor(LocalExecutor):
         name = f"fork-{os.urandom(6).hex()}"
         mark = f"{owner}:{name}" if owner else mark_for(Path(task.cwd), name)
         return ForkServer(
-            argv=(task.argv[0], str(self._program), level),
+            argv=(task.argv[0], str(PROGRAM), level),
             env=_lasting(task.env) | {MARK_VARIABLE: mark},
             level=level,
             mark=mark,
@@ -177,8 +166,6 @@ class ForkingExecutor(LocalExecutor):
 def level_of(task: Task) -> tuple[str, str]:
     """Return how much a task's script may find imported, or "" and why it has to start cold."""
     hooks = {name.strip() for name in task.env.get(HOOKS, "").split(",")} & WRITING_HOOKS
-    if sys.platform != "linux":
-        return "", "forks are only watched on Linux"
     if len(task.argv) < 2 or not Path(task.argv[0]).name.startswith(("python", "pypy")):
         return "", "it is no script of Python"
     if not task.argv[1].endswith(".py") or not Path(task.argv[1]).is_absolute():
@@ -189,13 +176,8 @@ def level_of(task: Task) -> tuple[str, str]:
     return reading.level, reading.cold_because
 
 
-def key_of(task: Task, level: str) -> tuple[object, ...]:
-    """Return what a server must have in common with a task."""
-    return (task.argv[0], level, tuple(sorted(_lasting(task.env).items())))
-
-
 def _lasting(environ: dict[str, str]) -> dict[str, str]:
-    """Return the variables that may act while torch is imported."""
+    """Return the variables that may act while torch is imported: a server must have them in common with a task."""
     return {
         name: text
         for name, text in environ.items()

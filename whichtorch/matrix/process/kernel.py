@@ -61,6 +61,14 @@ def read(path: str, limit: int = 1 << 20) -> bytes:
         os.close(descriptor)
 
 
+def link(path: str) -> str:
+    """Return where a link of /proc leads, "" where it cannot be read."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
 def process(pid: int, tid: int | None = None) -> KernelProcess | None:
     """Return what /proc says of a process or of its thread `tid`, None when it has gone."""
     try:
@@ -77,6 +85,17 @@ def thread_ids(pid: int) -> list[int]:
         return []
 
 
+def threads(pid: int) -> list[KernelProcess]:
+    """Return what /proc says of each thread of a process."""
+    return [thread for tid in thread_ids(pid) if (thread := process(pid, tid))]
+
+
+def state(pid: int) -> str:
+    """Return the state of a process, "" when it has gone."""
+    found = process(pid)
+    return found.state if found else ""
+
+
 def field(path: str, name: bytes) -> bytes:
     """Return the word after `name` at the start of a line of a file of /proc, b"" where it cannot be read."""
     with contextlib.suppress(OSError, IndexError):
@@ -88,6 +107,33 @@ def catches(pid: int, number: int) -> bool:
     """Return whether a process has a handler for a signal; most signals end one that has none."""
     caught = int(field(f"/proc/{pid}/status", b"SigCgt:") or b"0", 16)
     return bool(caught >> (number - 1) & 1)
+
+
+def system_call(pid: int, tid: int) -> list[int]:
+    """Return the call in which a thread sleeps: its number, six arguments, stack pointer and program counter.
+
+    It is empty where the thread is in no call. Raises OSError where it may not be read.
+    """
+    words = read(f"/proc/{pid}/task/{tid}/syscall").split()
+    return [int(words[0]), *(int(word, 16) for word in words[1:])] if len(words) == 9 else []
+
+
+def core_time(pid: int, tid: int) -> tuple[float, float] | None:
+    """Return the seconds of a thread on a core and in the queue for one; None where the kernel does not count them."""
+    try:
+        words = read(f"/proc/{pid}/task/{tid}/schedstat").split()
+        return int(words[0]) / 1e9, int(words[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def transfers(pid: int) -> dict[bytes, int]:
+    """Return the bytes that a process has moved, as proc_pid_io(5) names them; empty where they may not be read."""
+    try:
+        rows = (line.partition(b": ") for line in read(f"/proc/{pid}/io").splitlines())
+        return {name: int(count) for name, _, count in rows}
+    except (OSError, ValueError):
+        return {}
 
 
 def mappings(pid: int) -> list[tuple[int, int, list[bytes]]]:
@@ -142,7 +188,7 @@ class Tree:
         return self.look_for_new(set())
 
     def look_for_new(self, known: set[int]) -> list[KernelProcess]:
-        """Return the descendants that are not `known`: fast enough to overtake a fork bomb."""
+        """Return the descendants that are not `known`: this is faster than a fork bomb grows."""
         listed = pids()
         self._outsiders &= listed
         return self._select(listed - self._outsiders - known, known)
@@ -183,20 +229,19 @@ def proportional_rss(members: list[KernelProcess]) -> int:
 
 def describe(pid: int) -> str:
     """Return "name (pid): command line" of a process, as survivors are named."""
-    try:
-        name = read(f"/proc/{pid}/comm").decode(errors="replace").strip()
-        command = command_line(pid)
-    except OSError:
-        return f"? ({pid}): has gone"
-    return f"{name} ({pid}): {command or '[no command line]'}"
+    found = process(pid)
+    name, command = (found.name, command_line(pid) or "[no command line]") if found else ("?", "has gone")
+    return f"{name} ({pid}): {command}"
 
 
 def command_line(pid: int) -> str:
-    """Return the command line of a process; raise OSError when it has gone.
+    """Return the command line of a process, "" when it has gone.
 
-    A very long one is cut between two arguments: half a secret would not be recognised when the line is stored.
+    A very long one is cut between two arguments: half a secret would not be recognized when the line is stored.
     """
-    words = read(f"/proc/{pid}/cmdline", COMMAND_READ)
+    words = b""
+    with contextlib.suppress(OSError):
+        words = read(f"/proc/{pid}/cmdline", COMMAND_READ)
     if len(words) == COMMAND_READ:
         words = words.rpartition(b"\0")[0]
     line = words.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
@@ -207,6 +252,13 @@ def send(pid: int, number: int) -> None:
     """Send a signal to a process, or with a negative id to a process group, that may have gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
+
+
+def signal_of(exit_code: int | None) -> str | None:
+    """Return the signal that ended a process, None if it runs or has ended by itself; one without a name is "SIG35"."""
+    if exit_code is None or exit_code >= 0:
+        return None
+    return {number.value: number.name for number in signal.Signals}.get(-exit_code, f"SIG{-exit_code}")
 
 
 def freeze(tree: Tree) -> set[int]:
@@ -228,5 +280,5 @@ def freeze(tree: Tree) -> set[int]:
 
 
 def oom_kills() -> int:
-    """Return how many processes the kernel has killed for want of memory since boot, 0 where it does not count."""
+    """Return how many processes the kernel has killed since boot because memory ran out; 0 if it does not count."""
     return int(field("/proc/vmstat", b"oom_kill ") or 0)

@@ -1,7 +1,7 @@
-"""Whose process is this? A mark in the environment of each tells it, and finds what a killed tool has left over.
+"""Mark the processes of each attempt, so that the next run of the tool finds those that a killed tool left running.
 
-What is forked from a fork server carries the server's mark: the kernel shows the environment that a program was
-started with, whatever it has made of it.
+The mark is a variable in a process's environment. A process that was forked from a fork server carries the server's
+mark, because the kernel shows the environment that a program was started with.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import signal
 import time
 from typing import TYPE_CHECKING
-
-import psutil
 
 from whichtorch.matrix.process import kernel
 
@@ -32,9 +31,7 @@ def state_id(state: Path) -> str:
     """
     with contextlib.suppress(OSError):
         state = state.resolve()
-    namespace = ""
-    with contextlib.suppress(OSError):
-        namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - not a path
+    namespace = kernel.link("/proc/self/ns/pid")
     return hashlib.sha256(f"{state}\0{namespace}".encode(errors="replace")).hexdigest()[:12]
 
 
@@ -46,18 +43,14 @@ def mark_for(state: Path, attempt: str) -> str:
 
 def owner_is_dead(mark: str) -> bool:
     """Return whether the tool that made `mark` has gone; False for a text that is not a mark."""
-    parts = mark.split(":", 3)
-    if len(parts) != 4 or not parts[1].isdigit() or not parts[2].isdigit():
-        return False
-    return _start_time(int(parts[1])) != int(parts[2])
+    owner = re.match(r"[^:]*:(\d+):(\d+):", mark)
+    return owner is not None and _start_time(int(owner[1])) != int(owner[2])
 
 
 def _start_time(pid: int) -> int:
-    """Return when a process started: ticks since boot, 0 without /proc, -1 if it is a zombie or has gone."""
-    if kernel.HAS_PROC:
-        process = kernel.process(pid)
-        return process.started if process and process.is_alive else -1
-    return 0 if psutil.pid_exists(pid) else -1
+    """Return when a process started: ticks since boot, -1 if it is a zombie or has gone."""
+    process = kernel.process(pid)
+    return process.started if process and process.is_alive else -1
 
 
 def sweep_left_behind(state: Path) -> None:

@@ -11,12 +11,14 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.source.syntax import Function, is_constant, is_docstring
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
 TORCH = "torch"
-HARMLESS_BEFORE = {TORCH, "numpy", "typing_extensions"}  # third-party packages that may be imported before torch
+HARMLESS_BEFORE = sys.stdlib_module_names | {"numpy", "typing_extensions"}  # may be imported before torch
 COMPILERS = {"compile", "_dynamo", "dynamo", "export", "_export", "_inductor", "compiler", "_compile", "aot_compile"}
 LAZY = {"optim"}  # imports most of the compilers' modules, too, as soon as it is used
 INDUCTOR = "_inductor"
@@ -25,7 +27,7 @@ WATCHES_IMPORTS = {"meta_path", "path_hooks", "path_importer_cache", "reload", "
 ENVIRON = {"environ", "environb"}
 ENVIRON_CALLS = {"setdefault", "update", "pop", "popitem", "clear", "__setitem__", "__delitem__"}
 ENVIRON_FUNCTIONS = {"putenv", "unsetenv"}
-# What, once called, changes how the compilers' modules are imported.
+# Calls that change how the compilers' modules are imported.
 STEERS_IMPORTS = {"set_default_device", "set_default_dtype", "set_default_tensor_type"}
 
 
@@ -91,11 +93,12 @@ def _reaches_torch(body: list[ast.stmt], script: Path, trees: dict[Path, ast.Mod
     for statement in body:
         names = _imported(statement)
         for name in names:
-            if name.partition(".")[0] == TORCH:
+            top, beside = name.partition(".")[0], _beside(script, name)
+            if top == TORCH:
                 return True
-            _check_import(name, statement, script)
-            beside = _beside(script, name)
-            if beside is not None and beside != script and _reaches_torch(trees[beside].body, script, trees):
+            if beside is None and top not in HARMLESS_BEFORE:
+                raise _Refusal(f"it imports {name} before torch (line {statement.lineno})")
+            if beside not in (None, script) and _reaches_torch(trees[beside].body, script, trees):
                 return True
         if isinstance(statement, ast.Try) and _reaches_torch(statement.body, script, trees):
             return True
@@ -104,33 +107,17 @@ def _reaches_torch(body: list[ast.stmt], script: Path, trees: dict[Path, ast.Mod
     return False
 
 
-def _check_import(name: str, statement: ast.stmt, script: Path) -> None:
-    top = name.partition(".")[0]
-    if not top or (top not in sys.stdlib_module_names and top not in HARMLESS_BEFORE and not _beside(script, name)):
-        raise _Refusal(f"it imports {name} before torch (line {statement.lineno})")
-
-
 def _is_harmless(statement: ast.stmt) -> bool:
     """Return whether a statement of a module only names things."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+    if isinstance(statement, Function):
         return not statement.decorator_list
     if isinstance(statement, ast.ClassDef):
         return not statement.decorator_list and not statement.keywords and all(map(_is_harmless, statement.body))
-    if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Constant)
     if isinstance(statement, ast.Assign | ast.AnnAssign):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        named = all(isinstance(target, ast.Name) for target in targets)
-        return named and (statement.value is None or _is_constant(statement.value))
-    return isinstance(statement, ast.Pass)
-
-
-def _is_constant(value: ast.expr) -> bool:
-    try:
-        ast.literal_eval(value)
-    except ValueError:
-        return False
-    return True
+        is_named = all(isinstance(target, ast.Name) for target in targets)
+        return is_named and (statement.value is None or is_constant(statement.value))
+    return isinstance(statement, ast.Pass) or is_docstring(statement)
 
 
 def _watches_imports(tree: ast.Module) -> str:
@@ -162,10 +149,9 @@ def _level(trees: Iterable[ast.Module]) -> str:
 
 def _changes_environ(node: ast.AST) -> bool:
     """Return whether a node changes the process's variables: a compiler's modules read them later than torch does."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
-        of_environ = isinstance(node.func, ast.Attribute) and _name(node.func.value) in ENVIRON
-        return name in ENVIRON_FUNCTIONS or (of_environ and name in ENVIRON_CALLS)
+    if isinstance(node, ast.Call):
+        name = _name(node.func)
+        return name in ENVIRON_FUNCTIONS or (name in ENVIRON_CALLS and _origin(node.func) in ENVIRON)
     if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
         return _name(node.value) in ENVIRON
     return isinstance(node, ast.AugAssign) and _name(node.target) in ENVIRON

@@ -20,6 +20,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass as validated_dataclass
 
+from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.model import AttemptEvidence, Model
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import capture
@@ -29,6 +30,7 @@ ROOT = str(Path(__file__).resolve().parents[3])  # the folder that holds the pac
 PROGRAM = "import sys; sys.path.insert(0, {!r}); from whichtorch.matrix.process.supervisor_program import main; main()"
 OUTER_GRACE = 40.0  # seconds past the timeout: twice what a working supervisor can take
 FORK_GRACE = 150.0  # seconds more, where a fork server may have to be started first
+INTERRUPT_CHECK = 0.1  # seconds between looks at whether a task is to be interrupted
 INTERRUPT_PATIENCE = 2.5  # seconds from `interrupt` until the supervisor itself is given up
 
 
@@ -54,16 +56,15 @@ class Task:
     stderr: str
     timeout: float  # seconds, wall clock
     is_hard: bool = False  # nothing runs past the timeout: stacks are taken before it
-    goal: float | None = None  # seconds with a core that are enough: had them, it ends as at the timeout
+    goal: float | None = None  # seconds with a core, after which it ends as at the timeout
     memory_mb: int | None = None  # resident, whole tree, 1 MB = 10**6 bytes
     processes: int = 512  # alive at once, whole tree
-    stall: bool = False  # stop early on evidence that nothing in the tree can go on
+    stall: bool = False  # stop early if it is proven that nothing in the tree can go on
     idle_limit: float | None = None  # seconds without any headway that end it as the timeout does
     sample: bool = False  # over the last seconds of a busy process, sample its stacks: is it still moving?
     mark: str = ""  # value of WHICHTORCH_ATTEMPT in the environment: finds survivors of a killed tool
-    py_spy: str | None = None  # path of py-spy for `sample`; None: searched for
     stacks: str | None = None  # folder for the stacks of a task stopped by stall or timeout; None: not taken
-    collectors: dict[str, str] = field(default_factory=dict)  # paths for `stacks` by name; others are searched for
+    collectors: dict[str, str] = field(default_factory=dict)  # paths of programs by name; others are searched for
     name: str = ""  # for people
     server: ForkServer | None = None  # None: the task is started as any program
 
@@ -121,11 +122,20 @@ _ENDING = TypeAdapter(Ending)
 
 
 class Supervised:
-    """A running task, seen from the tool (thread-safe). What can fork goes on without it, for other tasks."""
+    """A running task, seen from the tool (thread-safe)."""
 
     def __init__(self, task: Task, program: subprocess.Popen[bytes]) -> None:
-        self.task = task  # with its mark and the paths of its tools filled in
+        """Hand a task over to a supervisor. One that can fork goes on after it, for other tasks."""
+        collectors = capture.find_tools(task.collectors) if task.sample or task.stacks else {}
+        self.task = task = replace(task, env=task.env | {MARK_VARIABLE: task.mark}, collectors=collectors)
         self._program = program
+        assert program.stdin is not None
+        assert program.stdout is not None
+        self._orders, self._answers = program.stdin, program.stdout.fileno()
+        text = memoryview(json.dumps(asdict(task)).encode() + b"\n")
+        with contextlib.suppress(BrokenPipeError):  # it died; `wait` says so
+            while text:
+                text = text[self._orders.write(text) or 0 :]
         self._is_over = False
         self._was_interrupted = False
         self._started = time.monotonic()
@@ -137,7 +147,7 @@ class Supervised:
 
     @property
     def pid(self) -> int:
-        """Process id of the supervisor, whose descendants the task's processes are."""
+        """Process id of the supervisor, an ancestor of all processes of the task."""
         return self._program.pid
 
     @property
@@ -145,11 +155,11 @@ class Supervised:
         """Seconds since the task's start."""
         return time.monotonic() - self._started
 
-    def wait(self) -> Ending:
-        """Return how the task ended; wait at most for its timeout and a grace."""
+    def wait(self, cancelled: threading.Event | None = None) -> Ending:
+        """Return how the task ended; wait at most for its timeout and a grace. It is interrupted once `cancelled`."""
         with self._waiting:
             if self._ending is None:
-                self._ending = self._read()
+                self._ending = self._read(cancelled)
             return self._ending
 
     def interrupt(self) -> None:
@@ -159,25 +169,24 @@ class Supervised:
                 return
             self._was_interrupted = True
             self._deadline = min(self._deadline, time.monotonic() + INTERRUPT_PATIENCE)
-            assert self._program.stdin is not None
             if self.task.server is None:
-                self._program.stdin.close()
+                self._orders.close()
             else:
                 with contextlib.suppress(BrokenPipeError):
-                    self._program.stdin.write(b"\n")
+                    self._orders.write(b"\n")
 
-    def _read(self) -> Ending:
+    def _read(self, cancelled: threading.Event | None) -> Ending:
         """Read the supervisor's answer; whatever happens to it, leave nothing running."""
-        stdout = self._program.stdout
-        assert stdout is not None
-        # Each wait takes a second at most, because `interrupt` may bring the deadline forward meanwhile.
+        # Each wait is short, because `interrupt` may bring the deadline forward meanwhile.
         poll = select.poll()
-        poll.register(stdout.fileno(), select.POLLIN)
+        poll.register(self._answers, select.POLLIN)
         answer, part = b"", b"?"
         while part and not answer.endswith(b"\n") and (left := self._deadline - time.monotonic()) > 0:
-            if poll.poll(min(left, 1.0) * 1000):
-                part = os.read(stdout.fileno(), 1 << 16)
+            if poll.poll(min(left, INTERRUPT_CHECK) * 1000):
+                part = os.read(self._answers, 1 << 16)
                 answer += part
+            elif cancelled is not None and cancelled.is_set():
+                self.interrupt()
         try:
             ending = _ENDING.validate_json(answer)
         except ValueError:
@@ -185,7 +194,8 @@ class Supervised:
         with self._closing:
             self._is_over = True
         if self.task.server is None:
-            end(self._program)
+            with self._program:
+                self._program.kill()  # it has ended, unless it hangs itself
         return ending
 
     def _give_up(self, *, late: bool) -> Ending:
@@ -206,12 +216,19 @@ def start(task: Task) -> Supervised:
 
     Return at once. What keeps the task from starting (no such program or folder) is its Ending's `problem`.
     """
-    mark = task.mark or mark_for(Path(task.cwd), os.urandom(6).hex())
-    return hand_over(replace(task, mark=mark, server=None), launch(mark))
+    task = marked(replace(task, server=None))
+    return Supervised(task, launch(task.mark))
+
+
+def marked(task: Task) -> Task:
+    """Return a task that has a mark."""
+    return replace(task, mark=task.mark or mark_for(Path(task.cwd), os.urandom(6).hex()))
 
 
 def launch(mark: str) -> subprocess.Popen[bytes]:
-    """Start a supervisor, which waits for a task."""
+    """Start a supervisor, which waits for a task. Raises PreventedError where none can watch its processes."""
+    if not kernel.HAS_PROC:
+        raise PreventedError(f"processes cannot be watched on {sys.platform}", hint="run it on Linux")
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", PROGRAM.format(ROOT)],
         stdin=subprocess.PIPE,
@@ -221,27 +238,3 @@ def launch(mark: str) -> subprocess.Popen[bytes]:
         start_new_session=True,  # Ctrl-C at the terminal is the tool's business
         bufsize=0,
     )
-
-
-def end(program: subprocess.Popen[bytes]) -> None:
-    """End a supervisor that has no task any more."""
-    program.kill()  # it has ended, unless it hangs itself
-    program.wait()
-    for stream in (program.stdin, program.stdout):
-        if stream is not None:
-            stream.close()
-
-
-def hand_over(task: Task, program: subprocess.Popen[bytes]) -> Supervised:
-    """Give a supervisor a task that has a mark."""
-    task = replace(task, env=task.env | {MARK_VARIABLE: task.mark})
-    if task.sample or task.stacks:
-        task = replace(task, py_spy=task.py_spy or capture.find_tool("py-spy"))
-    if task.stacks:
-        task = replace(task, collectors=capture.find_tools({"py-spy": task.py_spy} | task.collectors))
-    assert program.stdin is not None
-    text = memoryview(json.dumps(asdict(task)).encode() + b"\n")
-    with contextlib.suppress(BrokenPipeError):  # it died; `wait` says so
-        while text:
-            text = text[program.stdin.write(text) or 0 :]
-    return Supervised(task, program)

@@ -74,7 +74,7 @@ class Supervisor:
             self._diagnose(self._conclude)
         if stopped_by != "exit":
             self._diagnose(lambda: self._collect(stopped_by))
-        if stopped_by == "timeout" and self.reserve:  # its last seconds are its own
+        if stopped_by == "timeout" and self.reserve:  # it may still end by itself in its last seconds
             left = self.children.started + self.limit - time.monotonic()
             self._wait(left, lambda: self.children.exit_code is not None)
             stopped_by = "interrupt" if self.children.interrupted else stopped_by
@@ -122,8 +122,7 @@ class Supervisor:
 
     def _look(self, now: float) -> str | None:
         """Look at the tree; return why it has to be stopped."""
-        reason = self.usage.passed_limit()
-        if reason or not kernel.HAS_PROC:
+        if reason := self.usage.passed_limit():
             return reason
         if self.task["stall"] and now >= self.next_snapshot and self.children.exit_code is None:
             self.next_snapshot = now + STALL_EVERY
@@ -135,7 +134,7 @@ class Supervisor:
         if self.task["sample"]:
             if self._diagnose(lambda: self._measure(now)):
                 return "timeout"
-            if self.task.get("py_spy"):
+            if "py-spy" in self.task["collectors"]:
                 self._diagnose(lambda: self._sample(now))
         if self.task["goal"] is not None:
             self._aim(now)
@@ -148,7 +147,7 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - diagnosis never changes a verdict
             self.notes.append(f"diagnosis failed: {error!r}")
             self.task["stall"] = self.task["sample"] = False
-            self.sampler = self.headway = None  # a clock that stands would tell of a pause
+            self.sampler = self.headway = None  # a clock that nobody calls any more would report a pause
             return False
 
     def _is_stalled(self, now: float) -> bool:
@@ -204,7 +203,7 @@ class Supervisor:
 
         if self.sampler is None and now < sampler.schedule(self.deadline, self.limit)[0] - sampler.LEAD:
             return False
-        self.sampler = self.sampler or sampler.Sampler(self.task["py_spy"], self.children.helpers)
+        self.sampler = self.sampler or sampler.Sampler(self.task["collectors"]["py-spy"], self.children.helpers)
         self.sampler.aim(now, self.deadline, self.limit)
         self.sampler.look(now, self.usage.members)
         if now >= self.deadline - sampler.span(self.limit) - sampler.LEAD:
@@ -219,13 +218,13 @@ class Supervisor:
 
     def _collect(self, stopped_by: str) -> bool:
         """Take the stacks of a tree that is to be stopped; the tool's interrupt ends that at once."""
-        if not self.task.get("stacks") or stopped_by not in ("timeout", "stall") or not kernel.HAS_PROC:
+        if not self.task.get("stacks") or stopped_by not in ("timeout", "stall"):
             return False
         from whichtorch.matrix.process.evidence import capture
 
         began = time.monotonic()
         pids = sorted(self.usage.living(), key=lambda pid: pid != self.children.leader)
-        goes_on = stopped_by == "timeout" and self.reserve > 0 and not self.is_unread  # what asks it would disturb it
+        goes_on = stopped_by == "timeout" and self.reserve > 0 and not self.is_unread  # a signal would disturb it
         tools = {} if self.is_unread else self.task["collectors"]
         collection = capture.Collection(pids, self.task["stacks"], tools, self.children.helpers, ask=not goes_on)
         end = self.children.started + self.limit if goes_on else float("inf")
@@ -256,11 +255,10 @@ class Supervisor:
         survivors: tuple[str, ...] = ()
         if self.children.exit_code is not None and self.children.reap():
             self._wait(SURVIVOR_GRACE, lambda: not self.children.reap())
-            if kernel.HAS_PROC:
-                left = self.usage.living()
-                survivors = tuple(kernel.describe(pid) for pid in left[: kernel.SURVIVORS_NAMED])
-                if len(left) > kernel.SURVIVORS_NAMED:
-                    survivors += (f"and {len(left) - kernel.SURVIVORS_NAMED} more",)
+            left = self.usage.living()
+            survivors = tuple(kernel.describe(pid) for pid in left[: kernel.SURVIVORS_NAMED])
+            if len(left) > kernel.SURVIVORS_NAMED:
+                survivors += (f"and {len(left) - kernel.SURVIVORS_NAMED} more",)
         self.kill()
         return survivors
 
@@ -277,23 +275,15 @@ class Supervisor:
         """SIGKILL every descendant until there is none: a subreaper without child has no descendant."""
         end = time.monotonic() + KILL_PATIENCE
         while self.children.reap() and time.monotonic() < end:
-            if kernel.HAS_PROC:
-                victims = kernel.freeze(self.usage.tree)
-            else:
-                kernel.send(-self.children.leader, signal.SIGKILL)
-                victims = {self.children.leader}
-            for pid in victims:
+            for pid in kernel.freeze(self.usage.tree):
                 kernel.send(pid, signal.SIGKILL)
             self.children.sleep(0.02)
-        if kernel.HAS_PROC and self.children.reap():
+        if self.children.reap():
             left = [kernel.describe(pid) for pid in self.usage.living()]
             self.notes.append("could not be killed: " + "; ".join(left[: kernel.SURVIVORS_NAMED]))
 
     def _ending(self, stopped_by: str, seconds: float, survivors: tuple[str, ...], sizes: list[int]) -> dict[str, Any]:
         exit_code = self.children.exit_code
-        ended_by = None
-        if stopped_by == "exit" and exit_code is not None and exit_code < 0:
-            ended_by = {number.value: number.name for number in signal.Signals}.get(-exit_code, f"SIG{-exit_code}")
         sampler = self.sampler if stopped_by == "timeout" else None
         if sampler and sampler.note:
             self.notes.append(sampler.note)
@@ -303,7 +293,7 @@ class Supervisor:
         return {
             "stopped_by": stopped_by,
             "exit_code": exit_code if exit_code is not None and exit_code >= 0 else None,
-            "signal": ended_by,
+            "signal": kernel.signal_of(exit_code) if stopped_by == "exit" else None,
             "seconds": round(seconds, 4),
             "limit": self.limit,
             "cpu_seconds": round(self.children.cpu, 3),

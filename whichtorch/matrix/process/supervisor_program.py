@@ -22,41 +22,34 @@ if TYPE_CHECKING:
     from whichtorch.matrix.process.fork_link import ForkLink
 
 
-class TaskLines:
-    """The lines of stdin, read without a buffer: while a task runs, its supervisor listens there."""
+def next_task() -> tuple[dict[str, Any] | None, bool]:
+    """Return the next task, None when the tool went away, and whether its end was asked for in the same breath.
 
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def next(self) -> dict[str, Any] | None:
-        """Return the next task, None when the tool went away; what asks for the end of one that has ended is past."""
-        while True:
-            while b"\n" not in self._rest:
-                part = os.read(0, 1 << 20)
-                if not part:
-                    return None
-                self._rest += part
-            line, _, self._rest = self._rest.partition(b"\n")
-            if line:
-                task: dict[str, Any] = json.loads(line)
-                return task
-
-    @property
-    def is_interrupted(self) -> bool:
-        """Return whether the end of the task that was read last was asked for, in the same breath."""
-        was_asked, self._rest = bool(self._rest), b""
-        return was_asked
+    Stdin is read without a buffer: while a task runs, its supervisor listens there. Empty lines before a task ask for
+    the end of one that has ended.
+    """
+    heard = b""
+    while b"\n" not in heard:
+        part = os.read(0, 1 << 20)
+        if not part:
+            return None, False
+        heard = (heard + part).lstrip(b"\n")
+    line, _, rest = heard.partition(b"\n")
+    return json.loads(line), bool(rest)
 
 
 def main() -> None:
     """Read tasks, run them, write their endings."""
-    lines, link = TaskLines(), None
-    while (task := lines.next()) is not None:
+    link = None
+    while True:
+        task, is_interrupted = next_task()
+        if task is None:
+            break
         if task.get("server") and link is None:
             from whichtorch.matrix.process.fork_link import ForkLink  # most supervisors need not pay for it
 
             link = ForkLink(task["server"])
-        if not _serve(task, link, is_interrupted=lines.is_interrupted) or link is None:
+        if not _serve(task, link, is_interrupted=is_interrupted) or link is None:
             break
     if link is not None:
         link.end()

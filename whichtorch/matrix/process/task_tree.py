@@ -13,11 +13,10 @@ import os
 import re
 import select
 import signal
-import sys
 import time
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.process import kernel, leader
+from whichtorch.matrix.process import kernel, spawning
 
 if TYPE_CHECKING:
     from typing import Any
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
     from whichtorch.matrix.process.fork_link import ForkLink
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, linux/prctl.h
-OWN_CHILDREN = 0x20000000 if sys.platform == "linux" else 0  # __WNOTHREAD, linux/wait.h: of the calling thread only
-RSS_UNIT = 1024 if sys.platform == "linux" else 1  # bytes in a unit of ru_maxrss
+OWN_CHILDREN = 0x20000000  # __WNOTHREAD, linux/wait.h: of the calling thread only
+RSS_UNIT = 1024  # bytes in a unit of ru_maxrss
 LOOK_SHORTEST = 0.03  # seconds between two looks at a tree that is growing fast
 LOOK_LONGEST = 0.25  # seconds between two looks at a quiet one
 LOOK_SHARE = 0.004  # of a core that looking at a quiet tree may take
-LOOK_SHARE_GROWING = 0.2  # of a core, at one that grows: the machine must stay up
+LOOK_SHARE_GROWING = 0.2  # of a core, for a tree that grows: it must not take the machine down
 HEAD = 1_000_000  # bytes kept from the beginning: the first error is there
 TAIL = 1_000_000  # bytes kept from the end: the last words are there
 PUNCH_EVERY = 32_000_000  # bytes of growth after which the middle is given back to the disk
@@ -66,28 +65,22 @@ class Children:
         Its stdin is empty, and its outputs append to files that exist. Where a fork server is there, the leader is
         forked from it; where that fails, it is started as any other.
         """
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)  # the parent of all descendants whose own parent ends
-        else:
-            self.notes.append("no /proc here: memory, stalls and orphans are not watched")
+        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)  # the parent of all descendants whose own parent ends
         if link is not None:
             try:
                 self.spared = link.start()
-                self._fork_leader(task, link)
+                self.leader = link.fork(task, self)  # it waits, so that nothing of it can run before it is known
+                self.started_by = f"fork {link.level}"
+                self.started = time.monotonic()
+                link.release()
             except OSError as error:
                 if self.interrupted:
                     raise
                 self.cold_because = str(error)
         if not self.leader:
             self.started = time.monotonic()
-            self.leader = leader.spawn(task)
-        leader.raise_priority()
-
-    def _fork_leader(self, task: dict[str, Any], link: ForkLink) -> None:
-        self.leader = link.fork(task, self)  # it waits, so that nothing of it can run before it is known
-        self.started_by = f"fork {link.level}"
-        self.started = time.monotonic()
-        link.release()
+            self.leader = spawning.start_leader(task)
+        spawning.raise_priority()
 
     def sleep(self, seconds: float) -> None:
         """Sleep until a child ends, the tool interrupts, or `seconds` have passed; then reap."""
@@ -134,7 +127,7 @@ class OutputFile:
         """Create or empty the file; raise OSError where that fails."""
         self.path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        self._punched = HEAD  # up to here the middle is gone
+        self._punched = HEAD  # bytes: up to here the middle was given back to the disk
         self._can_punch = True
 
     @property
@@ -193,9 +186,6 @@ class TreeUsage:
     def passed_tree_limit(self) -> str | None:
         """Return the first limit that the tree has passed, and plan the next look."""
         began = time.monotonic()
-        if not kernel.HAS_PROC:
-            self.next_look = began + LOOK_LONGEST
-            return None
         rss, written = self._rss, self.written
         self.written = sum(file.size for file in self.files)
         self.members = self._look()
@@ -249,9 +239,7 @@ def whole_characters(part: bytes, *, at_end: bool) -> bytes:
 def _punch(descriptor: int, start: int, length: int) -> bool:
     """Free a range of a file without changing its size; False where the filesystem cannot."""
     library = ctypes.CDLL(None, use_errno=True)
-    # A libc whose off_t is 64 bits wide everywhere has no fallocate64; only Linux has either.
-    fallocate = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
-    if fallocate is None:
-        return False
+    # A libc whose off_t is 64 bits wide everywhere has no fallocate64.
+    fallocate = getattr(library, "fallocate64", None) or library.fallocate
     fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     return bool(fallocate(descriptor, _PUNCH_HOLE | _KEEP_SIZE, start, length) == 0)

@@ -17,7 +17,7 @@ def folder_of(attempt: Attempt) -> str:
 
 
 def with_folder(attempt: Attempt, new: str) -> Attempt:
-    """Return an attempt whose files lie in another folder, relative to a state folder as its own."""
+    """Return an attempt with its files in another folder, which is relative to a state folder, too."""
     old = folder_of(attempt)
     paths = {name: getattr(attempt, name) for name in _PATHS}
     moved = {name: path.replace(old, new, 1) for name, path in paths.items() if path.startswith(f"{old}/")}
@@ -25,5 +25,5 @@ def with_folder(attempt: Attempt, new: str) -> Attempt:
 
 
 def without_files(attempt: Attempt) -> Attempt:
-    """Return an attempt whose files did not come along."""
+    """Return an attempt without its files."""
     return attempt.model_copy(update=dict.fromkeys(_PATHS, ""))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.diagnosis.deadline import Decider
 from whichtorch.matrix.diagnosis.patience import reached_goal
@@ -12,7 +12,7 @@ from whichtorch.matrix.records.line_index import LineIndex, LineKind
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from whichtorch.matrix.model import Scenario
+    from whichtorch.matrix.model import Attempt, Scenario
 
 # What decided that a busy test hangs, for a brief look elsewhere to confirm. A state that repeats needs no brief look:
 # it proves itself anew within seconds.
@@ -39,7 +39,7 @@ _RECORDS = LineKind(
     create index by_outcome on lines (test, hardware, outcome, seconds) where steers;
     """,
 )
-_STEERING = "steers and test = :test and hardware = :hardware"
+_HERE = "and hardware = :hardware"
 _BEARING = """
 id in (
     select id from known where test = :test and environment = :environment
@@ -58,9 +58,13 @@ id in (
 
 
 def identity(record: Record) -> tuple[object, ...]:
-    """Return what tells one attempt from all others, wherever its files lie and however its words were redacted."""
-    attempt = record.attempt
-    return record.key, attempt.role, attempt.started, attempt.seconds, attempt.cpu_seconds
+    """Return what tells one record from all others, wherever its files lie and however its words were redacted."""
+    return record.key, *attempt_identity(record.attempt)
+
+
+def attempt_identity(attempt: Attempt) -> tuple[object, ...]:
+    """Return what tells an attempt from the others of its test."""
+    return attempt.role, attempt.outcome, attempt.started, attempt.seconds, attempt.cpu_seconds
 
 
 class Records:
@@ -83,15 +87,14 @@ class Records:
 
     def slowest_pass(self, scenario: Scenario, variant: dict[str, str], hardware: str = "") -> float | None:
         """Return the seconds of a test's slowest pass in any environment on a kind of machine, or None."""
-        return self._longest("and outcome = 'pass'", scenario, variant, hardware)
+        return self._longest("outcome = 'pass'", scenario, variant, hardware)
 
     def longest_run(self, scenario: Scenario, variant: dict[str, str], hardware: str = "") -> float:
         """Return the seconds of the longest run of a test that ended by itself, on a kind of machine; 0 for none."""
-        return self._longest("and outcome in ('pass', 'fail', 'crash')", scenario, variant, hardware) or 0.0
+        return self._longest("outcome in ('pass', 'fail', 'crash')", scenario, variant, hardware) or 0.0
 
     def _longest(self, condition: str, scenario: Scenario, variant: dict[str, str], hardware: str) -> float | None:
-        test = _test(scenario.source_hash, variant)
-        rows = self._lines.rows("max(seconds)", f"{_STEERING} {condition}", test=test, hardware=hardware)
+        rows = self._steering("max(seconds)", f"{condition} {_HERE}", scenario, variant, hardware=hardware)
         return max((seconds for (seconds,) in rows if seconds is not None), default=None)
 
     def decisive(self, environment: str, scenario: Scenario, variant: dict[str, str], seconds: float) -> Record | None:
@@ -106,17 +109,20 @@ class Records:
 
     def has_run_out(self, scenario: Scenario, variant: dict[str, str], hardware: str = "") -> bool:
         """Return whether a test was not done in its time, in any environment on a kind of machine."""
-        test = _test(scenario.source_hash, variant)
-        condition = f"{_STEERING} and outcome in ('hang', 'slow') limit 1"
-        return bool(self._lines.rows("1", condition, test=test, hardware=hardware))
+        condition = f"outcome in ('hang', 'slow') {_HERE} limit 1"
+        return bool(self._steering("1", condition, scenario, variant, hardware=hardware))
 
     def has_hung_at(self, scenario: Scenario, variant: dict[str, str], signature: str = "") -> bool:
         """Return whether a test was shown to hang, busy, with this signature or any, in any environment."""
+        condition = "outcome = 'hang' and is_shown and :signature in ('', signature) limit 1"
+        return bool(self._steering("1", condition, scenario, variant, signature=signature))
+
+    def _steering(
+        self, columns: str, condition: str, scenario: Scenario, variant: dict[str, str], **values: str
+    ) -> list[tuple[Any, ...]]:
+        """Return columns of the records that steer how a test is run, and for which a condition is true."""
         test = _test(scenario.source_hash, variant)
-        condition = (
-            "steers and test = :test and outcome = 'hang' and is_shown and :signature in ('', signature) limit 1"
-        )
-        return bool(self._lines.rows("1", condition, test=test, signature=signature))
+        return self._lines.rows(columns, f"steers and test = :test and {condition}", test=test, **values)
 
     def bearing_on(self, environment: str, scenario: Scenario, variant: dict[str, str], hardware: str) -> list[Record]:
         """Return what a run of a test elsewhere has to know: all of its environment, and of the others what steers.

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
 from pydantic import ValidationError
@@ -26,7 +27,6 @@ from whichtorch.matrix.records.scratch import open_database, scratch_database
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable
-    from pathlib import Path
 
     Row = tuple[Any, ...]
 
@@ -85,7 +85,8 @@ class LineIndex(Generic[Line]):
     """
 
     def __init__(self, kind: LineKind[Line], home: Path | None = None) -> None:
-        self._kind, self._home = kind, home
+        self._kind = kind
+        self._index = (home or Path()) / "index" / f"{kind.name}.sqlite"
         self._lock = threading.Lock()
         self._insert = _INSERT.format(more=", ?" * len(kind.columns))
         self._added = scratch_database(self, kind.tables)
@@ -136,14 +137,8 @@ class LineIndex(Generic[Line]):
             return self._kind.model.model_validate_json(line)
         return None
 
-    @property
-    def _index(self) -> Path:
-        assert self._home is not None
-        return self._home / "index" / f"{self._kind.name}.sqlite"
-
     def _file(self, run: str) -> Path:
-        assert self._home is not None
-        return self._home / "runs" / run / f"{self._kind.name}.jsonl"
+        return self._index.parents[1] / "runs" / run / f"{self._kind.name}.jsonl"
 
     def _values(self, line: Line) -> tuple[Any, ...]:
         return tuple(value(line) for value in self._kind.columns.values())
@@ -195,17 +190,14 @@ class LineIndex(Generic[Line]):
 
     def _make_tables(self, database: sqlite3.Connection) -> None:
         form = self._kind.form
-
-        def fits() -> bool:
-            return bool(database.execute("pragma user_version").fetchone()[0] == form)
-
-        if not fits():
-            with database:
-                database.execute("begin immediate")
-                if not fits():  # another command may have been faster
-                    for statement in self._kind.tables.split(";"):
-                        database.execute(statement)
-                    database.execute(f"pragma user_version = {form}")
+        if _form_of(database) == form:
+            return
+        with database:
+            database.execute("begin immediate")
+            if _form_of(database) != form:  # another command may have been faster
+                for statement in self._kind.tables.split(";"):
+                    database.execute(statement)
+                database.execute(f"pragma user_version = {form}")
 
     def _take_in(self, database: sqlite3.Connection, run: str) -> bool:
         """Take in a batch of lines of a run; return whether these were the last.
@@ -239,6 +231,10 @@ class LineIndex(Generic[Line]):
             is_done = is_torn or taken >= state[0]
             database.execute(_TAKEN, (*(state if is_done else [taken, 0]), taken, number))
             return is_done
+
+
+def _form_of(database: sqlite3.Connection) -> int:
+    return int(database.execute("pragma user_version").fetchone()[0])
 
 
 def _line_at(file: BinaryIO, start: int) -> bytes:

@@ -6,8 +6,10 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.model import Attempt, Cell, Environment, Outcome, Record, Run, combine, digest
+from whichtorch.matrix.grouping import grouped
+from whichtorch.matrix.model import Attempt, Cell, Environment, Outcome, Record, Run, combine
 from whichtorch.matrix.records.attempt_files import folder_of, with_folder
+from whichtorch.matrix.records.known_records import attempt_identity, identity
 from whichtorch.matrix.records.store import RunStore, read_lines
 
 if TYPE_CHECKING:
@@ -52,14 +54,13 @@ def merge(run_folders: Sequence[RunFolder], store: RunStore) -> Merged:
     for environment in environments.values():
         store.add_environment(environment)
     copies: dict[Path, str] = {}
-    written: set[str] = set()
+    written: set[object] = set()
     total = 0
     for run_folder, part in zip(run_folders, parts, strict=True):
         for record in read_lines(run_folder.folder / "records.jsonl", Record):
             total += 1
-            identity = record.key + _identity(record.attempt)
-            if identity not in written:
-                written.add(identity)
+            if identity(record) not in written:
+                written.add(identity(record))
                 attempt = _copied(record.attempt, part, store, copies)
                 store.add_record(record.model_copy(update={"attempt": attempt}))
     cells = []
@@ -86,11 +87,8 @@ def merge(run_folders: Sequence[RunFolder], store: RunStore) -> Merged:
 
 def _by_test(parts: Iterable[StoredRun]) -> list[list[CellOfPart]]:
     """Return the cells of all parts, grouped by environment, script and variant."""
-    groups: dict[tuple[str, str, str], list[CellOfPart]] = {}
-    for part in parts:
-        for cell in part.result.cells:
-            groups.setdefault((cell.environment, cell.name, cell.source_hash), []).append((part, cell))
-    return list(groups.values())
+    pairs = ((part, cell) for part in parts for cell in part.result.cells)
+    return list(grouped(pairs, lambda pair: (pair[1].environment, pair[1].name, pair[1].source_hash)).values())
 
 
 def _merged(group: Sequence[CellOfPart], attempts: Sequence[Attempt]) -> Cell:
@@ -98,7 +96,7 @@ def _merged(group: Sequence[CellOfPart], attempts: Sequence[Attempt]) -> Cell:
     first = group[0][1]
     if len(group) == 1:
         return first.model_copy(update={"attempts": tuple(attempts)})
-    distinct = {_identity(attempt): attempt for attempt in attempts}
+    distinct = {attempt_identity(attempt): attempt for attempt in attempts}
     decisive = combine(list(distinct.values()))
     outcome = decisive.outcome if decisive else first.outcome
     agreeing = [cell for _, cell in group if cell.outcome is outcome]
@@ -111,13 +109,8 @@ def _merged(group: Sequence[CellOfPart], attempts: Sequence[Attempt]) -> Cell:
     return chosen.model_copy(update={"attempts": tuple(distinct.values()), "conflict": conflict})
 
 
-def _identity(attempt: Attempt) -> str:
-    """Return what makes two attempts the same: everything but where their files lie."""
-    return digest(attempt.model_dump(mode="json", exclude={"stdout", "stderr", "stacks"}), 20)
-
-
 def _copied(attempt: Attempt, part: StoredRun, store: RunStore, copies: dict[Path, str]) -> Attempt:
-    """Return an attempt whose files lie in the new run; the same attempt where its files are gone.
+    """Return an attempt with its files in the new run; the same attempt if its files are gone.
 
     Each folder is copied once. `copies` maps source folders to paths in the new run: the folders, because runs that
     began together on many machines may share an id.

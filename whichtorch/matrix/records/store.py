@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from pydantic import ValidationError
 
+from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Record, Result, Run, Scenario
 from whichtorch.matrix.privacy.redaction import Redactor
@@ -201,9 +202,7 @@ class RunStore:
 
 def write_run(folder: Path, run: Run, redactor: Redactor) -> None:
     """Write run.json, redacted: completely or not at all."""
-    temporary = folder / "run.json.new"
-    temporary.write_text(redactor.json_line(run.model_dump_json(indent=1)) + "\n", encoding="utf-8")
-    temporary.replace(folder / "run.json")
+    write_atomic(folder / "run.json", redactor.json_line(run.model_dump_json(indent=1)) + "\n")
 
 
 def new_run(home: Path, command: tuple[str, ...], planned: int = 0) -> RunStore:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
+from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Record, Run
 from whichtorch.matrix.records.attempt_files import folder_of
@@ -30,12 +29,7 @@ def all_runs(home: Path) -> list[RunFolder]:
 
 
 def _run_folders(files: Iterable[Path]) -> list[RunFolder]:
-    runs = []
-    for file in files:
-        try:
-            runs.append(RunFolder(folder=file.parent, run=Run.model_validate_json(file.read_bytes())))
-        except (OSError, ValidationError):
-            continue
+    runs = (RunFolder(folder=file.parent, run=run) for file in files if (run := read_json(file, Run)))
     return sorted(runs, key=lambda run_folder: (run_folder.run.started, run_folder.run.id))
 
 
@@ -56,9 +50,8 @@ def find(text: str, home: Path) -> RunFolder:
     Where a folder or a day has several runs, the latest is meant. Raises UsageError that lists the latest runs.
     """
     known = all_runs(home)
-    exact = [run_folder for run_folder in known if text in {run_folder.run.id, run_folder.run.name}]
     comparable = [run_folder for run_folder in known if run_folder.run.kind in COMPARABLE]
-    if exact:
+    if exact := [run_folder for run_folder in known if text in {run_folder.run.id, run_folder.run.name}]:
         return exact[-1]
     if latest := _LATEST.fullmatch(text):
         back = int(latest[1] or 0)
@@ -74,12 +67,12 @@ def find(text: str, home: Path) -> RunFolder:
         below = runs_below(Path(text))
         return ([run_folder for run_folder in below if run_folder.run.kind in COMPARABLE] or below)[-1]
     matching = [run_folder for run_folder in known if run_folder.run.id.startswith(text)]
-    if len(matching) > 1:
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
         ids = ", ".join(run_folder.run.id for run_folder in matching)
         raise UsageError(f"{len(matching)} runs begin with {text}: {ids}", hint="give more of the id")
-    if not matching:
-        raise UsageError(f"no run is called {text}, and no folder", hint=_listing(known))
-    return matching[0]
+    raise UsageError(f"no run is called {text}, and no folder", hint=_listing(known))
 
 
 def _listing(known: Sequence[RunFolder]) -> str:
@@ -136,9 +129,8 @@ def _strip(folder: Path, home: Path, attempts: set[str]) -> None:
     (folder / "run.json").unlink()  # first, so that it is no run from here on
     for name in ("cells", "environments", "scenarios"):
         (folder / f"{name}.jsonl").unlink(missing_ok=True)
-    temporary = folder / "records.jsonl.new"
-    temporary.write_text("".join(record.model_dump_json(by_alias=True) + "\n" for record in records), encoding="utf-8")
-    temporary.replace(folder / "records.jsonl")
+    kept = "".join(record.model_dump_json(by_alias=True) + "\n" for record in records)
+    write_atomic(folder / "records.jsonl", kept)
     for attempt in (folder / "attempts").iterdir():
         if attempt.relative_to(home).as_posix() not in attempts:
             shutil.rmtree(attempt)

@@ -7,6 +7,7 @@ interrupts system calls. What fails is a note, and never more than that.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence.sampler import kernel_lines
-from whichtorch.matrix.process.evidence.stack_dump import StackDump, stack_shape
+from whichtorch.matrix.process.spawning import Helper
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -35,6 +36,7 @@ GLANCES = 20.0  # seconds after which no further process of a large tree is glan
 LONGEST = 45.0  # seconds for all of it, after which nothing is waited for
 WRITING = 0.5  # seconds for a process to write its own stacks: its handler runs at once, or its signals are blocked
 STEP = 0.02  # seconds between two calls of `step`
+STOPPED = "T"  # state of a process
 
 _REFUSED = ("permission denied", "not permitted", "permissionerror", "ptrace_scope")
 NOT_PERMITTED = "no permission to read stacks (ptrace): only what the process and the kernel tell by themselves is kept"
@@ -104,7 +106,7 @@ class Collection:
     """The stacks of some processes on their way into a folder; `step` is called again and again and never waits.
 
     `tools` are paths of programs by the collectors' names. `helpers` are the children that the caller reaps for it:
-    pid -> status, None while they run.
+    pid -> status, None while they run. Processes are asked to write their own stacks unless `ask` is False.
     """
 
     def __init__(
@@ -117,51 +119,31 @@ class Collection:
         ask: bool = True,
     ) -> None:
         self._folder, self._tools, self._helpers, self._may_ask = Path(folder), tools, helpers, ask
-        self._began = time.monotonic()
-        self._failures: dict[str, str] = {}
-        self._given_up: set[str] = set()  # collectors that were too slow once, and are not run again
-        self.is_refused = False  # no collector may read another process
-        self._signalled: float | None = None  # when the processes were sent faulthandler's signal
-        self._sizes: dict[int, int] = {}
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._began = time.monotonic()
         self._pids = list(pids)[:PROCESSES]
         self._beyond = len(pids) - len(self._pids)
         self._dropped: list[int] = []  # processes for which no time was left
-        members = list(pids)[:MEMBERS]
-        with (self._folder / KERNEL.file).open("w", encoding="utf-8", errors="replace") as file:
-            file.writelines(line + "\n" for line in kernel_lines(members))
-        self._take_facts(members)
-        self._going = {pid for pid in self._pids if not _is_stopped(pid)}
+        self._failures: dict[str, str] = {}  # by collector
+        self._given_up: set[str] = set()  # collectors that were too slow once, and are not run again
+        self.is_refused = False  # no collector may read another process
+        self._write_kernel_view(list(pids)[:MEMBERS])
+        self._going = {pid for pid in self._pids if kernel.state(pid) != STOPPED}
         self._broken_off: set[int] = set()  # processes of which a collector was ended while it read them
-        self._has_frames: set[int] = set()  # processes that a collector has read
-        self._is_glancing = len(self._pids) > FEW
-        self._end = time.monotonic() + (GLANCES if self._is_glancing else BUDGET)
-        self._waiting = list(self._pids)
-        self._active: list[Generator[None]] = []
+        self.has_frames: set[int] = set()  # processes that a collector has read
+        self._work = self._steps()
 
     def step(self, now: float) -> bool:
         """Take over what has ended, start what is next; return whether all is done."""
         if now - self._began > LONGEST:
             self._failures["diagnosis"] = f"took longer than {LONGEST:.0f} s"
             return True
-        if self._waiting and now > self._end:
-            self._dropped += self._waiting
-            self._waiting.clear()
-        self._active = [reading for reading in self._active if next(reading, self) is None]
-        if self._is_glancing and not self._waiting and not self._active:
-            self._is_glancing, self._end = False, now + BUDGET
-            self._waiting = self._choose()
-        while self._waiting and len(self._active) < AT_ONCE:
-            reading = self._read(self._waiting.pop(0))
-            if next(reading, self) is None:
-                self._active.append(reading)
-        return not self._active and self._is_written(now)
+        return next(self._work, self) is not None
 
     def close(self) -> None:
         """End the collectors that still run, and remove empty files."""
-        for reading in self._active:
-            reading.close()
-        is_to_be_asked = not (self._may_ask or self._has_frames)  # later, and writes into its file then
+        self._work.close()
+        is_to_be_asked = not (self._may_ask or self.has_frames)  # later, and writes into its file then
         kept = {self._own(pid) for pid in self._pids} if is_to_be_asked else set()
         for path in self._folder.iterdir():
             if path.suffix == ".part" or not (path.stat().st_size or path in kept):
@@ -169,27 +151,44 @@ class Collection:
 
     def resume(self) -> None:
         """Continue the processes that killed collectors have left stopped; call it once the collectors have ended."""
-        for pid in filter(_is_stopped, self._broken_off & self._going):
-            kernel.send(pid, signal.SIGCONT)
-
-    @property
-    def has_frames(self) -> bool:
-        """Whether a collector has read any process."""
-        return bool(self._has_frames)
+        for pid in self._broken_off & self._going:
+            if kernel.state(pid) == STOPPED:
+                kernel.send(pid, signal.SIGCONT)
 
     @property
     def notes(self) -> list[str]:
         """What went wrong, each thing once."""
         notes = [NOT_PERMITTED] if self.is_refused else []
         notes += [f"{name}: {why}" for name, why in self._failures.items()]
-        glanced_at = sum(pid in self._has_frames for pid in self._dropped)
+        glanced_at = len(self.has_frames.intersection(self._dropped))
         if left_out := self._beyond + len(self._dropped) - glanced_at:
             notes.append(f"of {left_out} processes no stacks were taken: there were too many")
         if glanced_at:
             notes.append(f"of {glanced_at} processes only the Python frames were read: there were too many")
         return notes
 
-    def _choose(self) -> list[int]:
+    def _write_kernel_view(self, pids: Sequence[int]) -> None:
+        """Write what /proc knows; where it goes wrong beyond states and system calls, that is a note."""
+        with (self._folder / KERNEL.file).open("w", encoding="utf-8", errors="replace") as file:
+            file.writelines(line + "\n" for line in kernel_lines(pids))
+        from whichtorch.matrix.process.evidence import facts  # the tool itself reads this module, and needs no facts
+
+        try:
+            facts.write_facts(pids, self._folder / FACTS.file)
+        except Exception as error:  # noqa: BLE001 - a hang is told without facts, too
+            self._failures[FACTS.name] = repr(error)
+
+    def _steps(self) -> Generator[None]:
+        """Read the processes, at first at a glance where there are many, and have them write what they know."""
+        chosen = self._pids
+        if len(chosen) > FEW:
+            yield from self._read_all(chosen, GLANCES, is_glance=True)
+            chosen = self._one_of_each_kind()
+        yield from self._read_all(chosen, BUDGET, is_glance=False)
+        if self._may_ask:
+            yield from self._ask()
+
+    def _one_of_each_kind(self) -> list[int]:
         """Return which processes of a large tree are read in full: one of each kind, of the rarest kind first.
 
         Processes of a kind are at the same places in the same program, as the ranks of a job are that wait for one.
@@ -197,90 +196,119 @@ class Collection:
         glance = next(collector for collector in COLLECTORS if collector.is_glance)
         pids = (pid for pid in self._pids if pid not in self._dropped)
         kinds = grouped(pids, lambda pid: stack_shape(self._folder / glance.file.format(pid=pid)) or pid)
-        return [own[0] for own in sorted(kinds.values(), key=lambda own: (own[0] not in self._has_frames, len(own)))]
+        return [own[0] for own in sorted(kinds.values(), key=lambda own: (own[0] not in self.has_frames, len(own)))]
 
-    def _take_facts(self, members: Sequence[int]) -> None:
-        """Write what /proc knows beyond states and system calls; whatever is wrong with that is a note."""
-        from whichtorch.matrix.process.evidence.facts import (
-            write_facts,  # the tool itself reads this module, and needs no facts
-        )
-
+    def _read_all(self, pids: Sequence[int], seconds: float, *, is_glance: bool) -> Generator[None]:
+        """Read processes side by side; after so many seconds no other is begun with."""
+        end = time.monotonic() + seconds
+        waiting = list(pids)
+        active: list[Generator[None]] = []
         try:
-            write_facts(members, self._folder / FACTS.file)
-        except Exception as error:  # noqa: BLE001 - a hang is told without facts, too
-            self._failures[FACTS.name] = repr(error)
+            while waiting or active:
+                if time.monotonic() >= end:
+                    self._dropped += waiting
+                    waiting.clear()
+                active = [reading for reading in active if next(reading, self) is None]
+                while waiting and len(active) < AT_ONCE:
+                    reading = self._read(waiting.pop(0), is_glance=is_glance)
+                    if next(reading, self) is None:
+                        active.append(reading)
+                if active:
+                    yield
+        finally:
+            for reading in active:
+                reading.close()
 
-    def _read(self, pid: int) -> Generator[None]:
+    def _read(self, pid: int, *, is_glance: bool) -> Generator[None]:
         """Take the stacks of one process, collector after collector; yield while one works."""
         is_python = _is_python(pid)
-        for collector in (row for row in COLLECTORS if row.is_glance == self._is_glancing):
-            program = self._tools.get(collector.name)
-            is_wanted = pid not in self._has_frames if collector.is_fallback else is_python
-            if program is None or not is_wanted or collector.name in self._given_up or not _is_alive(pid):
+        for collector in (row for row in COLLECTORS if row.is_glance == is_glance):
+            name, path = collector.name, self._folder / collector.file.format(pid=pid)
+            is_wanted = pid not in self.has_frames if collector.is_fallback else is_python
+            if name not in self._tools or not is_wanted or name in self._given_up or not _is_alive(pid):
                 continue
+            part = path.with_name(path.name + ".part")
+            argv = [self._tools[name], *(argument.format(pid=pid) for argument in collector.arguments)]
             try:
-                dump = StackDump(collector, program, pid, self._folder)
+                helper = Helper(argv, collector.patience, self._helpers, str(part))
             except OSError as error:
-                self._given_up.add(collector.name)
-                self._failures.setdefault(collector.name, f"could not be started: {error}")
+                self._given_up.add(name)
+                self._failures.setdefault(name, f"could not be started: {error}")
                 continue
-            self._helpers[dump.pid] = status = None
+            status = None
             try:
-                while (status := self._helpers[dump.pid]) is None and time.monotonic() < dump.end:
+                while helper.is_running:
                     yield
             finally:
+                status, text = helper.finish()
                 if status is None:  # it is too slow, or the collection is over
-                    kernel.send(dump.pid, signal.SIGKILL)
                     self._broken_off.add(pid)
-                    os.close(dump.errors)
             if status is None:
-                self._given_up.add(collector.name)
-                self._failures.setdefault(collector.name, "took too long")
+                self._given_up.add(name)
+                self._failures.setdefault(name, "took too long")
                 continue
-            del self._helpers[dump.pid]
-            why = dump.finish(status)
-            if not why:
-                self._has_frames.add(pid)
-            elif not _is_alive(pid):
-                continue  # it ended meanwhile: that it cannot be read is no lack of permission
-            elif any(word in why.lower() for word in _REFUSED):
-                self.is_refused = True
-            else:
-                last_line = why.splitlines()[-1][:200]
-                self._failures.setdefault(collector.name, f"could not read process {pid}: {last_line}")
+            size = part.stat().st_size
+            if size and (status == 0 or collector.is_fallback):
+                part.replace(path)
+            if size and status == 0:
+                self.has_frames.add(pid)
+            elif _is_alive(pid):  # one that ended meanwhile cannot be read, which is no lack of permission
+                self._take_failure(name, pid, text.strip() or f"ended with status {os.waitstatus_to_exitcode(status)}")
 
-    def _is_written(self, now: float) -> bool:
-        """Signal every process that can write its Python stacks; return whether all have written them."""
-        if self._signalled is None:
-            self._signalled = now
-            asked = [pid for pid in self._pids if self._may_ask and self._own(pid).exists()]
-            self._sizes = {pid: 0 for pid in asked if kernel.catches(pid, STACKS_SIGNAL)}
-            for pid in self._sizes:
-                kernel.send(pid, STACKS_SIGNAL)
-        before, self._sizes = self._sizes, {pid: self._own(pid).stat().st_size for pid in self._sizes}
-        is_still = before == self._sizes and all(self._sizes.values())
-        return is_still or now - self._signalled > WRITING
+    def _take_failure(self, collector: str, pid: int, why: str) -> None:
+        if any(word in why.lower() for word in _REFUSED):
+            self.is_refused = True
+        else:
+            self._failures.setdefault(collector, f"could not read process {pid}: {why.splitlines()[-1][:200]}")
+
+    def _ask(self) -> Generator[None]:
+        """Signal every process that can write its Python stacks, until all have written them."""
+        asked = [pid for pid in self._pids if self._own(pid).exists() and kernel.catches(pid, STACKS_SIGNAL)]
+        for pid in asked:
+            kernel.send(pid, STACKS_SIGNAL)
+        sizes, end = [0 for _ in asked], time.monotonic() + WRITING
+        while time.monotonic() < end:
+            before, sizes = sizes, [self._own(pid).stat().st_size for pid in asked]
+            if before == sizes and all(sizes):
+                return
+            yield
 
     def _own(self, pid: int) -> Path:
         return self._folder / FAULTHANDLER.file.format(pid=pid)
+
+
+def stack_shape(path: Path) -> tuple[object, ...] | None:
+    """Return the functions and lines that the threads of a process are in, as py-spy has written them to a file.
+
+    Two processes of the same shape are at the same places in the same program. None where the file tells nothing.
+    """
+    try:
+        rows = json.loads(path.read_bytes())
+        stacks = [
+            tuple((frame["filename"], frame["name"], frame["line"]) for frame in thread["frames"]) for thread in rows
+        ]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return tuple(sorted(stacks, key=repr)) or None
 
 
 def collect(pids: Sequence[int], folder: Path, tools: Mapping[str, str]) -> Collection:
     """Take the stacks of processes that this tool did not start, without sending them a signal; return when done."""
     helpers: dict[int, int | None] = {}
     collection = Collection(pids, folder, tools, helpers, ask=False)
+
+    def reap(options: int) -> None:
+        for child in [pid for pid, status in helpers.items() if status is None]:
+            ended, status = os.waitpid(child, options)
+            helpers[child] = status if ended else None
+
     try:
         while not collection.step(time.monotonic()):
-            for child in [pid for pid, status in helpers.items() if status is None]:
-                ended, status = os.waitpid(child, os.WNOHANG)
-                if ended:
-                    helpers[ended] = status
+            reap(os.WNOHANG)
             time.sleep(STEP)
     finally:
         collection.close()
-        for child in [pid for pid, status in helpers.items() if status is None]:
-            kernel.send(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+        reap(0)  # all that still ran were killed
         collection.resume()
     return collection
 
@@ -288,18 +316,11 @@ def collect(pids: Sequence[int], folder: Path, tools: Mapping[str, str]) -> Coll
 def _is_python(pid: int) -> bool:
     """Return whether a process runs Python, by its program or by a library that it has loaded."""
     try:
-        if Path(f"/proc/{pid}/exe").readlink().name.startswith("python"):
-            return True
-        return b"/libpython" in kernel.read(f"/proc/{pid}/maps", 1 << 22)
+        is_interpreter = Path(kernel.link(f"/proc/{pid}/exe")).name.startswith("python")
+        return is_interpreter or b"/libpython" in kernel.read(f"/proc/{pid}/maps", 1 << 22)
     except OSError:
         return True  # not known: let the collectors say what is wrong
 
 
 def _is_alive(pid: int) -> bool:
-    process = kernel.process(pid)
-    return process is not None and process.is_alive
-
-
-def _is_stopped(pid: int) -> bool:
-    process = kernel.process(pid)
-    return process is not None and process.state == "T"
+    return kernel.state(pid) not in {"", "Z", "X"}

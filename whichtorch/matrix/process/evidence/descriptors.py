@@ -10,7 +10,7 @@ import struct
 import termios
 import time
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import peers
@@ -27,18 +27,11 @@ _WRITES_ONLY, _BOTH = 1, 2  # O_WRONLY, O_RDWR
 _PIDFD = "anon_inode:[pidfd]"
 
 
-class AwaitedFiles(NamedTuple):
-    """The descriptors that a system call waits for."""
-
-    numbers: tuple[int, ...]
-    kind: str = ""  # "end" of a pipe or socket, "lock" of a file; "" where it is none of these
-
-
 class _OpenFile:
     """A descriptor of a process, as other processes see it."""
 
-    def __init__(self, pid: int, number: int) -> None:
-        self.pid, self.number = pid, number
+    def __init__(self, pid: int, number: int, link: str) -> None:
+        self.pid, self.number, self.link = pid, number, link
 
     @cached_property
     def info(self) -> bytes:
@@ -50,14 +43,18 @@ class _OpenFile:
     @cached_property
     def mode(self) -> int | None:
         """How it was opened: 0 to read, 1 to write, 2 for both; None where it is not known."""
-        with contextlib.suppress(ValueError, IndexError):
-            return int(self.info.partition(b"\nflags:")[2].split(None, 1)[0], 8) & 3
-        return None
+        flags = re.search(rb"\nflags:\s*(\d+)", self.info)
+        return int(flags[1], 8) & 3 if flags else None
 
     @property
     def has_locked(self) -> bool:
         """True where its file is locked through it."""
         return b"\nlock:" in self.info
+
+    @property
+    def is_socket(self) -> bool:
+        """True for any kind of socket."""
+        return self.link.startswith("socket:[")
 
     def is_awaited_by(self, other: _OpenFile) -> bool:
         """Return whether it is the other end of a pipe."""
@@ -69,103 +66,90 @@ class _OpenFile:
 def describe_awaited(awaited: Mapping[int, Mapping[int, str]], end: float) -> dict[int, list[dict[str, Any]]]:
     """Return what is known of the awaited descriptors of processes, and of the files they have locked.
 
-    The descriptors of all other processes of the machine are read once, until the time `end`.
+    `awaited` says of each what it is: the "end" of a pipe or socket, the "lock" of a file, "" for anything else. The
+    descriptors of all other processes of the machine are read once, until the time `end`.
     """
     links = {pid: peers.open_files(pid) if time.monotonic() < end else {} for pid in awaited}
     wanted = {pid: _wanted(pid, links[pid], awaited[pid], end) for pid in awaited}
-    rows = _socket_rows(wanted, links)
-    ends = {links[pid][number] for pid, own in wanted.items() for number in own}
-    ends |= {row.other for pid, own in wanted.items() for number in own if (row := rows.get((pid, links[pid][number])))}
-    openers = _openers(ends, links, end)
+    rows = _socket_rows(file for own in wanted.values() for file in own)
+    openers = _openers({file.link for own in wanted.values() for file in own}, rows.values(), links, end)
     return {
-        pid: [
-            _describe(_OpenFile(pid, number), links[pid][number], kind, rows.get((pid, links[pid][number])), openers)
-            for number, kind in own.items()
-        ]
+        pid: [_describe(file, kind, rows.get(file, SocketRow()), openers) for file, kind in own.items()]
         for pid, own in wanted.items()
     }
 
 
-def _wanted(pid: int, links: Mapping[int, str], awaited: Mapping[int, str], end: float) -> dict[int, str]:
-    """Return the awaited descriptors of a process and its locked files, with what is asked of them."""
-    wanted = {number: kind for number, kind in awaited.items() if number in links}
+def _wanted(pid: int, links: Mapping[int, str], awaited: Mapping[int, str], end: float) -> dict[_OpenFile, str]:
+    """Return the awaited descriptors of a process and its locked files, with what each is."""
+    wanted = {_OpenFile(pid, number, links[number]): kind for number, kind in awaited.items() if number in links}
     for number, link in links.items():
         if time.monotonic() > end:
             break
-        is_file = _FILES.match(link) and number not in wanted
-        if is_file and _OpenFile(pid, number).has_locked:
-            wanted[number] = "lock"
+        if _FILES.match(link) and number not in awaited and (file := _OpenFile(pid, number, link)).has_locked:
+            wanted[file] = "lock"
     return dict(list(wanted.items())[:MOST])
 
 
-def _socket_rows(
-    wanted: Mapping[int, Iterable[int]], links: Mapping[int, Mapping[int, str]]
-) -> dict[tuple[int, str], SocketRow]:
-    """Return the wanted sockets by process and link; each network is read once."""
+def _socket_rows(files: Iterable[_OpenFile]) -> dict[_OpenFile, SocketRow]:
+    """Return what is known of sockets; each network is read once."""
     networks: dict[str, dict[str, SocketRow]] = {}
-    rows: dict[tuple[int, str], SocketRow] = {}
-    for pid, numbers in wanted.items():
-        own = {link for number in numbers if (link := links[pid][number]).startswith("socket:[")}
-        if not own:
+    rows: dict[_OpenFile, SocketRow] = {}
+    for file in files:
+        if not file.is_socket:
             continue
-        network = ""
-        with contextlib.suppress(OSError):
-            network = os.readlink(f"/proc/{pid}/ns/net")
+        network = kernel.link(f"/proc/{file.pid}/ns/net")
         if network not in networks:
-            networks[network] = sockets(pid)
-        rows |= {(pid, link): networks[network][link] for link in own if link in networks[network]}
+            networks[network] = sockets(file.pid)
+        if file.link in networks[network]:
+            rows[file] = networks[network][file.link]
     return rows
 
 
-def _openers(wanted: set[str], links: Mapping[int, Mapping[int, str]], end: float) -> dict[str, list[_OpenFile]]:
-    """Return who has the wanted files open, of all processes of the machine, members first."""
-    openers: dict[str, list[_OpenFile]] = {link: [] for link in wanted if link}
-    if not openers:
-        return openers
-    for pid in [*links, *sorted(kernel.pids() - links.keys())]:
+def _openers(
+    wanted: set[str], rows: Iterable[SocketRow], links: Mapping[int, Mapping[int, str]], end: float
+) -> dict[str, list[_OpenFile]]:
+    """Return which descriptors lead to the wanted files and other ends, those of the tree first."""
+    openers: dict[str, list[_OpenFile]] = {link: [] for link in wanted | {row.other for row in rows} - {""}}
+    pids = [*links, *sorted(kernel.pids() - links.keys())] if openers else []
+    for pid in pids:
         if time.monotonic() > end:
             break
         for number, link in (links[pid] if pid in links else peers.open_files(pid)).items():
             if link in openers:
-                openers[link].append(_OpenFile(pid, number))
+                openers[link].append(_OpenFile(pid, number, link))
     return openers
 
 
-def _describe(
-    file: _OpenFile, link: str, kind: str, row: SocketRow | None, openers: Mapping[str, list[_OpenFile]]
-) -> dict[str, Any]:
+def _describe(file: _OpenFile, kind: str, row: SocketRow, openers: Mapping[str, list[_OpenFile]]) -> dict[str, Any]:
     """Return the fields of a `Descriptor` (diagnosis/stacks.py) that are known."""
-    is_pipe = link.startswith("pipe:[") or (kind == "end" and _FILES.match(link) is not None)
+    is_pipe = file.link.startswith("pipe:[") or (kind == "end" and _FILES.match(file.link) is not None)
     holders: Iterable[int] = ()
-    if row:
+    if file.is_socket:
         holders = (other.pid for other in openers.get(row.other, ()))
     elif is_pipe:
-        holders = (other.pid for other in openers.get(link, ()) if other.is_awaited_by(file))
+        holders = (other.pid for other in openers[file.link] if other.is_awaited_by(file))
     elif kind == "lock":
-        holders = _lock_holders(file, openers.get(link, ()))
-    elif link == _PIDFD:
+        holders = _lock_holders(file, openers[file.link])
+    elif file.link == _PIDFD:
         holders = filter(None, [int(kernel.field(f"/proc/{file.pid}/fdinfo/{file.number}", b"Pid:") or b"0")])
     fields = {
-        "number": file.number,
-        "link": os.fsencode(link).decode(errors="replace")[:LINK],
+        "link": os.fsencode(file.link).decode(errors="replace")[:LINK],
         "is_written": file.mode == _WRITES_ONLY,
-        "local": row.local if row else "",
-        "peer": row.peer if row else "",
-        "is_listening": row.is_listening if row else False,
-        "unread": _unread(file) if is_pipe or link.startswith("socket:[") else None,
+        "local": row.local,
+        "peer": row.peer,
+        "is_listening": row.is_listening,
         "holders": list(dict.fromkeys(holders))[:HOLDERS],
     }
-    is_known = {name: value is not None if name in {"number", "unread"} else value for name, value in fields.items()}
-    return {name: value for name, value in fields.items() if is_known[name]}
+    unread = _unread(file) if is_pipe or file.is_socket else None
+    counted = {"number": file.number} | ({"unread": unread} if unread is not None else {})
+    return counted | {name: value for name, value in fields.items() if value}
 
 
 def _lock_holders(file: _OpenFile, openers: Iterable[_OpenFile]) -> list[int]:
-    """Return who has locked a file: a lock of flock(2) is that of every process that inherited the descriptor."""
+    """Return which processes have locked a file: all that inherited a descriptor share its lock of flock(2)."""
     if holders := [other.pid for other in openers if other.has_locked]:
         return holders
-    with contextlib.suppress(OSError, ValueError):
-        return sorted(holder for holder in peers.lock_holders(file.pid, file.number) if kernel.process(holder))
-    return []
+    return sorted(holder for holder in peers.lock_holders(file.pid, file.number) if kernel.process(holder))
 
 
 def _unread(file: _OpenFile) -> int | None:

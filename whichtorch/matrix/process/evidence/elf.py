@@ -5,29 +5,32 @@ from __future__ import annotations
 import os
 import re
 import struct
+from typing import TYPE_CHECKING
 
 from whichtorch.matrix.process import kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 SYMBOLS_LIMIT = 1 << 26  # bytes of a symbol table: torch's are larger, that of a Python or a libc is not
 _DYNAMIC_SYMBOLS, _LOAD = 11, b"\1\0\0\0"  # SHT_DYNSYM, PT_LOAD
 _POSITION_FREE = 3  # ET_DYN
-_FILES_KNOWN = 256  # whose symbols are remembered
 
 _known: dict[tuple[int, int, int, bytes], tuple[int, int, bool] | None] = {}  # device, inode, time, symbol
 
 
-def symbol_range(pid: int, start: int, fields: list[bytes], symbol: bytes) -> tuple[int, int] | None:
-    """Return the addresses [start, end) of a variable, None where there is none or it may not be read.
-
-    `start` and `fields` are the mapping of the file's first page (see `kernel.mappings`).
-    """
-    # The mapped file itself, also where it has been deleted or is in another mount namespace.
-    paths = (f"/proc/{pid}/map_files/{fields[0].decode()}", os.fsdecode(b"/proc/%d/root" % pid + fields[5]))
-    if found := _symbol(paths[0], symbol) or _symbol(paths[1], symbol):
-        address, size, is_relative = found
-        first = start + address if is_relative else address
-        return first, first + size
-    return None
+def symbol_ranges(pid: int, is_wanted: Callable[[bytes], bool], *symbols: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the addresses [start, end) of variables in the files of a process that are wanted, by their paths."""
+    for start, _, fields in kernel.mappings(pid):
+        if len(fields) < 6 or int(fields[2], 16) or not is_wanted(fields[5]):
+            continue  # not the first page of a file
+        # The mapped file itself, also where it has been deleted or is in another mount namespace.
+        paths = (f"/proc/{pid}/map_files/{fields[0].decode()}", os.fsdecode(b"/proc/%d/root" % pid + fields[5]))
+        for symbol in symbols:
+            if found := _symbol(paths[0], symbol) or _symbol(paths[1], symbol):
+                address, size, is_relative = found
+                first = start + address if is_relative else address
+                yield first, first + size
 
 
 def _symbol(path: str, symbol: bytes) -> tuple[int, int, bool] | None:
@@ -37,8 +40,6 @@ def _symbol(path: str, symbol: bytes) -> tuple[int, int, bool] | None:
             status = os.fstat(file.fileno())
             key = (status.st_dev, status.st_ino, status.st_mtime_ns, symbol)
             if key not in _known:
-                if len(_known) >= _FILES_KNOWN:
-                    _known.clear()
                 _known[key] = None
                 _known[key] = find_symbol(file.fileno(), symbol)
             return _known[key]

@@ -10,16 +10,17 @@ import contextlib
 import ctypes
 import json
 import os
-import signal
 import struct
 import time
+from collections import ChainMap
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import descriptors, elf, snapshots
+from whichtorch.matrix.process.evidence.stall import FUTEX_COMMAND, FUTEX_PRIVATE
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
+    from collections.abc import Container, Sequence
     from pathlib import Path
 
     from whichtorch.matrix.process.evidence.stall import ThreadSnapshot
@@ -43,7 +44,6 @@ _TRANSFERS = {
 _LOCKING = {7, 38}  # F_SETLKW, F_OFD_SETLKW
 _FUTEX_WAIT, _FUTEX_WAIT_BITSET = 0, 9
 _FUTEX_LOCK_PI = {6, 13}
-_FUTEX_COMMAND, _FUTEX_PRIVATE = 0x7F, 0x80
 _FUTEX_OWNER = 0x3FFFFFFF  # of a word: the thread; the other bits are flags
 # glibc's pthread_mutex_t, the same on all 64-bit machines: lock, count, owner, users, kind (nptl/bits/struct_mutex.h)
 _MUTEX = struct.Struct("=iIiIi")
@@ -70,9 +70,7 @@ def tree_facts(pids: Sequence[int]) -> list[dict[str, Any]]:
     threads = {pid: _threads(pid, end) for pid in pids}
     all_tids = {tid for pid in pids for tid in kernel.thread_ids(pid)}
     waits = {pid: {thread.tid: _awaited(pid, thread) for thread in own} for pid, own in threads.items()}
-    awaited = {
-        pid: {number: wait.kind for wait in own.values() for number in wait.numbers} for pid, own in waits.items()
-    }
+    awaited = {pid: dict(ChainMap(*reversed(own.values()))) for pid, own in waits.items()}
     opened = descriptors.describe_awaited(awaited, end)
     rows = []
     for pid in [*pids, *_ended_children(pids)]:
@@ -96,15 +94,14 @@ def _threads(pid: int, end: float) -> list[ThreadSnapshot]:
 
 
 def _thread_rows(
-    pid: int, threads: Iterable[ThreadSnapshot], waits: dict[int, descriptors.AwaitedFiles], all_tids: Container[int]
+    pid: int, threads: Sequence[ThreadSnapshot], waits: dict[int, dict[int, str]], all_tids: Container[int]
 ) -> list[dict[str, Any]]:
     """Return the threads of which something is known; a thread with its process's name has none of its own."""
     own_tids = set(kernel.thread_ids(pid))
-    threads = list(threads)
     inherited = next((thread.name for thread in threads if thread.tid == pid), "")
     rows = []
     for thread in threads:
-        numbers = waits[thread.tid].numbers
+        numbers = list(waits[thread.tid])
         row = {
             "name": thread.name if thread.name != inherited else "",
             "descriptor": numbers[0] if len(numbers) == 1 else None,
@@ -128,10 +125,7 @@ def _process(pid: int) -> dict[str, Any]:
     process = kernel.process(pid)
     if process is None:
         return {"pid": pid}
-    command = ""
-    with contextlib.suppress(OSError):
-        command = kernel.command_line(pid)
-    row: dict[str, Any] = {"pid": pid, "parent": process.parent, "command": command or process.name}
+    row: dict[str, Any] = {"pid": pid, "parent": process.parent, "command": kernel.command_line(pid) or process.name}
     if not process.is_alive and process.threads <= ENDED_THREADS:
         with contextlib.suppress(*_UNREADABLE):
             row["ended"] = _ended(pid)
@@ -143,14 +137,9 @@ def _ended(pid: int) -> str:
     fields = kernel.read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     status = int(fields[_STATUS_AT])
     if not status and os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
-        return ""  # to those who may not know it is always 0
-    number = os.waitstatus_to_exitcode(status)
-    if number >= 0:
-        return f"exit code {number}"
-    try:
-        return signal.Signals(-number).name
-    except ValueError:
-        return f"signal {-number}"
+        return ""  # the kernel shows 0 to users who may not know the status
+    exit_code = os.waitstatus_to_exitcode(status)
+    return kernel.signal_of(exit_code) or f"exit code {exit_code}"
 
 
 def environment(pid: int) -> dict[str, str]:
@@ -174,54 +163,43 @@ def environment(pid: int) -> dict[str, str]:
 def _variables_now(pid: int) -> list[bytes] | None:
     """Follow the variable `environ` of the C library, which setenv(3) changes; None where it is not found."""
     program = os.fsencode(os.readlink(f"/proc/{pid}/exe"))
-    places: list[tuple[int, list[bytes]]] = []
-    for start, _, fields in kernel.mappings(pid):
-        if len(fields) == 6 and int(fields[2], 16) == 0:
-            name = os.path.basename(fields[5])
-            # A program that uses the variable by itself has it, and the library uses that.
-            if fields[5] == program:
-                places.insert(0, (start, fields))
-            elif name.startswith((b"libc.so", b"libc-", b"ld-musl")):
-                places.append((start, fields))
-    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        for start, fields in places:
-            for symbol in (b"environ", b"__environ"):
-                if found := elf.symbol_range(pid, start, fields, symbol):
-                    return _variables_at(memory.fileno(), found[0])
+    # A program that uses the variable by itself has it, and the library uses that.
+    for is_wanted in (lambda path: path == program, _is_c_library):
+        for address, _ in elf.symbol_ranges(pid, is_wanted, b"environ", b"__environ"):
+            (array,) = struct.unpack("=Q", kernel.memory(pid, address, 8))
+            return _strings_at(pid, array) if array else None
     return None
 
 
-def _variables_at(memory: int, address: int) -> list[bytes] | None:
-    """Return the variables that the one at an address points to, None where there are none."""
-    (array,) = struct.unpack("=Q", os.pread(memory, 8, address))
-    if not array:
-        return None
-    pointers = os.pread(memory, 8 * VARIABLES, array)
-    entries = []
+def _is_c_library(path: bytes) -> bool:
+    return os.path.basename(path).startswith((b"libc.so", b"libc-", b"ld-musl"))
+
+
+def _strings_at(pid: int, array: int) -> list[bytes]:
+    """Return the strings that the pointers of an array point to, up to the first that is null."""
+    pointers = kernel.memory(pid, array, 8 * VARIABLES)
+    strings = []
     for (pointer,) in struct.iter_unpack("=Q", pointers[: len(pointers) // 8 * 8]):
         if not pointer:
             break
         with contextlib.suppress(OSError, OverflowError):
-            entry, is_whole, _ = os.pread(memory, VARIABLE, pointer).partition(b"\0")
+            string, is_whole, _ = kernel.memory(pid, pointer, VARIABLE).partition(b"\0")
             if is_whole:
-                entries.append(entry)
-    return entries
+                strings.append(string)
+    return strings
 
 
-def _awaited(pid: int, thread: ThreadSnapshot) -> descriptors.AwaitedFiles:
-    """Return the descriptors that a thread's system call waits for, and what for."""
-    call, arguments = thread.call, thread.arguments
+def _awaited(pid: int, thread: ThreadSnapshot) -> dict[int, str]:
+    """Return the descriptors that a thread's system call waits for, and what they are: see `describe_awaited`."""
+    call, arguments = thread.call or "", thread.arguments
     kind = "end" if thread.state == "S" else ""
-    if not call or not arguments:
-        return descriptors.AwaitedFiles(())
     if call in _TRANSFERS:
-        return descriptors.AwaitedFiles((ctypes.c_int(arguments[0]).value,), kind)
+        return {ctypes.c_int(arguments[0]).value: kind}
     if call == "flock" or (call == "fcntl" and arguments[1] in _LOCKING):
-        return descriptors.AwaitedFiles((ctypes.c_int(arguments[0]).value,), "lock")
+        return {ctypes.c_int(arguments[0]).value: "lock"}
     if "poll" in call or "select" in call:
-        numbers = snapshots.polled(pid, call, arguments) or ()
-        return descriptors.AwaitedFiles(tuple(dict.fromkeys(numbers)), kind)
-    return descriptors.AwaitedFiles(())
+        return dict.fromkeys(snapshots.polled(pid, call, arguments) or (), kind)
+    return {}
 
 
 def _owner(pid: int, thread: ThreadSnapshot, own_tids: Container[int], all_tids: Container[int]) -> int | None:
@@ -232,8 +210,8 @@ def _owner(pid: int, thread: ThreadSnapshot, own_tids: Container[int], all_tids:
     if thread.call != "futex" or thread.state != "S":
         return None
     address, operation, expected = thread.arguments[:3]
-    command = operation & _FUTEX_COMMAND
-    tids = own_tids if operation & _FUTEX_PRIVATE else all_tids
+    command = operation & FUTEX_COMMAND
+    tids = own_tids if operation & FUTEX_PRIVATE else all_tids
     owner = 0
     with contextlib.suppress(*_UNREADABLE):
         if command in _FUTEX_LOCK_PI:

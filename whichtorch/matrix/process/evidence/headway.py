@@ -24,6 +24,7 @@ from __future__ import annotations
 import os
 import struct
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.process import kernel
@@ -37,12 +38,12 @@ LOOK_SHARE = 0.01  # of a core that these looks may take: a large tree has longe
 # Of a core, used or queued for by the whole tree: below, it polls at most. A compile whose compiler waits for a
 # crowded machine's disk and cores was measured at a quarter.
 BUSY = 0.1
-# Who works gets at least this share of what it asks for: two cores that 40 share. Who polls uses next to nothing, but
-# queues for a core at every turn of a crowded machine.
+# A process that works gets at least this share of the time it asks for, even if 40 share two cores. A process that
+# polls uses next to nothing, but on a crowded machine it queues for a core each time.
 SHARE_OF_DEMAND = 0.05
-ENDED_THREADS = 0.03  # seconds of CPU: that much more than the living threads used, others did
+ENDED_THREADS = 0.03  # seconds of CPU beyond that of the living threads which show that other threads have ended
 STREAM = 65_536  # bytes a second through files, pipes and sockets: heartbeats and wake-ups are far below
-WORK_LEAST = 0.2  # seconds of CPU: from less nothing follows about the crowd around a tree
+WORK_LEAST = 0.2  # seconds of CPU: with less, queueing says nothing about how crowded the machine is
 PAUSE = 3.0  # seconds without headway that are no evidence yet
 PAUSE_OF_SHORT = 0.5  # of a short attempt, which such a pause may be
 PAUSE_SHARE = 0.2  # of the attempt
@@ -143,7 +144,8 @@ class TreeClock:
             means.add(STREAMS)
         if self._saw_disk or any(growth.stored or growth.faults for growth in grown):
             means.add(DISK)
-        if not means and any(is_at_disk(member.pid) for member in living):
+        # a thread sleeps uninterruptibly
+        if not means and any(thread.state == "D" for member in living for thread in kernel.threads(member.pid)):
             means.add(DISK)
         return means
 
@@ -191,7 +193,9 @@ class Totals:
         self.counted = member.cpu  # seconds of CPU in hundredths, of all its threads
         self.used, self.queued = core_times(member.pid)  # seconds on a core and in the queue, of its living threads
         self.faults = member.faults  # pages that had to be read from a disk
-        self.moved, self.stored = _transfers(member.pid)  # bytes, through calls and to or from disks
+        moved = defaultdict(int, kernel.transfers(member.pid))
+        self.moved = moved[b"rchar"] + moved[b"wchar"]  # bytes, through calls
+        self.stored = moved[b"read_bytes"] + moved[b"write_bytes"]  # bytes, to or from disks
 
     def since(self, earlier: Totals) -> Totals:
         """Return the growth since an earlier look at the same process."""
@@ -207,25 +211,14 @@ class Totals:
 
     @property
     def demand(self) -> float:
-        """Seconds of CPU used or queued for; the queueing of who uses next to nothing does not count."""
+        """Seconds of CPU used or queued for; if next to nothing was used, queueing does not count."""
         return min(self.on_core + self.queued, self.on_core / SHARE_OF_DEMAND)
 
 
 def core_times(pid: int) -> tuple[float, float]:
     """Return the seconds for which a process's living threads have been on a core, and in the queue for one."""
-    used = queued = 0
-    for tid in kernel.thread_ids(pid):
-        try:
-            words = kernel.read(f"/proc/{pid}/task/{tid}/schedstat").split()
-            used, queued = used + int(words[0]), queued + int(words[1])
-        except (OSError, ValueError, IndexError):
-            continue  # it has just ended, or the kernel does not count
-    return used / 1e9, queued / 1e9
-
-
-def is_at_disk(pid: int) -> bool:
-    """Return whether a thread of a process sleeps uninterruptibly now."""
-    return any(thread.state == "D" for tid in kernel.thread_ids(pid) if (thread := kernel.process(pid, tid)))
+    times = [each for tid in kernel.thread_ids(pid) if (each := kernel.core_time(pid, tid))]
+    return sum(used for used, _ in times), sum(queued for _, queued in times)
 
 
 def switches(pid: int) -> int:
@@ -236,23 +229,11 @@ def switches(pid: int) -> int:
 def sleeps_for(pid: int) -> float | None:
     """Return how long a process's main thread is going to sleep for; None where it does not just sleep."""
     try:
-        words = kernel.read(f"/proc/{pid}/task/{pid}/syscall").split()
-        if int(words[0]) != _CLOCK_SLEEPS:
+        number, clock, flags, request, *_ = kernel.system_call(pid, pid)
+        if number != _CLOCK_SLEEPS:
             return None
-        clock, flags, request = (int(word, 16) for word in words[1:4])
-        with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
-            seconds, nanoseconds = struct.unpack("=qq", os.pread(file.fileno(), 16, request))
+        seconds, nanoseconds = struct.unpack("=qq", kernel.memory(pid, request, 16))
         until = seconds + nanoseconds / 1e9
         return float(until - time.clock_gettime(clock) if flags & _ABSOLUTE else until)
-    except (OSError, ValueError, IndexError, OverflowError, struct.error):
+    except (OSError, ValueError, OverflowError, struct.error):
         return None
-
-
-def _transfers(pid: int) -> tuple[int, int]:
-    """Return the bytes that a process has moved by its calls, and those to and from disks; 0 where not allowed."""
-    try:
-        rows = dict(line.split(b": ") for line in kernel.read(f"/proc/{pid}/io").splitlines())
-        moved, stored = ((b"rchar", b"wchar"), (b"read_bytes", b"write_bytes"))
-        return sum(int(rows[name]) for name in moved), sum(int(rows[name]) for name in stored)
-    except (OSError, ValueError, KeyError):
-        return 0, 0

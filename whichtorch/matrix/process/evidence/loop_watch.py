@@ -54,14 +54,14 @@ class LoopWatch:
         busiest = max(alive, key=lambda member: grown[member.pid], default=None)
         if busiest is None or self._asked is not None or grown[busiest.pid] <= LEAST_BUSY:
             return self.repeats
-        # a thread that waits would be disturbed for nothing
+        # the signal would disturb a thread that waits, and it would learn nothing
         if busiest.state == RUNNING and kernel.catches(busiest.pid, LOOP_SIGNAL):
             self._asked = (busiest.pid, now)
             kernel.send(busiest.pid, LOOP_SIGNAL)
         return self.repeats
 
     def _take(self, now: float, *, is_alone: bool) -> None:
-        """Take in the answer to the last question; a process in native code owes it until it is back."""
+        """Take in the answer to the last question; a process in native code answers once it returns from there."""
         if self._asked is None:
             return
         pid, asked = self._asked

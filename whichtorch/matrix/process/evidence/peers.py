@@ -32,7 +32,8 @@ def may_end_from_outside(waiters: Sequence[Waiter], members: frozenset[int], sup
         pid = waiter.process.pid
         for descriptor in waiter.wait.descriptors:
             if waiter.wait.waiting is Waiting.LOCK:
-                if not _lock_holder_is_member(pid, descriptor, members):
+                holders = lock_holders(pid, descriptor)
+                if not holders or not holders <= members:
                     return True
                 continue
             inner_links = _links(pid, descriptor, members, waiter.thread.call or "")
@@ -53,7 +54,7 @@ def may_end_from_outside(waiters: Sequence[Waiter], members: frozenset[int], sup
     for pid in kernel.pids() - members - {supervisor}:
         if (links and not links.isdisjoint(open_files(pid).values())) or (files and _maps_any(pid, files)):
             return True
-    # A peer must be open somewhere in the tree: else it is on its way in a message, or in the kernel's hands.
+    # A peer must be open somewhere in the tree. Otherwise it is being sent in a message, or only the kernel holds it.
     return not links <= {link for pid in members for link in open_files(pid).values()}
 
 
@@ -62,10 +63,7 @@ def _links(pid: int, descriptor: int, members: frozenset[int], call: str) -> set
 
     A pidfd of a member leads to none.
     """
-    try:
-        link = os.readlink(f"/proc/{pid}/fd/{descriptor}")
-    except OSError:
-        return None
+    link = kernel.link(f"/proc/{pid}/fd/{descriptor}")
     if link.startswith("pipe:["):
         return {link}
     if link.startswith("socket:["):
@@ -100,16 +98,14 @@ def epoll_targets(pid: int, descriptor: int) -> tuple[int, ...] | None:
 def duplicate(pid: int, descriptor: int) -> Iterator[int]:
     """Lend a copy of a process's descriptor; raise OSError where it may not be taken."""
     process = os.pidfd_open(pid)
+    copy = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, process, descriptor, 0)
+    os.close(process)
+    if copy < 0:
+        raise OSError(ctypes.get_errno(), "pidfd_getfd")
     try:
-        copy = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, process, descriptor, 0)
-        if copy < 0:
-            raise OSError(ctypes.get_errno(), "pidfd_getfd")
-        try:
-            yield copy
-        finally:
-            os.close(copy)
+        yield copy
     finally:
-        os.close(process)
+        os.close(copy)
 
 
 def _waits_for_ever(pid: int, descriptor: int, call: str) -> bool:
@@ -124,20 +120,15 @@ def _waits_for_ever(pid: int, descriptor: int, call: str) -> bool:
 
 
 def lock_holders(pid: int, descriptor: int) -> set[int]:
-    """Return the processes that have locked a file (/proc/locks); it may raise OSError."""
-    inode = os.stat(f"/proc/{pid}/fd/{descriptor}").st_ino
-    # A row with an arrow is a process that waits for the lock.
-    rows = [words for words in map(bytes.split, kernel.read("/proc/locks").splitlines()) if b"->" not in words]
-    return {int(words[4]) for words in rows if len(words) >= 6 and words[5].rpartition(b":")[2] == b"%d" % inode}
-
-
-def _lock_holder_is_member(pid: int, descriptor: int, members: frozenset[int]) -> bool:
-    """Return whether only members hold the locks of a file."""
+    """Return the processes that have locked a file (/proc/locks), none where they are not known."""
     try:
-        holders = lock_holders(pid, descriptor)
+        inode = os.stat(f"/proc/{pid}/fd/{descriptor}").st_ino
+        locks = kernel.read("/proc/locks").splitlines()
     except OSError:
-        return False
-    return bool(holders) and holders <= members
+        return set()
+    # A row with an arrow is a process that waits for the lock.
+    rows = [words for words in map(bytes.split, locks) if b"->" not in words]
+    return {int(words[4]) for words in rows if len(words) >= 6 and words[5].rpartition(b":")[2] == b"%d" % inode}
 
 
 def _shared_files(waiters: Sequence[Waiter]) -> set[tuple[bytes, bytes]] | None:
@@ -165,9 +156,7 @@ def open_files(pid: int) -> dict[int, str]:
     A process of another user cannot be read, and need not be: it gets pipes and socket pairs of the tree by
     inheritance, which makes it a member, or in a message over a socket, which is not followed.
     """
-    links = {}
+    links: dict[int, str] = {}
     with contextlib.suppress(OSError):
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(OSError):
-                links[int(name)] = os.readlink(f"/proc/{pid}/fd/{name}")
-    return links
+        links = {int(name): kernel.link(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
+    return {number: link for number, link in links.items() if link}

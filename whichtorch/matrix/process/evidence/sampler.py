@@ -1,4 +1,4 @@
-"""Look several times at what works: tell moving on from spinning on the spot, and running threads from waiting ones.
+"""Sample busy processes: tell progress from spinning in one place, and running threads from waiting ones.
 
 Some samples are spread over the attempt, the others over its last seconds; few attempts last long enough to be sampled
 at all. Each sample is a py-spy of its own, which reads without stopping the process. None of them can hold up the
@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import time
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence.headway import BUSY, Totals
+from whichtorch.matrix.process.spawning import Helper
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 SAMPLES = 4  # dumps at the end; two would do to see that something moves
 SPARSE = (0.4, 0.6, 0.8)  # of the attempt: when samples are taken before
 SPARSE_LEAST = 10.0  # seconds of a timeout below which the end is most of the attempt
-LATE = 0.25  # of the attempt, its end: a place that changes in it is headway
+LATE = 0.25  # of the attempt: if the place in the code changes in this last part, that is headway
 SPAN = 3.0  # seconds before the deadline over which they are spread
 LEAD = 1.0  # seconds before that, over which the busy process is found
 LOOK = 0.1  # seconds between two looks while sampling
@@ -37,7 +36,7 @@ LOOKS_MOST = 40  # while a thread's row is not settled: on a crowded machine a s
 LOOK_EVERY = 0.012  # seconds between them
 LOOKING = 1.5  # seconds after which a large tree is not looked at again
 WORK = 0.05  # of a core: a running thread uses more, a waiter for the GIL half a percent
-WORK_LEAST = 0.003  # seconds of CPU, below which it may be chance
+WORK_LEAST = 0.003  # seconds of CPU: less may be chance
 
 
 def span(timeout: float) -> float:
@@ -63,9 +62,8 @@ class Sampler:
         self._last_look = 0.0
         self._totals: dict[int, Totals] = {}  # of each process at the last look
         self._thread_cpu: dict[int, float] = {}  # CPU seconds of the threads of the process last sampled
-        self._child = 0  # pid of the dump under way
-        self._child_output, self._child_started = -1, 0.0
-        self._target = 0
+        self._dump: Helper | None = None  # under way
+        self._target = 0  # the process that it reads
         self._places: dict[int, list[tuple[float, tuple[tuple[str, str], ...]]]] = {}  # of each process, and when
         self._was_busy: list[tuple[float, bool]] = []  # when it was looked at, and what was seen
         self._failures: list[str] = []
@@ -83,15 +81,16 @@ class Sampler:
 
     def is_done(self, now: float) -> bool:
         """Return whether no dump is under way that is worth waiting for."""
-        if self._child and now < self._deadline + DELAY and self._helpers.get(self._child) is None:
+        if self._dump and self._dump.is_running and now < self._deadline + DELAY:
             return False
-        self._collect(now + PATIENCE)
+        self._collect()
         return True
 
     def look(self, now: float, members: Sequence[kernel.KernelProcess]) -> None:
         """Collect a dump that has ended, start one that is due."""
-        self._collect(now)
-        if self._last_look and (self._child or not self.due or now < self.due[0]):
+        if self._dump and not self._dump.is_running:
+            self._collect()
+        if self._last_look and (self._dump or not self.due or now < self.due[0]):
             return
         totals = {member.pid: Totals(member) for member in members if member.is_alive}
         grown = {pid: total.since(self._totals.get(pid, total)).demand for pid, total in totals.items()}
@@ -105,54 +104,35 @@ class Sampler:
         if not grown or not busy:
             return
         self._target = max(grown, key=lambda pid: grown[pid])
-        if not self._thread_cpu:
-            self._thread_cpu = _thread_cpu(self._target)
+        self._thread_cpu = self._thread_cpu or _thread_cpu(self._target)
+        argv = (self._py_spy, "dump", "--json", "--nonblocking", "--pid", str(self._target))
         try:
-            self._start(now)
+            self._dump = Helper(argv, PATIENCE, self._helpers)
         except OSError as error:
             self._failures.append(f"py-spy could not be started: {error}")
 
-    def _start(self, now: float) -> None:
-        output = os.memfd_create("py-spy")
-        argv = [self._py_spy, "dump", "--json", "--nonblocking", "--pid", str(self._target)]
-        actions = [
-            (os.POSIX_SPAWN_DUP2, output, 1),
-            (os.POSIX_SPAWN_DUP2, output, 2),
-            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-        ]
-        self._child = os.posix_spawn(self._py_spy, argv, os.environ, file_actions=actions, setsid=True)
-        self._helpers[self._child] = None
-        self._child_output, self._child_started = output, now
-
-    def _collect(self, now: float) -> None:
-        """Take over the dump under way if it has ended; end it if it takes too long."""
-        if not self._child:
+    def _collect(self) -> None:
+        """Take over the dump under way, which has ended or takes too long."""
+        if self._dump is None:
             return
-        status = self._helpers.get(self._child)
-        if status is not None:
-            del self._helpers[self._child]
-            self._take(status, os.pread(self._child_output, 1 << 24, 0))
-        elif now - self._child_started < PATIENCE:
-            return
-        else:
-            kernel.send(self._child, signal.SIGKILL)  # the supervisor reaps it, as all children
+        status, text = self._dump.finish()
+        started, self._dump = self._dump.started, None
+        if status is None:
             self._failures.append("py-spy took too long")
-        os.close(self._child_output)
-        self._child = 0
-
-    def _take(self, status: int, text: bytes) -> None:
-        """Read a dump: the innermost Python frames of the busy threads."""
-        try:
-            threads = json.loads(text[text.index(b"[") :]) if status == 0 else None
-        except ValueError:
-            threads = None
-        if threads is None:
-            reason = text.decode(errors="replace").strip().partition("\n")[0].removeprefix("Error: ")
-            self._failures.append(f"py-spy could not read process {self._target}: {reason or status}")
             return
-        thread_cpu = _thread_cpu(self._target)
-        spent = {tid: seconds - self._thread_cpu.get(tid, 0.0) for tid, seconds in thread_cpu.items()}
-        self._thread_cpu = thread_cpu
+        threads = None
+        with contextlib.suppress(ValueError):
+            threads = json.loads(text[text.index("[") :]) if status == 0 else None
+        if threads is not None:
+            self._take(started, threads)
+        else:
+            reason = text.strip().partition("\n")[0].removeprefix("Error: ")
+            self._failures.append(f"py-spy could not read process {self._target}: {reason or status}")
+
+    def _take(self, started: float, threads: list[dict[str, Any]]) -> None:
+        """Keep the innermost Python frames of the busy threads."""
+        before, self._thread_cpu = self._thread_cpu, _thread_cpu(self._target)
+        spent = {tid: seconds - before.get(tid, 0.0) for tid, seconds in self._thread_cpu.items()}
         most = max(spent.values(), default=0.0)
         busy = {tid for tid, seconds in spent.items() if most and seconds >= most * BUSY_THREAD}
         # Where only threads without Python work (a pool in native code), the threads that wait for them tell.
@@ -161,8 +141,13 @@ class Sampler:
         if not frames:
             self._failures.append(f"process {self._target} runs no Python")
             return
-        self._places.setdefault(self._target, []).append((self._child_started, innermost_functions(frames)))
-        self.frames.append([_describe(frame) for frame in frames[:DEPTH]])
+        self._places.setdefault(self._target, []).append((started, innermost_functions(frames)))
+        self.frames.append(
+            [
+                f"{frame['name']} ({frame.get('short_filename') or frame['filename']}:{frame['line']})"
+                for frame in frames[:DEPTH]
+            ]
+        )
 
     @property
     def busy(self) -> bool | None:
@@ -193,12 +178,8 @@ def innermost_functions(frames: Sequence[dict[str, Any]]) -> tuple[tuple[str, st
     return tuple((frame["name"], frame["filename"]) for frame in frames)
 
 
-def _describe(frame: dict[str, Any]) -> str:
-    return f"{frame['name']} ({frame.get('short_filename') or frame['filename']}:{frame['line']})"
-
-
 def _thread_cpu(pid: int) -> dict[int, float]:
-    return {tid: thread.cpu for tid in kernel.thread_ids(pid) if (thread := kernel.process(pid, tid))}
+    return {thread.pid: thread.cpu for thread in kernel.threads(pid)}
 
 
 class ThreadRow:
@@ -248,25 +229,17 @@ def kernel_lines(pids: Iterable[int]) -> list[str]:
         for pid in pids:
             for tid in kernel.thread_ids(pid):
                 if line := _thread_line(pid, tid):
-                    rows.setdefault((pid, tid), ThreadRow()).look(line, _seconds_on_core(pid, tid))
+                    used, _ = kernel.core_time(pid, tid) or (None, 0.0)
+                    rows.setdefault((pid, tid), ThreadRow()).look(line, used)
     lines = []
     for pid in pids:
         process = kernel.process(pid)
-        command = ""
-        with contextlib.suppress(OSError):
-            command = kernel.command_line(pid)
-        lines.append(f"pid {pid}" + (f" parent={process.parent}" if process else "") + f" {command}")
+        parent = f" parent={process.parent}" if process else ""
+        lines.append(f"pid {pid}{parent} {kernel.command_line(pid)}")
         for (owner, tid), row in rows.items():
             if owner == pid:
                 lines.append(f"{tid} state=R" if row.works(window) and row.state != "R" else row.line)
     return lines
-
-
-def _seconds_on_core(pid: int, tid: int) -> float | None:
-    try:
-        return int(kernel.read(f"/proc/{pid}/task/{tid}/schedstat").split()[0]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def _thread_line(pid: int, tid: int) -> str:

@@ -67,18 +67,12 @@ class ProcView:
 
     def io(self, pid: int) -> tuple[int, ...]:
         """Return rchar and wchar; nothing where they may not be read (then the switches alone tell)."""
-        try:
-            lines = kernel.read(f"/proc/{pid}/io").split(b"\n")
-            return tuple(int(line.split()[1]) for line in lines[:2])
-        except (OSError, ValueError, IndexError):
-            return ()
+        return tuple(kernel.transfers(pid).values())[:2]
 
     def expects_signals(self, pid: int) -> bool:
         """Return whether a process has POSIX timers, or catches SIGALRM or SIGIO (setitimer shows nowhere)."""
-        try:
-            if int(kernel.field(f"/proc/{pid}/status", b"SigCgt:"), 16) & SIGNALS_FROM_KERNEL:
-                return True
-        except ValueError:
+        caught = kernel.field(f"/proc/{pid}/status", b"SigCgt:")
+        if not caught or int(caught, 16) & SIGNALS_FROM_KERNEL:
             return True
         try:
             return bool(kernel.read(f"/proc/{pid}/timers"))
@@ -118,10 +112,9 @@ def read_thread(pid: int, tid: int) -> stall.ThreadSnapshot:
     arguments: tuple[int, ...] = ()
     channel = ""
     try:
-        words = kernel.read(folder + "/syscall").split()
-        if len(words) == 9 and int(words[7], 16) >= LOWEST_STACK:
-            call = CALLS.get(int(words[0]), "")
-            arguments = tuple(int(word, 16) for word in words[1:7])
+        words = kernel.system_call(pid, tid)
+        if words and words[7] >= LOWEST_STACK:
+            call, arguments = CALLS.get(words[0], ""), tuple(words[1:7])
     except OSError:
         call = None
         channel = kernel.read(folder + "/wchan").decode(errors="replace")
@@ -162,10 +155,4 @@ def _memory(pid: int, address: int, size: int) -> bytes:
 
 def runtime_ranges(pid: int) -> tuple[tuple[int, int], ...]:
     """Return the addresses [start, end) of all `_PyRuntime` in a process; empty where it may not be read."""
-    ranges = []
-    for start, _, fields in kernel.mappings(pid):
-        if len(fields) < 6 or b"python" not in os.path.basename(fields[5]).lower() or int(fields[2], 16) != 0:
-            continue
-        if found := elf.symbol_range(pid, start, fields, SYMBOL):
-            ranges.append(found)
-    return tuple(ranges)
+    return tuple(elf.symbol_ranges(pid, lambda path: b"python" in os.path.basename(path).lower(), SYMBOL))

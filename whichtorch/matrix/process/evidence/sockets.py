@@ -78,36 +78,31 @@ def _address(text: bytes) -> str:
 
 def _unix_sockets() -> dict[str, SocketRow]:
     """Ask the kernel for the pairs of unix sockets (sock_diag(7)): /proc/net/unix does not list them."""
-    states: dict[int, int] = {}
+    found = _diagnosed()
     names: dict[int, str] = {}
-    others: dict[int, int] = {}
     listeners: dict[int, int] = {}  # of those that connected to one and are not accepted yet
-    for inode, state, attributes in _diagnosed():
-        states[inode] = state
-        for kind, value in attributes:
-            if kind == _NAME:
-                names[inode] = value.rstrip(b"\0").replace(b"\0", b"@").decode(errors="replace")
-            elif kind == _PEER and len(value) >= 4:
-                others[inode] = struct.unpack_from("=I", value)[0]
-            elif kind == _PENDING:
-                listeners |= dict.fromkeys(struct.unpack(f"={len(value) // 4}I", value), inode)
+    for inode, (_, attributes) in found.items():
+        names[inode] = attributes.get(_NAME, b"").rstrip(b"\0").replace(b"\0", b"@").decode(errors="replace")
+        pending = attributes.get(_PENDING, b"")
+        listeners |= dict.fromkeys(struct.unpack(f"={len(pending) // 4}I", pending), inode)
     rows = {}
-    for inode, state in states.items():
-        other = others.get(inode) or listeners.get(inode, 0)
+    for inode, (state, attributes) in found.items():
+        (peer,) = struct.unpack_from("=I", attributes.get(_PEER, bytes(4)))
+        other = peer or listeners.get(inode, 0)
         rows[f"socket:[{inode}]"] = SocketRow(
-            local=names.get(inode, ""),
+            local=names[inode],
             peer=names.get(other, ""),
             is_listening=state == _LISTEN,
             other=f"socket:[{other}]" if other else "",
-            is_paired=bool(others.get(inode)),
+            is_paired=bool(peer),
         )
     return rows
 
 
-def _diagnosed() -> list[tuple[int, int, list[tuple[int, bytes]]]]:
-    """Return inode, state and attributes of every unix socket."""
+def _diagnosed() -> dict[int, tuple[int, dict[int, bytes]]]:
+    """Return state and attributes of every unix socket by its inode."""
     request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOWN, 0xFFFFFFFF, 0xFFFFFFFF)
-    rows: list[tuple[int, int, list[tuple[int, bytes]]]] = []
+    found: dict[int, tuple[int, dict[int, bytes]]] = {}
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as netlink:
         netlink.settimeout(1.0)
         netlink.send(struct.pack("=IHHII", 16 + len(request), _DIAG_BY_FAMILY, _DUMP, 1, 0) + request)
@@ -117,18 +112,18 @@ def _diagnosed() -> list[tuple[int, int, list[tuple[int, bytes]]]]:
             while start + 16 <= len(data):
                 length, kind = struct.unpack_from("=IH", data, start)
                 if kind in (_NETLINK_DONE, _NETLINK_ERROR) or length < 16:
-                    return rows
+                    return found
                 state, inode = struct.unpack_from("=2xBxI", data, start + 16)
-                rows.append((inode, state, _attributes(data[start + 32 : start + length])))
+                found[inode] = state, _attributes(data[start + 32 : start + length])
                 start += -(-length // 4) * 4
 
 
-def _attributes(data: bytes) -> list[tuple[int, bytes]]:
-    """Return the attributes of a message: their kinds and values."""
-    attributes = []
+def _attributes(data: bytes) -> dict[int, bytes]:
+    """Return the attributes of a message by their kinds."""
+    attributes = {}
     position = 0
     while position + 4 <= len(data):
         size, kind = struct.unpack_from("=HH", data, position)
-        attributes.append((kind, data[position + 4 : position + size]))
+        attributes[kind] = data[position + 4 : position + size]
         position += max(4, -(-size // 4) * 4)
     return attributes

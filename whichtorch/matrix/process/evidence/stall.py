@@ -26,7 +26,7 @@ BLINKS = 10  # snapshots in a row in which a waiter for the GIL may be awake, be
 BACK_OFF = 2.0  # factor on the time until peers are searched for again: the search reads every process
 
 _FUTEX_WAITS = {0, 6, 9, 11, 13}  # WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2
-_FUTEX_COMMAND, _FUTEX_PRIVATE = 0x7F, 0x80
+FUTEX_COMMAND, FUTEX_PRIVATE = 0x7F, 0x80
 _WNOHANG, _LOCK_NB = 1, 4
 _SETLKW = 7
 _P_PID = 1
@@ -123,13 +123,13 @@ def classify(pid: int, thread: ThreadSnapshot, view: KernelView) -> BlockedCall 
 
 def _futex(pid: int, arguments: Sequence[int], view: KernelView) -> BlockedCall | None:
     address, operation, deadline = arguments[0], arguments[1], arguments[3]
-    if operation & _FUTEX_COMMAND not in _FUTEX_WAITS:
+    if operation & FUTEX_COMMAND not in _FUTEX_WAITS:
         return None
     if view.is_gil(pid, address):
         return BlockedCall(waiting=Waiting.GIL, address=address)
     if deadline:
         return None  # an Event.wait(0.005) wakes as often as a wait for the GIL
-    shared = not operation & _FUTEX_PRIVATE
+    shared = not operation & FUTEX_PRIVATE
     return BlockedCall(waiting=Waiting.FUTEX, detail=hex(address), address=address, shared=shared)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from whichtorch.matrix.process.evidence.stack_dump import stack_shape
+from whichtorch.matrix.process.evidence.capture import stack_shape
 
 
 def written(folder: Path, *lines: int, **fields: Any) -> Path:
