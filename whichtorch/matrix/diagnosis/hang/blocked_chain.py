@@ -111,17 +111,13 @@ def _relevant(chain: Chain) -> list[ThreadState]:
         and states[0] not in chain.cycle
         and states[0].awaits in _PARENTS
         and not states[0].user.is_exit
-        and not _has_started_program(states[0])
+        # of one that waits for another program, the user's line is in the caller, too
+        and not (states[0].user.call and states[0].user.call.file == "subprocess.py")
         and any(state.user.is_known and state.pid != states[0].pid for state in states[1:])
     ):
         states.pop(0)
     kept = (*chain.cycle, states[0], states[-1])
     return [state for state in states if state in kept or state.user.is_known]
-
-
-def _has_started_program(state: ThreadState) -> bool:
-    """Return whether a thread waits for another program: its user's line is then in the caller, too."""
-    return state.user.call is not None and state.user.call.file == "subprocess.py"
 
 
 def _kind(states: Sequence[ThreadState], chain: Chain) -> HangKind:

@@ -109,7 +109,7 @@ def _conclusion(
     graph: WaitGraph,
 ) -> list[str]:
     states = [state for group in groups.values() for state in group]
-    size = job.world_size(processes, graph.states, {state.pid: 0 for state in states})
+    size = job.world_size(processes, graph.states, {state.pid for state in states})
     if size is not None and size > len(states):
         present = set(graph.ranks.values())
         gone = [number for number in range(size) if number not in present] if len(present) == len(states) else []
