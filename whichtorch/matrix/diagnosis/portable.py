@@ -11,7 +11,7 @@ from whichtorch.matrix.diagnosis.source_site import SourceSite
 from whichtorch.matrix.diagnosis.stacks import HOST_STEP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from whichtorch.matrix.diagnosis.stacks import Frame, Process, Thread, Value
 
@@ -69,14 +69,12 @@ def _moved(process: Process, host: str, step: int) -> Process:
         "pid": process.pid + step,
         "host": host,
         "parent": None if process.parent is None else process.parent + step,
-        "descriptors": tuple(row.model_copy(update={"holders": _all_moved(row.holders, step)}) for row in rows),
+        "descriptors": tuple(
+            row.model_copy(update={"holders": tuple(pid + step for pid in row.holders)}) for row in rows
+        ),
         "threads": tuple(_moved_thread(thread, step) for thread in process.threads),
     }
     return process.model_copy(update=facts)
-
-
-def _all_moved(numbers: Iterable[int], step: int) -> tuple[int, ...]:
-    return tuple(number + step for number in numbers)
 
 
 def _moved_thread(thread: Thread, step: int) -> Thread:

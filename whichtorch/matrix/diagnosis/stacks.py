@@ -240,8 +240,8 @@ def _merge_process(pid: int, parts: Sequence[Process]) -> Process:
         groups = known
     order = {thread.tid: position for position, thread in reversed(list(enumerate(threads)))}
     groups.sort(key=lambda group: order.get(group[0].tid, len(order)))
-    facts = _known(parts, ("command", "parent", "ended", "environ", "descriptors"))
-    return Process.model_validate({"pid": pid, **facts, "threads": tuple(map(_merge_thread, groups))})
+    facts = _known(parts, Process.model_fields)
+    return Process.model_validate({**facts, "pid": pid, "threads": tuple(map(_merge_thread, groups))})
 
 
 def _numbered(threads: Sequence[Thread]) -> list[Thread]:
@@ -283,8 +283,7 @@ def _python_lines(thread: Thread) -> list[tuple[str, int | None]]:
 
 def _merge_thread(group: Sequence[Thread]) -> Thread:
     waits = [thread.kernel for thread in group if thread.kernel]
-    names = ("ident", "name", "has_gil", "wants_gil", "state", "active", "joins", "owner", "descriptor")
-    facts = _known(group, names)
+    facts = _known(group, Thread.model_fields)
     facts |= {"tid": group[0].tid, "frames": _merge_frames([thread.frames for thread in group])}
     facts["kernel"] = KernelWait.model_validate(_known(waits, KernelWait.model_fields)) if waits else None
     return Thread.model_validate(facts)

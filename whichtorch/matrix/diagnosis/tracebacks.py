@@ -16,10 +16,9 @@ of the exception that passes it on, and is a cause of that one, too.
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.code_owner import component_of, frame_name, generator_of, is_users
@@ -110,7 +109,7 @@ def read_chain(stderr: str) -> tuple[RaisedException, ...]:
     """Return the last exception that was written and what caused it, the effect first; empty where there is none."""
     lines = stderr.splitlines()
     headers = _last_headers(lines)
-    blocks = [lines[start + 1 : end] for start, end in itertools.pairwise([*headers, len(lines)])]
+    blocks = [lines[start + 1 : end] for start, end in pairwise([*headers, len(lines)])]
     read = filter(None, map(_read_block, reversed(blocks)))
     return tuple(each for exception in read for each in (exception, _quoted(exception)) if each)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from whichtorch.matrix.diagnosis.collectors.json_rows import dictionaries, read_json
 from whichtorch.matrix.diagnosis.stacks import Descriptor, Process, Thread
 
 if TYPE_CHECKING:
@@ -25,12 +25,9 @@ def parse_facts(text: str, _pid: int = 0) -> tuple[Process, ...]:
 
     A field that is missing is not known. A process, thread or descriptor that cannot be read is left out.
     """
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        return ()
+    content = read_json(text)
     processes = []
-    for row in _dictionaries(content.get("processes") if isinstance(content, dict) else None):
+    for row in dictionaries(content.get("processes") if isinstance(content, dict) else None):
         environ = row.get("environ")
         variables = environ.items() if isinstance(environ, dict) else ()
         parts = {
@@ -44,12 +41,8 @@ def parse_facts(text: str, _pid: int = 0) -> tuple[Process, ...]:
     return tuple(processes)
 
 
-def _dictionaries(value: object) -> list[dict[str, Any]]:
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
-
-
 def _read_all(kind: type[Model], value: object) -> tuple[Any, ...]:
-    return tuple(filter(None, (_read(kind, row) for row in _dictionaries(value))))
+    return tuple(filter(None, (_read(kind, row) for row in dictionaries(value))))
 
 
 def _read(kind: type[Model], row: dict[str, Any]) -> Any:

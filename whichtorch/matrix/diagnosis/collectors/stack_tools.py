@@ -5,10 +5,10 @@ Whatever a collector wrote, also half of it or none, is read as far as it goes; 
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from whichtorch.matrix.diagnosis.collectors.json_rows import dictionaries, read_json
 from whichtorch.matrix.diagnosis.stacks import Frame, KernelWait, Process, Thread, Value, looks_native, native, python
 from whichtorch.matrix.process.evidence.waiting import Waiting
 
@@ -201,24 +201,16 @@ def parse_pyspy(text: str, _pid: int = 0) -> tuple[Process, ...]:
     It shows who has the GIL, of idle threads too (measured: the holder in a GIL cycle), but not who waits for it.
     What cannot be read is left out.
     """
-    try:
-        rows = json.loads(text)
-    except (ValueError, RecursionError):
-        return ()
-    rows = rows if isinstance(rows, list) else []
-    return _processes(
-        (row["pid"], _pyspy_thread(row)) for row in rows if isinstance(row, dict) and isinstance(row.get("pid"), int)
-    )
+    rows = dictionaries(read_json(text))
+    return _processes((row["pid"], _pyspy_thread(row)) for row in rows if isinstance(row.get("pid"), int))
 
 
 def _pyspy_thread(row: dict[str, Any]) -> Thread:
-    frames = row.get("frames")
-    frames = frames if isinstance(frames, list) else []
     return Thread(
         tid=_number(row.get("os_thread_id")) or 0,
         ident=_number(row.get("thread_id")),
         name=_text(row.get("thread_name")),
-        frames=tuple(_pyspy_frame(frame) for frame in frames if isinstance(frame, dict)),
+        frames=tuple(map(_pyspy_frame, dictionaries(row.get("frames")))),
         has_gil=True if row.get("owns_gil") is True else None,
         active=row["active"] if isinstance(row.get("active"), bool) else None,
     )
@@ -228,9 +220,8 @@ def _pyspy_frame(row: dict[str, Any]) -> Frame:
     name, module = _text(row.get("name")), _text(row.get("module"))
     file, line = _text(row.get("filename")), _number(row.get("line"))
     if not module and not looks_native(file):
-        values = row.get("locals")
-        rows = [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
-        return python(name, file or None, line or None).model_copy(update={"values": tuple(map(_pyspy_value, rows))})
+        values = tuple(map(_pyspy_value, dictionaries(row.get("locals"))))
+        return python(name, file or None, line or None).model_copy(update={"values": values})
     source = file if file != module else ""
     return native(name, library=module or None, file=source or None, line=line or None)
 

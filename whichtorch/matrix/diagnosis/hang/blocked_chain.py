@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from whichtorch.matrix.diagnosis.hang.narration import Narration
     from whichtorch.matrix.diagnosis.hang.partners import PartnerLink
     from whichtorch.matrix.diagnosis.hang.wait_graph import Chain, WaitGraph
-    from whichtorch.matrix.diagnosis.stacks import Process
 
 _PARENTS = {Waiting.CHILD, Waiting.IO}  # waits of a process that only started those that matter
 # The kernel's word alone is too little for these.
@@ -28,9 +27,10 @@ MOST = 4  # clauses of a chain in the sentence
 _CYCLES = {1: "it waits for itself", 2: "each waits for the other, and neither can go on"}  # by their length
 
 
-def blocked(processes: Sequence[Process], graph: WaitGraph, narration: Narration) -> HangCause | None:
+def blocked(narration: Narration) -> HangCause | None:
     """Follow who waits for whom from the first process's main thread; the end of the chain decides."""
-    start = _start(processes, graph.states)
+    graph = narration.graph
+    start = _start(graph)
     if start is None:
         return None
     chain = graph.chain(start)
@@ -111,17 +111,13 @@ def _relevant(chain: Chain) -> list[ThreadState]:
         and states[0] not in chain.cycle
         and states[0].awaits in _PARENTS
         and not states[0].user.is_exit
-        and not _has_started_program(states[0])
+        # of one that waits for another program, the user's line is in the caller, too
+        and not (states[0].user.call and states[0].user.call.file == "subprocess.py")
         and any(state.user.is_known and state.pid != states[0].pid for state in states[1:])
     ):
         states.pop(0)
     kept = (*chain.cycle, states[0], states[-1])
     return [state for state in states if state in kept or state.user.is_known]
-
-
-def _has_started_program(state: ThreadState) -> bool:
-    """Return whether a thread waits for another program: its user's line is then in the caller, too."""
-    return state.user.call is not None and state.user.call.file == "subprocess.py"
 
 
 def _kind(states: Sequence[ThreadState], chain: Chain) -> HangKind:
@@ -136,11 +132,11 @@ def _kind(states: Sequence[ThreadState], chain: Chain) -> HangKind:
     return HangKind.of(next(informative, states[0].awaits))
 
 
-def _start(processes: Sequence[Process], states: Sequence[ThreadState]) -> ThreadState | None:
+def _start(graph: WaitGraph) -> ThreadState | None:
     """Return the main thread of the process that no other process here has started."""
-    pids = {process.pid for process in processes}
+    states, processes = graph.states, list(graph.processes.values())
     awaited = {state.partner for state in states if state.waiting is Waiting.CHILD}
-    roots = [process for process in processes if process.parent not in pids and process.pid not in awaited]
+    roots = [process for process in processes if process.parent not in graph.processes and process.pid not in awaited]
     mains = [state for state in states if state.process in (roots or processes) and state.is_main]
     # Where parents are not known, a process that waits for a child comes first.
     start = min(mains, key=lambda state: state.waiting is not Waiting.CHILD, default=None)

@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from whichtorch.matrix.diagnosis.hang.activity import ThreadState
     from whichtorch.matrix.diagnosis.hang.narration import Narration
     from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph
-    from whichtorch.matrix.diagnosis.stacks import Process
 
 _PLURALS = {"waits": "wait", "sleeps": "sleep", "runs": "run", "is": "are"}
 
 
-def disagreement(processes: Sequence[Process], graph: WaitGraph, narration: Narration) -> HangCause | None:
+def disagreement(narration: Narration) -> HangCause | None:
     """Compare the ranks of a distributed job: what each waits for, and who is elsewhere."""
+    graph = narration.graph
     if not graph.members:
         return None
     ordered = sorted(graph.members, key=lambda pid: graph.ranks.get(pid, pid))
     members = {pid: _representative(graph, pid) for pid in ordered}
     states = [state for state in members.values() if state is not None]
     groups = _by_place(states, narration)
-    clauses = [_group_clause(predicate, group, graph, narration) for predicate, group in groups.items()]
+    clauses = [_group_clause(predicate, group, narration) for predicate, group in groups.items()]
     edges = [edge_of(group[0], clause) for group, clause in zip(groups.values(), clauses, strict=True)]
     elsewhere = [group for group in groups.values() if group[0].awaits not in JOINT]
-    clauses += _beyond(elsewhere, graph, narration)
-    clauses += _conclusion(groups, elsewhere, processes, graph)
+    clauses += _beyond(elsewhere, narration)
+    clauses += _conclusion(groups, elsewhere, graph)
     clauses += narration.departed
     odd = min([*elsewhere, *([] if elsewhere else groups.values())], key=len)[0]
     kinds = {state.awaits for state in states}
@@ -52,12 +52,12 @@ def _representative(graph: WaitGraph, pid: int) -> ThreadState | None:
     return next(iter([*with_place, *([] if own and own[0].user.place else joint), *own]), None)
 
 
-def _group_clause(predicate: str, group: Sequence[ThreadState], graph: WaitGraph, narration: Narration) -> str:
+def _group_clause(predicate: str, group: Sequence[ThreadState], narration: Narration) -> str:
     if len(group) == 1:
-        found = graph.links(group[0]) if group[0].awaits not in JOINT else []
+        found = narration.graph.links(group[0]) if group[0].awaits not in JOINT else []
         return narration.clause(group[0], found[0]) if found else f"{narration.label(group[0])} {predicate}"
     verb, _, rest = predicate.partition(" ")
-    return f"{_named_together(group, graph)} {_PLURALS.get(verb, verb)} {rest}"
+    return f"{_named_together(group, narration.graph)} {_PLURALS.get(verb, verb)} {rest}"
 
 
 def _by_place(states: Sequence[ThreadState], narration: Narration) -> dict[str, list[ThreadState]]:
@@ -93,23 +93,22 @@ def number_ranges(numbers: Iterable[int]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
-def _beyond(elsewhere: Sequence[Sequence[ThreadState]], graph: WaitGraph, narration: Narration) -> list[str]:
+def _beyond(elsewhere: Sequence[Sequence[ThreadState]], narration: Narration) -> list[str]:
     """Return what ranks that are elsewhere wait for in turn: their workers, their threads."""
     clauses: list[str] = []
     for group in elsewhere:
-        others = [state for state in graph.chain(group[0]).states[1:] if state.user.place and state.awaits not in JOINT]
+        states = narration.graph.chain(group[0]).states[1:]
+        others = [state for state in states if state.user.place and state.awaits not in JOINT]
         clauses += map(narration.clause, others[:2])
     return clauses
 
 
 def _conclusion(
-    groups: dict[str, list[ThreadState]],
-    elsewhere: Sequence[Sequence[ThreadState]],
-    processes: Sequence[Process],
-    graph: WaitGraph,
+    groups: dict[str, list[ThreadState]], elsewhere: Sequence[Sequence[ThreadState]], graph: WaitGraph
 ) -> list[str]:
     states = [state for group in groups.values() for state in group]
-    size = job.world_size(processes, graph.states, {state.pid: 0 for state in states})
+    processes = list(graph.processes.values())
+    size = job.world_size(processes, graph.states, {state.pid for state in states})
     if size is not None and size > len(states):
         present = set(graph.ranks.values())
         gone = [number for number in range(size) if number not in present] if len(present) == len(states) else []

@@ -114,10 +114,10 @@ def _cause(processes: Sequence[Process], graph: WaitGraph, stderr: str) -> HangC
         next(filter(None, cycles), None)
         or fork_after_threads(processes, states)
         or _compiling(processes, states, narration)
-        or disagreement(processes, graph, narration)
+        or disagreement(narration)
         or _running(states, narration)
-        or _stopped(processes, graph, narration)
-        or blocked(processes, graph, narration)
+        or _stopped(narration)
+        or blocked(narration)
     )
 
 
@@ -196,11 +196,11 @@ def _running(states: Sequence[ThreadState], narration: Narration) -> HangCause |
     return HangCause(kind=kind, stuck=state, words=words)
 
 
-def _stopped(processes: Sequence[Process], graph: WaitGraph, narration: Narration) -> HangCause | None:
+def _stopped(narration: Narration) -> HangCause | None:
     """Return a process that a signal has stopped, with the thread that waits for it."""
-    for state in graph.states:
+    for state in narration.graph.states:
         if state.waiting is Waiting.STOPPED and state.is_main:
-            waits = blocked(processes, graph, narration)
+            waits = blocked(narration)
             if waits and waits.kind is HangKind.STOPPED:
                 return waits
             words = f"process {number_on_host(state.pid)} is stopped by a signal and waits for SIGCONT"

@@ -10,7 +10,7 @@ from whichtorch.matrix.diagnosis.hang.user_call import is_own
 from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from whichtorch.matrix.diagnosis.hang.activity import ThreadState
     from whichtorch.matrix.diagnosis.stacks import Process
@@ -78,7 +78,7 @@ def _is_started_as_rank(process: Process, processes: Sequence[Process], waiting:
     return bool(rank) and is_first and not process.ended and have_ranks
 
 
-def is_spread(processes: Sequence[Process], ranks: Iterable[int]) -> bool:
+def is_spread(processes: Sequence[Process], ranks: Container[int]) -> bool:
     """Return whether all ranks that were started on the machines of a picture are in it, and others run elsewhere."""
     members = [process for process in processes if process.pid in ranks]
     hosts = {process.host: process.environ.get("LOCAL_WORLD_SIZE", "") for process in members}
@@ -97,10 +97,10 @@ def _without_numbers(command: str) -> str:
     return re.sub(r"\d+", "0", command)
 
 
-def world_size(processes: Sequence[Process], states: Sequence[ThreadState], ranks: dict[int, int]) -> int | None:
+def world_size(processes: Sequence[Process], states: Sequence[ThreadState], pids: Container[int]) -> int | None:
     """Return how many ranks the job has, where a variable or the environment tells."""
-    members = [process for process in processes if process.pid in ranks]
-    sizes = [state.user.value(*_SIZES) for state in states if state.pid in ranks]
+    members = [process for process in processes if process.pid in pids]
+    sizes = [state.user.value(*_SIZES) for state in states if state.pid in pids]
     sizes += [process.environ.get(name, "") for name in _SIZE_VARIABLES for process in members]
     parents = {process.parent for process in members}
     sizes += [state.user.value("nprocs", "world_size") for state in states if state.pid in parents]

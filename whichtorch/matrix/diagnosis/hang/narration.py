@@ -126,15 +126,16 @@ class Narration:
     def what(self, state: ThreadState, link: PartnerLink | None) -> str:
         """Return what a thread waits for, and who has it."""
         row = state.user.call or state.user.native
+        told = row.what if row else ""
         partner = self.label(link.state) if link else ""
         if state.awaits is Waiting.THREAD:
             return f"the end of {partner or 'a thread'}"
-        if state.awaits is Waiting.CHILD and not (row and row.what):
+        if state.awaits is Waiting.CHILD and not told:
             return f"the end of {partner or (f'child {number_on_host(state.partner)}' if state.partner else 'a child')}"
-        if state.awaits is Waiting.PIPE and not (row and row.what):
+        if state.awaits is Waiting.PIPE and not told:
             words = _pipe(state)
         else:
-            words = _filled((row.what if row else "") or _OBJECTS.get(state.awaits or Waiting.FUTEX, ""), state)
+            words = _filled(told or _OBJECTS.get(state.awaits or Waiting.FUTEX, ""), state)
             words += _origin_of(state, words)
         if link is None:
             return words

@@ -90,9 +90,10 @@ def _holders_in_library(graph: WaitGraph, state: ThreadState) -> Iterator[Partne
     """Find the thread that is in the middle of a method of the object whose lock is waited for."""
     call, within = state.user.call, state.user.frame
     if call and within and call.is_innermost:
+        own = within.file, within.function
         for other in graph.states:
             inside = [frame for frame in other.user.frames if frame.is_python][1:]
-            if other.process is state.process and any(_is_same(frame, within) for frame in inside):
+            if other.process is state.process and any((frame.file, frame.function) == own for frame in inside):
                 yield PartnerLink(other, "it is inside the same function")
         return
     known = {frame.address("self") for frame in state.user.frames if not is_own(frame)} - {0}
@@ -250,10 +251,6 @@ def lock_identity(expression: str, frame: Frame) -> tuple[object, ...]:
     # Two frames without values may be methods of two objects: their locks are not known to be the same.
     is_unknown_object = match is not None and match[0] in {"self", "cls"}
     return (frame.file_name, expression, id(frame)) if is_unknown_object else (frame.file_name, expression)
-
-
-def _is_same(frame: Frame, other: Frame) -> bool:
-    return (frame.file, frame.function) == (other.file, other.function)
 
 
 # Who could end a wait is searched for so.

@@ -33,12 +33,6 @@ _FORKED = (
     "nobody holds it in this process, which was forked: fork copies a lock as it is, locked, but not the thread that "
     "would release it"
 )
-_OWN_END = "only this process itself has the other end open: "
-_NOTHING_COMES = "nothing comes from elsewhere, and no end of the data either"
-_NOBODY_READS = "nobody else can read it"
-_OWN_WRITER = "this process has the writing end open itself, so that it never sees the end of the messages"
-_OWN_LOCK = "this process has locked the file itself, by another descriptor"
-_OWN_POOL = "it is a worker of a pool itself, and no worker is free: one that waits for its own pool waits for itself"
 _LOST_TASK = (
     "no worker of the pool is at a task: the one that took it has probably been killed or has left, and a result that "
     "is lost so never comes"
@@ -123,12 +117,16 @@ def _of_open_file(state: ThreadState) -> str:
     if row is None or state.pid not in row.holders:
         return ""
     if state.awaits is Waiting.FILE_LOCK:
-        return _OWN_LOCK
+        return "this process has locked the file itself, by another descriptor"
     if state.awaits not in {Waiting.PIPE, Waiting.IO, Waiting.SOCKET}:
         return ""
     if row.holders == (state.pid,):
-        return _OWN_END + (_NOBODY_READS if row.is_written else _NOTHING_COMES)
-    return "" if row.is_written else _OWN_WRITER
+        nothing = "nothing comes from elsewhere, and no end of the data either"
+        why = "nobody else can read it" if row.is_written else nothing
+        return f"only this process itself has the other end open: {why}"
+    if row.is_written:
+        return ""
+    return "this process has the writing end open itself, so that it never sees the end of the messages"
 
 
 def _of_pool(narration: Narration, state: ThreadState) -> str:
@@ -137,7 +135,9 @@ def _of_pool(narration: Narration, state: ThreadState) -> str:
     workers = [other for other in narration.graph.states if other is not state and is_pool_worker(other)]
     is_free = any(not other.user.place for other in workers)
     if is_pool_worker(state) and not is_free:
-        return _OWN_POOL
+        return (
+            "it is a worker of a pool itself, and no worker is free: one that waits for its own pool waits for itself"
+        )
     is_of_processes = state.user.frame is not None and (state.user.frame.file or "").endswith("multiprocessing/pool.py")
     others = [other for other in narration.graph.states if other.process is not state.process]
     if is_of_processes and is_free and not any(other.user.place or other.activity for other in others):

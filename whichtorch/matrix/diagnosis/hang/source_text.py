@@ -174,16 +174,14 @@ def _origin(scope: Scope, value: ast.expr, line: int) -> ast.Call | None:
 def _given(node: ast.AST, name: str) -> ast.expr | None:
     """Return what a statement gives a variable, or appends to it."""
     match node:
-        case ast.Assign(targets=[ast.Name(id=known)], value=value) if known == name:
-            return value
-        case ast.NamedExpr(target=ast.Name(id=known), value=value) if known == name:
-            return value
-        case ast.For(target=ast.Name(id=known), iter=value) if known == name:
-            return value
-        case ast.comprehension(target=ast.Name(id=known), iter=value) if known == name:
-            return value
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=known), attr="append"), args=[value]) if known == name:
-            return value
+        case (
+            ast.Assign(targets=[ast.Name(id=known)], value=value)
+            | ast.NamedExpr(target=ast.Name(id=known), value=value)
+            | ast.For(target=ast.Name(id=known), iter=value)
+            | ast.comprehension(target=ast.Name(id=known), iter=value)
+            | ast.Call(func=ast.Attribute(value=ast.Name(id=known), attr="append"), args=[value])
+        ):
+            return value if known == name else None
     return None
 
 

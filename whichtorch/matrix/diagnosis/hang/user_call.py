@@ -142,7 +142,7 @@ def user_call(frames: Sequence[Frame]) -> UserCall:
     frame, call = waits[0] if waits else (None, None)
     inside = own[:position] if position is not None else own
     native = native_call(tuple(frame.function for frame in inside if not frame.is_python))
-    within = native_place(inside)
+    within = next(filter(is_own_native, inside), None)
     if within and call is None:
         native = native_wait(inside, within) or native
     return UserCall(
@@ -167,11 +167,6 @@ def is_own_native(frame: Frame) -> bool:
         and not _HEADERS.search(frame.file or "")
         and not _STANDARD.match(frame.function)
     )
-
-
-def native_place(frames: Sequence[Frame]) -> Frame | None:
-    """Return the innermost frame of the user's native code, of the frames inside the user's Python code."""
-    return next(filter(is_own_native, frames), None)
 
 
 def native_wait(frames: Sequence[Frame], place: Frame) -> NativeCall | None:
