@@ -14,13 +14,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jinja2
-from markupsafe import Markup
-
 from whichtorch.matrix.compare.comparison import ChangeKind
 from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.model import Outcome, Result
 from whichtorch.reports.case_text import case_card
+from whichtorch.reports.document import template_environment
 from whichtorch.reports.page import highlights, pictures
 from whichtorch.reports.page.details import details_of
 from whichtorch.reports.page.excerpts import encoded
@@ -29,6 +27,8 @@ from whichtorch.reports.shown_text import one_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    import jinja2
 
     from whichtorch.reports.cell_text import CommandPrefix
     from whichtorch.reports.page.highlights import Changes
@@ -72,16 +72,7 @@ def page(facts: RunFacts, called: CommandPrefix) -> str:
 
 @cache
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        # every text is made fit to be shown on its way into the page
-        finalize=lambda value: plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
-    )
-    return environment.get_template("index.html.jinja")
+    return template_environment(_TEMPLATES, plain).get_template("index.html.jinja")
 
 
 def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: CommandPrefix) -> str:
