@@ -7,8 +7,6 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from markupsafe import Markup
-
 from whichtorch.matrix.bisect.search_request import AxisName
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, SearchVerdict
 from whichtorch.matrix.diagnosis.signature import described
@@ -261,7 +259,7 @@ def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> list[s
     return markdown_document(
         "bisection",
         search=search,
-        title=Markup(_title(search)),  # noqa: S704
+        title=_title(search),
         answer=answer_lines(search),
         summary=f"{heading(search)}. {cost(search)}.",
         bad=bad,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
-from markupsafe import Markup
-
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
 from whichtorch.matrix.diagnosis.signature import Signature, described
 from whichtorch.matrix.model import Outcome
@@ -14,7 +12,7 @@ from whichtorch.matrix.triage.classification import UNCLASSIFIED
 from whichtorch.reports.bisection_text import answer_lines
 from whichtorch.reports.document import markdown_document
 from whichtorch.reports.fix_text import run_counts
-from whichtorch.reports.shown_text import code_span, escaped, one_line, short_list
+from whichtorch.reports.shown_text import one_line, short_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -162,7 +160,6 @@ def case_markdown(case: Case) -> list[str]:
     """Return the case as Markdown."""
     seen, environment = case.reproduction, case.environment
     outcome, colon, what = _headline(case).partition(": ")
-    is_sentence = seen is not None and seen.outcome is Outcome.HANG
     answer = case.bisection and case.bisection.answer is AnswerKind.BOUNDARY and answer_lines(case.bisection)
     facts = environment and {
         "torch": environment.torch + (f" ({environment.git_version})" if environment.git_version else ""),
@@ -174,7 +171,9 @@ def case_markdown(case: Case) -> list[str]:
     return markdown_document(
         "case",
         case=case,
-        title=Markup(f"{outcome}{colon}{escaped(what) if is_sentence else code_span(what)}"),  # noqa: S704
+        outcome=outcome + colon,
+        what=what,
+        is_sentence=seen is not None and seen.outcome is Outcome.HANG,
         seen=seen,
         seen_words=seen and _seen(seen),
         where=_where(case),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from markupsafe import Markup
-
 from whichtorch.matrix.fix.suite_check import SuiteEffect
 from whichtorch.reports.bisection_text import answer_lines
 from whichtorch.reports.document import markdown_document
@@ -137,5 +135,5 @@ def _blanks(text: str) -> tuple[str, str]:
 
 def fix_markdown(answer: FixAnswer, patch: str, rerun: str) -> list[str]:
     """Return the report: the answer, the patch, and how to repeat it."""
-    lines = [Markup(_marked(line.strip())) for line in fix_lines(answer, patch, rerun)]  # noqa: S704
+    lines = [_marked(line.strip()) for line in fix_lines(answer, patch, rerun)]
     return markdown_document("fix", answer=answer, lines=lines)
