@@ -211,7 +211,10 @@ def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: 
     for change in shown:
         now = after.get((change.new.environment, change.name)) if change.new else None
         earlier = before.get((change.old.environment, change.name)) if change.old else None
-        yield from _change_lines(change)
+        side = shown_side(change)
+        what = f": {side.signature}" if change.change is not ChangeKind.FIXED and side.signature else ""
+        yield f"{change.change}  {transition(change)}  {change.name}  {side.environment}{what}"
+        yield from (f"    {remark}" for remark in remarks_of(change))
         if now and change.change is not ChangeKind.FIXED:
             cell, environment = now
             if log := log_of(new, cell):
@@ -225,18 +228,9 @@ def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: 
         yield from _names(kind, comparison.of(kind))
 
 
-def _change_lines(change: CellChange) -> Iterator[str]:
-    """Yield what a cell was and is, and what makes that doubtful."""
-    side = shown_side(change)
-    what = f": {side.signature}" if change.change is not ChangeKind.FIXED and side.signature else ""
-    yield f"{change.change}  {transition(change)}  {change.name}  {side.environment}{what}"
-    yield from (f"    {remark}" for remark in remarks_of(change))
-
-
 def remarks_of(change: CellChange) -> list[str]:
     """Return what makes a change doubtful."""
-    remarks = [change.why, "the script is not the same as before" if change.script_changed else ""]
-    return [remark for remark in remarks if remark]
+    return [*filter(None, [change.why, "the script is not the same as before" if change.script_changed else ""])]
 
 
 def transition(change: CellChange) -> str:
