@@ -107,7 +107,11 @@ def answer_lines(search: Bisection) -> Iterator[str]:
     for boundary in search.boundaries:
         yield from _boundary_lines(boundary, search, does)
     if search.changes:
-        yield from _change_lines(search)
+        others = search.differing - len(search.changes) - len(search.along)
+        rest = "one other change does not matter" if others == 1 else f"{others} other changes do not matter"
+        yield f"  it takes {' and '.join(search.changes)}" + (f"; {rest}" if others else "")
+    if search.changes and search.along:
+        yield f"  which cannot be had without {short_list(search.along, PACKAGES_NAMED)}"
     if failure := _failure_words(search):
         yield f"  it {does}: {failure}"
     yield from _no_evidence(search)
@@ -218,15 +222,6 @@ def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterato
     if boundary.packages and not search.changes:
         changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in boundary.packages.items()]
         yield f"  changed with it: {short_list(changes, PACKAGES_NAMED)}"
-
-
-def _change_lines(search: Bisection) -> Iterator[str]:
-    """Yield which packages it takes."""
-    others = search.differing - len(search.changes) - len(search.along)
-    rest = "one other change does not matter" if others == 1 else f"{others} other changes do not matter"
-    yield f"  it takes {' and '.join(search.changes)}" + (f"; {rest}" if others else "")
-    if search.along:
-        yield f"  which cannot be had without {short_list(search.along, PACKAGES_NAMED)}"
 
 
 def _no_evidence(search: Bisection) -> Iterator[str]:

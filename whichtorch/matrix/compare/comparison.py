@@ -6,7 +6,6 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
 from whichtorch.matrix.compare.factors import Versions, changed_facts, changed_packages, commit_of, compare_link
@@ -14,6 +13,7 @@ from whichtorch.matrix.diagnosis.failure import is_alike
 from whichtorch.matrix.diagnosis.verdict import passes_needed
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Result, Run
+from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -171,10 +171,8 @@ def _by_stream(environments: Iterable[Environment]) -> dict[str, list[Environmen
 
 def stream(environment: Environment) -> str:
     """Return the name of an environment that stays the same every night: a nightly's version becomes `nightly`."""
-    try:
-        is_nightly = Version(environment.torch).is_devrelease
-    except InvalidVersion:  # the environment could not be made
-        return environment.label
+    version = parse_version(environment.torch)  # None where the environment could not be made
+    is_nightly = version is not None and version.is_devrelease
     return environment.label.replace(environment.torch, "nightly") if is_nightly else environment.label
 
 

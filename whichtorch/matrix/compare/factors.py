@@ -6,11 +6,12 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from whichtorch.matrix.diagnosis.dispatch.call_path import parse_table
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import ANY_HARDWARE, NO_PATCH, Environment, Model
+from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -152,10 +153,8 @@ def _step(torch: str, evidence: list[tuple[Environment, bool]]) -> HistoryStep:
 
 def age(torch: str) -> tuple[bool, Version, str]:
     """Return the sort key of a version of torch: the oldest first, a text that is no version last."""
-    try:
-        return False, Version(torch), torch
-    except InvalidVersion:
-        return True, Version("0"), torch
+    version = parse_version(torch)
+    return version is None, version or Version("0"), torch
 
 
 def commit_of(environment: Environment) -> str | None:

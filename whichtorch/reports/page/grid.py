@@ -173,7 +173,7 @@ def grid_of(result: Result) -> Grid:
     }
     others = different(result.cells)
     footnotes: dict[tuple[str, str], Footnote] = {}
-    boundaries: defaultdict[tuple[str, str, bool], list[GridEntry]] = defaultdict(list)
+    boundaries: list[tuple[_RowBoundary, GridEntry]] = []
     families: dict[str, list[GridRow]] = {}
     names: Counter[str] = Counter()
     for name, row_cells in cells.items():
@@ -201,17 +201,16 @@ def grid_of(result: Result) -> Grid:
         short, boundary_words = shown.removeprefix(f"{family}/"), _boundary_words(row_boundaries, columns)
         row = GridRow(name=shown, short=short, scenario=scenario, entries=entries, boundary_words=boundary_words)
         families.setdefault(family, []).append(row)
-        for boundary in row_boundaries:
-            if entry := entries[boundary.column]:
-                boundaries[boundary.before, boundary.after, boundary.is_fix].append(entry)
-    newest_first = sorted(boundaries.items(), key=lambda item: age(item[0][1]), reverse=True)
+        boundaries += [(boundary, entry) for boundary in row_boundaries if (entry := entries[boundary.column])]
+    turns = grouped(boundaries, lambda pair: (pair[0].before, pair[0].after, pair[0].is_fix))
+    newest_first = sorted(turns.items(), key=lambda item: age(item[0][1]), reverse=True)
     return Grid(
         columns=columns,
         families=tuple(Family(name=name, rows=tuple(rows)) for name, rows in families.items()),
         footnotes=tuple(footnotes.values()),
         boundaries=tuple(
-            VersionBoundary(before=before, after=after, is_fix=is_fix, entries=tuple(entries))
-            for (before, after, is_fix), entries in newest_first
+            VersionBoundary(before=before, after=after, is_fix=is_fix, entries=tuple(entry for _, entry in pairs))
+            for (before, after, is_fix), pairs in newest_first
         ),
     )
 
