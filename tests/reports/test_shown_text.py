@@ -17,9 +17,10 @@ from whichtorch.reports.shown_text import (
     code_span,
     escaped,
     fenced,
-    markdown_table,
     one_line,
     plain,
+    table_head,
+    table_row,
 )
 
 
@@ -143,9 +144,8 @@ def test_a_code_span_is_one(text: str) -> None:
 @given(st.lists(st.tuples(HOSTILE, HOSTILE, HOSTILE), min_size=1, max_size=4))
 def test_a_table_is_one(rows: list[tuple[str, str, str]]) -> None:
     """No text opens or ends a cell; only between a backslash and a pipe a blank is added."""
-    lines = markdown_table(
-        ["a", "b", "c"], [[code_span(first), escaped(other), code_span(third)] for first, other, third in rows]
-    )
+    given_rows = [[code_span(first), escaped(other), code_span(third)] for first, other, third in rows]
+    lines = [*table_head(["a", "b", "c"]), *map(table_row, given_rows)]
     (found,) = reading.tables("\n".join(lines))
     assert found[0] == ["a", "b", "c"]
     assert found[1:] == [[re.sub(r"\\(?=\|)", r"\\ ", cleaned_line(text)) for text in row] for row in rows]

@@ -12,7 +12,8 @@ from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, S
 from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import NO_PATCH, Outcome
-from whichtorch.reports.shown_text import code_span, escaped, fenced, first_and_last_lines, markdown_table, short_list
+from whichtorch.reports.document import markdown_document
+from whichtorch.reports.shown_text import code_span, escaped, first_and_last_lines, short_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,7 +107,11 @@ def answer_lines(search: Bisection) -> Iterator[str]:
     for boundary in search.boundaries:
         yield from _boundary_lines(boundary, search, does)
     if search.changes:
-        yield from _change_lines(search)
+        others = search.differing - len(search.changes) - len(search.along)
+        rest = "one other change does not matter" if others == 1 else f"{others} other changes do not matter"
+        yield f"  it takes {' and '.join(search.changes)}" + (f"; {rest}" if others else "")
+    if search.changes and search.along:
+        yield f"  which cannot be had without {short_list(search.along, PACKAGES_NAMED)}"
     if failure := _failure_words(search):
         yield f"  it {does}: {failure}"
     yield from _no_evidence(search)
@@ -219,15 +224,6 @@ def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterato
         yield f"  changed with it: {short_list(changes, PACKAGES_NAMED)}"
 
 
-def _change_lines(search: Bisection) -> Iterator[str]:
-    """Yield which packages it takes."""
-    others = search.differing - len(search.changes) - len(search.along)
-    rest = "one other change does not matter" if others == 1 else f"{others} other changes do not matter"
-    yield f"  it takes {' and '.join(search.changes)}" + (f"; {rest}" if others else "")
-    if search.along:
-        yield f"  which cannot be had without {short_list(search.along, PACKAGES_NAMED)}"
-
-
 def _no_evidence(search: Bisection) -> Iterator[str]:
     """Yield why values say nothing, those with the same reason together."""
 
@@ -248,35 +244,27 @@ def cost(search: Bisection) -> str:
     return f"{len(search.probes)} probes{reused}, {spent}"
 
 
-def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> Iterator[str]:
-    """Yield the report: summary, what each value showed, the failure, what changed, where, and how to repeat it.
+def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> list[str]:
+    """Return the report: summary, what each value showed, the failure, what changed, where, and how to repeat it.
 
     `file` finds the path of an attempt's file.
     """
-    yield from (f"## {_title(search)}", "")
-    yield from (f"- {escaped(line.strip())}" for line in answer_lines(search))
-    yield from ("", escaped(f"{heading(search)}. {cost(search)}."), "")
-    rows = [
-        [
-            escaped(f"{value_name(search, probe.value)} {probe.title}"),
-            probe_word(probe),
-            f"{probe.k} of {probe.n}" if probe.n else "-",
-            escaped(described(probe.signature, probe.message)),
-            f"{probe.seconds:.1f}",
-        ]
-        for probe in search.probes
-    ]
-    yield from (*markdown_table([str(search.axis), "outcome", "runs", "what", "seconds"], rows), "")
-    if bad := _bad_probe(search):
-        yield from _failure_markdown(bad, file)
-    for boundary in search.boundaries:
-        yield from _boundary_markdown(boundary)
-    yield from _environment_markdown(search, bad)
-    yield from ("### To repeat it", "")
-    yield from fenced([search.command])
-    if search.reasons:
-        yield ""
-        yield from (f"- {escaped(reason)}" for reason in search.reasons)
+    bad = _bad_probe(search)
+    attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome] if bad else []
+    return markdown_document(
+        "bisection",
+        search=search,
+        title=_title(search),
+        answer=answer_lines(search),
+        summary=f"{heading(search)}. {cost(search)}.",
+        bad=bad,
+        wrote=first_and_last_lines(file(attempts[-1].stderr)) if attempts and attempts[-1].stderr else [],
+        shown=bad or next(reversed(search.probes), None),
+        no_patch=NO_PATCH,
+        value_name=value_name,
+        probe_word=probe_word,
+        described=described,
+    )
 
 
 def _title(search: Bisection) -> str:
@@ -297,38 +285,3 @@ def _bad_probe(search: Bisection) -> Probe | None:
     bad = [probe for probe in search.probes if probe.verdict is SearchVerdict.BAD]
     ends = {end for boundary in search.boundaries for end in (boundary.from_, boundary.to)}
     return next((probe for probe in reversed(bad) if probe.value in ends), bad[-1] if bad else None)
-
-
-def _failure_markdown(bad: Probe, file: Callable[[str], Path]) -> Iterator[str]:
-    yield from (f"### The failure, in {escaped(bad.value)}", "")
-    if where := bad.cell.diagnosis:
-        yield from (escaped(where.summary), "")
-        yield from (f"Stage: {escaped(where.place)}", "") if where.place else ()
-    attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome]
-    lines = first_and_last_lines(file(attempts[-1].stderr)) if attempts and attempts[-1].stderr else []
-    yield from (*fenced(lines), "") if lines else ()
-
-
-def _boundary_markdown(boundary: Boundary) -> Iterator[str]:
-    if boundary.commits:
-        yield from (f"Commits: {boundary.commits}", "")
-    if not boundary.packages:
-        return
-    yield from (f"### Packages that differ between {escaped(boundary.from_)} and {escaped(boundary.to)}", "")
-    rows = [[name, old or "none", new or "none"] for name, (old, new) in boundary.packages.items()]
-    yield from markdown_table(["package", escaped(boundary.from_), escaped(boundary.to)], rows)
-    yield ""
-
-
-def _environment_markdown(search: Bisection, bad: Probe | None) -> Iterator[str]:
-    shown = bad or next(reversed(search.probes), None)
-    if shown is None:
-        return
-    environment = shown.environment
-    yield from (f"### Environment, in {escaped(shown.value)}", "")
-    yield f"- torch {environment.torch}, Python {environment.python}, build {environment.build}"
-    yield f"- config {environment.config}" + ("" if environment.patch == NO_PATCH else f", patch {environment.patch}")
-    for name, value in environment.fingerprint.model_dump().items():
-        if isinstance(value, str | int | bool) and len(str(value)) <= 120:
-            yield f"- {name}: {escaped(str(value))}"
-    yield ""

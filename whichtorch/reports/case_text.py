@@ -10,11 +10,12 @@ from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import PATCH
 from whichtorch.matrix.triage.classification import UNCLASSIFIED
 from whichtorch.reports.bisection_text import answer_lines
+from whichtorch.reports.document import markdown_document
 from whichtorch.reports.fix_text import run_counts
-from whichtorch.reports.shown_text import code_span, escaped, fenced, one_line, short_list
+from whichtorch.reports.shown_text import one_line, short_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from whichtorch.matrix.triage.case import Case, Classification, Ladder, Minimal, Newest, Reproduction, ShownTest
@@ -135,10 +136,6 @@ def _came_to(rung: Rung) -> str:
     return one_line("the same failure" if rung.is_same else described(rung.signature, rung.message), TITLE)
 
 
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]
-
-
 class CaseCard(TypedDict):
     """A case on a page: its heading, what is known in sentences, and the smallest script."""
 
@@ -159,110 +156,51 @@ def case_card(case: Case) -> CaseCard:
     return CaseCard(heading=f"{case.name}{_where(case)}: {_headline(case)}", lines=lines, script=script)
 
 
-def case_markdown(case: Case) -> Iterator[str]:
-    """Yield the case as Markdown."""
-    seen, found, test = case.reproduction, case.classification, case.unit_test
+def case_markdown(case: Case) -> list[str]:
+    """Return the case as Markdown."""
+    seen, environment = case.reproduction, case.environment
     outcome, colon, what = _headline(case).partition(": ")
-    is_sentence = seen is not None and seen.outcome is Outcome.HANG
-    yield from (f"# {outcome}{colon}{escaped(what) if is_sentence else code_span(what)}", "")
-    if seen is not None:
-        yield from (f"{escaped(_sentence(_seen(seen) + _where(case)))}.", "")
-        if case.stopped:
-            yield from (f"{escaped(_sentence(case.stopped.words))}.", "")
-    if found is not None:
-        yield f"**{escaped(found.category)}**: {escaped(_class(found).partition(': ')[2])}."
-        yield from ("", *(f"- {escaped(line)}" for line in found.evidence), "")
-    if case.minimal is not None:
-        yield from _script(case.minimal)
-    if seen is not None:
-        yield from _error(seen)
-    yield from _versions(case)
-    if case.ladder is not None and case.ladder.rungs:
-        rows = [(code_span(rung.name), rung.outcome.word, escaped(_came_to(rung))) for rung in case.ladder.rungs]
-        yield from _section("At which layer", *_outcome_table("the same script with | comes to", rows))
-    if test is not None:
-        how = "is the same as PyTorch writes tests; its tree has such tests in"
-        lines = (f"{code_span(test.test_case)} {how}", f"{code_span(test.place)}.")
-        yield from _section("Unit test", f"{code_span(test.file)} {escaped(_shown(test))}.", "", *lines)
-    yield from _patch(case)
-    yield from _environment(case)
-    if case.logs:
-        yield from _section("Logs", *(f"- {code_span(path)}: {escaped(what)}" for path, what in case.logs.items()))
-    if seen is not None:
-        yield "To see it elsewhere: `whichtorch replay case.zip`"
-
-
-def _section(title: str, *lines: str) -> Iterator[str]:
-    yield from (f"## {title}", "", *lines, "")
-
-
-def _outcome_table(heads: str, rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield a table whose last column, what was seen, has no head."""
-    yield from (f"| {heads} | |", "|---|---|---|")
-    yield from (f"| {' | '.join(row)} |" for row in rows)
-
-
-def _script(minimal: Minimal) -> Iterator[str]:
-    sure = "In a process and with caches of its own it fails in the same way" if minimal.is_verified else "Not verified"
-    healthy = f", and it passes in {minimal.healthy_in}" if minimal.healthy_in else ""
-    code = fenced(minimal.source.rstrip().splitlines(), "python")
-    yield from _section("Script", *code, "", f"{escaped(_sentence(_size(minimal)))}. {sure}{escaped(healthy)}.")
-
-
-def _error(seen: Reproduction) -> Iterator[str]:
-    lines = _last_traceback(seen.stderr.rstrip().splitlines())
-    if seen.where:
-        yield from _section("Where it hangs", f"{escaped(_sentence(seen.where))}.")
-    cut = len(lines) - ERROR_LINES
-    if cut > 0:
-        lines[ERROR_HEAD : ERROR_HEAD + cut] = [f"[... {cut} lines ...]"]
-    if lines:
-        yield from _section("Error", *fenced(lines))
-
-
-def _last_traceback(lines: list[str]) -> list[str]:
-    """Return the last exception with its causes, without what was written before; all lines where there is none."""
-    begins = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
-    causes = [number for number, line in enumerate(lines) if line.startswith(_CAUSES)]
-    alone = [number for number in begins if not any(0 < number - cause <= 2 for cause in causes)]
-    return lines[alone[-1] :] if alone else lines
-
-
-def _versions(case: Case) -> Iterator[str]:
-    search = case.bisection
-    if search is None:
-        return
-    rows = [(escaped(each.ends), each.outcome.word, escaped(one_line(each.what, TITLE))) for each in search.timeline]
-    yield from _section("Versions", *_outcome_table("torch | outcome", rows))
-    if case.bisected == case.script != case.smallest:
-        yield from ("These are outcomes of the whole script: the smallest passes in no release.", "")
-    if case.newest is not None:
-        yield f"- {escaped(_newest(case.newest))}"
-    if search.answer is AnswerKind.BOUNDARY:
-        yield from (f"- {escaped(line.strip())}" for line in answer_lines(search))
-    yield ""
-
-
-def _patch(case: Case) -> Iterator[str]:
-    words, found = _fix(case), case.fix.fix if case.fix else None
-    if not words or found is None or not (found.patch or found.why_not):
-        return  # who reads an issue has no use for a search that found nothing
-    yield from _section("Fix", f"{escaped(_sentence(words.removeprefix('fix: ')))}.")
-    if found.patch:
-        yield from (*fenced(found.patch.rstrip().splitlines()[:PATCH_LINES], "diff"), "")
-
-
-def _environment(case: Case) -> Iterator[str]:
-    if (environment := case.environment) is None:
-        return
-    facts = {
+    answer = case.bisection and case.bisection.answer is AnswerKind.BOUNDARY and answer_lines(case.bisection)
+    facts = environment and {
         "torch": environment.torch + (f" ({environment.git_version})" if environment.git_version else ""),
         "Python": environment.python,
         "system": environment.system,
         "processor": environment.processor,
         **{name: environment.packages[name] for name in _PACKAGES if name in environment.packages},
     }
-    yield from _section("Environment", *(f"- {name}: {escaped(value)}" for name, value in facts.items() if value))
+    return markdown_document(
+        "case",
+        case=case,
+        outcome=outcome + colon,
+        what=what,
+        is_sentence=seen is not None and seen.outcome is Outcome.HANG,
+        seen=seen,
+        seen_words=seen and _seen(seen),
+        where=_where(case),
+        class_words=case.classification and _class(case.classification).partition(": ")[2],
+        size=case.minimal and _size(case.minimal),
+        error=seen and _error_lines(seen.stderr.rstrip().splitlines()),
+        newest=case.newest and _newest(case.newest),
+        boundary_lines=[line.strip() for line in answer or ()],
+        test_words=case.unit_test and _shown(case.unit_test),
+        fix=case.fix and case.fix.fix,
+        fix_words=_fix(case).removeprefix("fix: "),
+        environment=facts,
+        came_to=_came_to,
+        one_line=one_line,
+        title_length=TITLE,
+        patch_lines=PATCH_LINES,
+    )
+
+
+def _error_lines(lines: list[str]) -> list[str]:
+    """Return the last exception with its causes, without what was written before; all lines where there is none."""
+    begins = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    causes = [number for number, line in enumerate(lines) if line.startswith(_CAUSES)]
+    alone = [number for number in begins if not any(0 < number - cause <= 2 for cause in causes)]
+    shown = lines[alone[-1] :] if alone else lines
+    cut = len(shown) - ERROR_LINES
+    return shown if cut <= 0 else [*shown[:ERROR_HEAD], f"[... {cut} lines ...]", *shown[ERROR_HEAD + cut :]]
 
 
 def _where(case: Case) -> str:

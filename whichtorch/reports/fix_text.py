@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.fix.suite_check import SuiteEffect
 from whichtorch.reports.bisection_text import answer_lines
-from whichtorch.reports.shown_text import code_span, escaped, fenced, one_line, short_list
+from whichtorch.reports.document import markdown_document
+from whichtorch.reports.shown_text import code_span, escaped, one_line, short_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -132,14 +133,7 @@ def _blanks(text: str) -> tuple[str, str]:
     return text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
 
 
-def fix_markdown(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
-    """Yield the report: the answer, the patch, and how to repeat it."""
-    yield from (f"## What cures {code_span(answer.scenario)}", "")
-    yield from (f"- {_marked(line.strip())}" for line in fix_lines(answer, patch, rerun))
-    yield ""
-    if answer.fix and answer.fix.patch:
-        yield from ("### The patch", "")
-        yield from fenced(answer.fix.patch.splitlines())
-        yield ""
-    yield from ("### To repeat it", "")
-    yield from fenced([answer.command])
+def fix_markdown(answer: FixAnswer, patch: str, rerun: str) -> list[str]:
+    """Return the report: the answer, the patch, and how to repeat it."""
+    lines = [_marked(line.strip()) for line in fix_lines(answer, patch, rerun)]
+    return markdown_document("fix", answer=answer, lines=lines)

@@ -63,12 +63,9 @@ def _bisections(stored: StoredRun, heads: Iterable[RunFolder]) -> Iterator[Bisec
     from whichtorch.matrix.bisect.bisection import Bisection
 
     names = {cell.name for cell in stored.result.cells}
-    latest = {}
-    for head in heads:
-        answer = read_json(head.folder / "bisection.json", Bisection)
-        if answer is not None and answer.scenario in names:
-            latest[answer.scenario] = answer
-    yield from latest.values()
+    answers = (read_json(head.folder / "bisection.json", Bisection) for head in heads)
+    latest = {answer.scenario: answer for answer in answers if answer is not None}
+    yield from (answer for name, answer in latest.items() if name in names)
 
 
 def _cases(stored: StoredRun, heads: Iterable[RunFolder]) -> Iterator[Case]:
@@ -76,9 +73,7 @@ def _cases(stored: StoredRun, heads: Iterable[RunFolder]) -> Iterator[Case]:
     from whichtorch.matrix.triage.case import FILE, Case
 
     red = {(cell.source_hash, variant_suffix(cell.variant)) for cell in stored.result.cells if cell.outcome.is_red}
-    latest = {}
-    for head in heads:
-        case = read_json(head.folder / FILE, Case)
-        if case is not None and case.reproduction is not None:
-            latest[case.source_hash, variant_suffix(case.variant)] = case
+    cases = (read_json(head.folder / FILE, Case) for head in heads)
+    triaged = (case for case in cases if case is not None and case.reproduction is not None)
+    latest = {(case.source_hash, variant_suffix(case.variant)): case for case in triaged}
     yield from (case for key, case in latest.items() if key in red)

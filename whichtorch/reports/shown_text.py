@@ -157,12 +157,6 @@ def fenced(lines: Iterable[str], language: str = "text") -> Iterator[str]:
     yield fence
 
 
-def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield a table of cells that are Markdown already."""
-    yield from table_head(headers)
-    yield from map(table_row, rows)
-
-
 def table_head(headers: Sequence[str]) -> Iterator[str]:
     """Yield the head of a table."""
     yield table_row(headers)

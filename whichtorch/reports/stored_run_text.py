@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -147,20 +146,19 @@ def comparison_lines(comparison: Comparison, old: StoredRun, new: StoredRun, cal
         yield f"note: {id_} did not come to its end: cells that it lacks are no evidence"
     if comparison.environments:
         yield ""
-        yield from _environment_lines(comparison.environments)
+        for group in grouped_changes(comparison.environments):  # those that changed alike in one line
+            commits = f"; commits {group[0].commits}" if group[0].commits else ""
+            yield f"{short_list([*map(labels_of, group)], ENVIRONMENTS_NAMED)}: {changes_words(group[0])}{commits}"
     yield ""
-    yield from _count_lines(comparison)
+    for kind in ChangeKind:
+        if cells := comparison.of(kind):
+            hanging = sum(cell.new is not None and cell.new.outcome == "hang" for cell in cells)
+            hangs = f", {hanging} HANG" if hanging else ""
+            yield f"{len(cells):5d}  {kind:<17}  {MEANING[kind]}{hangs}"
     changed = list(_changed_lines(comparison, old.result, new, called))
     if changed:
         yield ""
         yield from changed
-
-
-def _environment_lines(changes: Sequence[EnvironmentChange]) -> Iterator[str]:
-    """Yield how environments changed, those that changed alike in one line."""
-    for group in grouped_changes(changes):
-        commits = f"; commits {group[0].commits}" if group[0].commits else ""
-        yield f"{short_list([*map(labels_of, group)], ENVIRONMENTS_NAMED)}: {changes_words(group[0])}{commits}"
 
 
 def labels_of(change: EnvironmentChange) -> str:
@@ -182,16 +180,6 @@ def changes_words(change: EnvironmentChange) -> str:
     return short_list(changes, PACKAGES_NAMED) or "another build of the same packages"
 
 
-def _count_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield how many cells there are of each kind, and how many of them hang now."""
-    counts = Counter(cell.change for cell in comparison.cells)
-    for change in ChangeKind:
-        if counts[change]:
-            hanging = sum(cell.new is not None and cell.new.outcome == "hang" for cell in comparison.of(change))
-            hangs = f", {hanging} HANG" if hanging else ""
-            yield f"{counts[change]:5d}  {change:<17}  {MEANING[change]}{hangs}"
-
-
 def shown_side(change: CellChange) -> RunSide:
     """Return the cell as the new run left it, else as the old one did."""
     side = change.new or change.old
@@ -211,7 +199,10 @@ def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: 
     for change in shown:
         now = after.get((change.new.environment, change.name)) if change.new else None
         earlier = before.get((change.old.environment, change.name)) if change.old else None
-        yield from _change_lines(change)
+        side = shown_side(change)
+        what = f": {side.signature}" if change.change is not ChangeKind.FIXED and side.signature else ""
+        yield f"{change.change}  {transition(change)}  {change.name}  {side.environment}{what}"
+        yield from (f"    {remark}" for remark in remarks_of(change))
         if now and change.change is not ChangeKind.FIXED:
             cell, environment = now
             if log := log_of(new, cell):
@@ -225,18 +216,9 @@ def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: 
         yield from _names(kind, comparison.of(kind))
 
 
-def _change_lines(change: CellChange) -> Iterator[str]:
-    """Yield what a cell was and is, and what makes that doubtful."""
-    side = shown_side(change)
-    what = f": {side.signature}" if change.change is not ChangeKind.FIXED and side.signature else ""
-    yield f"{change.change}  {transition(change)}  {change.name}  {side.environment}{what}"
-    yield from (f"    {remark}" for remark in remarks_of(change))
-
-
 def remarks_of(change: CellChange) -> list[str]:
     """Return what makes a change doubtful."""
-    remarks = [change.why, "the script is not the same as before" if change.script_changed else ""]
-    return [remark for remark in remarks if remark]
+    return [*filter(None, [change.why, "the script is not the same as before" if change.script_changed else ""])]
 
 
 def transition(change: CellChange) -> str:
@@ -259,7 +241,5 @@ def _names(kind: ChangeKind, changes: Sequence[CellChange]) -> Iterator[str]:
 def _by_label_and_name(result: Result) -> dict[tuple[str, str], tuple[Cell, Environment]]:
     """Return the cells of a run by what a comparison calls them."""
     environments = {environment.id: environment for environment in result.environments}
-    return {
-        (environments[cell.environment].label, cell.name): (cell, environments[cell.environment])
-        for cell in result.cells
-    }
+    pairs = ((cell, environments[cell.environment]) for cell in result.cells)
+    return {(environment.label, cell.name): (cell, environment) for cell, environment in pairs}

@@ -159,14 +159,12 @@ class Progress:
 
     def _running_lines(self) -> list[str]:
         now = time.monotonic()
-        return [
-            f"{name}  {label}  {now - since:.0f} of {allowed}{self._where(f'{name}  {label}')}"
-            for (label, name), (since, allowed) in self._running.items()
-        ]
-
-    def _where(self, attempt: str) -> str:
-        """Return the line that an attempt was last seen at, "" where it was not looked at."""
-        return f"  at {self._seen[attempt]}" if attempt in self._seen else ""
+        lines = []
+        for (label, name), (since, allowed) in self._running.items():
+            attempt = f"{name}  {label}"
+            seen = f"  at {self._seen[attempt]}" if attempt in self._seen else ""  # a line of Python
+            lines.append(f"{attempt}  {now - since:.0f} of {allowed}{seen}")
+        return lines
 
     def _remind(self) -> None:
         while not self._stopped.wait(REMINDER):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
 from whichtorch.matrix.compare.factors import Versions, changed_facts, changed_packages, commit_of, compare_link
 from whichtorch.matrix.diagnosis.failure import is_alike
 from whichtorch.matrix.diagnosis.verdict import passes_needed
+from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Result, Run
+from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -101,11 +101,11 @@ def compare(old: Result, new: Result) -> Comparison:
     nightlies, two are matched where each run has exactly one of the same stream.
     """
     pairs = list(_pairs(old.environments, new.environments))
-    old_cells, new_cells = _by_environment(old), _by_environment(new)
+    old_cells, new_cells = (grouped(result.cells, lambda cell: cell.environment) for result in (old, new))
     changes = []
     for before, after in pairs:
-        old_by_name = old_cells[before.id] if before else {}
-        new_by_name = new_cells[after.id] if after else {}
+        old_by_name = {cell.name: cell for cell in (old_cells.get(before.id, ()) if before else ())}
+        new_by_name = {cell.name: cell for cell in (new_cells.get(after.id, ()) if after else ())}
         for name in dict.fromkeys([*new_by_name, *old_by_name]):
             cells = old_by_name.get(name), new_by_name.get(name)
             kind, why = classify(*cells)
@@ -123,14 +123,6 @@ def compare(old: Result, new: Result) -> Comparison:
         environments=tuple(_environment_changes(pairs)),
         incomplete=tuple(result.run.id for result in (old, new) if not result.is_complete),
     )
-
-
-def _by_environment(result: Result) -> defaultdict[str, dict[str, Cell]]:
-    """Return the cells of a run by environment and name."""
-    cells: defaultdict[str, dict[str, Cell]] = defaultdict(dict)
-    for cell in result.cells:
-        cells[cell.environment][cell.name] = cell
-    return cells
 
 
 def _side(environment: Environment | None, cell: Cell | None) -> RunSide | None:
@@ -166,27 +158,21 @@ def _pairs(
                 match(environment, same[0])
     old_nightlies = _by_stream(unmatched)
     for name, nightlies in _by_stream(environment for environment in new if environment.id not in matches).items():
-        if len(nightlies) == len(old_nightlies[name]) == 1:
+        if len(nightlies) == len(old_nightlies.get(name, ())) == 1:
             match(nightlies[0], old_nightlies[name][0])
     yield from ((matches.get(environment.id), environment) for environment in new)
     yield from ((environment, None) for environment in unmatched)
 
 
-def _by_stream(environments: Iterable[Environment]) -> defaultdict[str, list[Environment]]:
+def _by_stream(environments: Iterable[Environment]) -> dict[str, list[Environment]]:
     """Return the nightlies among environments by stream."""
-    streams: defaultdict[str, list[Environment]] = defaultdict(list)
-    for environment in environments:
-        if stream(environment) != environment.label:
-            streams[stream(environment)].append(environment)
-    return streams
+    return grouped((environment for environment in environments if stream(environment) != environment.label), stream)
 
 
 def stream(environment: Environment) -> str:
     """Return the name of an environment that stays the same every night: a nightly's version becomes `nightly`."""
-    try:
-        is_nightly = Version(environment.torch).is_devrelease
-    except InvalidVersion:  # the environment could not be made
-        return environment.label
+    version = parse_version(environment.torch)  # None where the environment could not be made
+    is_nightly = version is not None and version.is_devrelease
     return environment.label.replace(environment.torch, "nightly") if is_nightly else environment.label
 
 

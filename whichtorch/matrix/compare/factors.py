@@ -6,10 +6,12 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from whichtorch.matrix.diagnosis.dispatch.call_path import parse_table
+from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import ANY_HARDWARE, NO_PATCH, Environment, Model
+from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -134,13 +136,10 @@ class History(Model):
 
 def histories(evidence: Iterable[tuple[Environment, bool]]) -> tuple[History, ...]:
     """Return the histories of two versions or more that environments make up, each given with whether it is red."""
-    groups: dict[tuple[str, ...], dict[str, list[tuple[Environment, bool]]]] = {}
     shared = ("python", "build", "config", "patch", "hardware")
-    for environment, is_red in evidence:
-        group = groups.setdefault(tuple(environment.axes[axis] for axis in shared), {})
-        group.setdefault(environment.torch, []).append((environment, is_red))
     timelines = []
-    for values, versions in groups.items():
+    for values, group in grouped(evidence, lambda pair: tuple(pair[0].axes[axis] for axis in shared)).items():
+        versions = grouped(group, lambda pair: pair[0].torch)
         if len(versions) > 1:
             steps = tuple(_step(torch, versions[torch]) for torch in sorted(versions, key=age))
             timelines.append(History(**dict(zip(shared, values, strict=True)), steps=steps))
@@ -148,17 +147,14 @@ def histories(evidence: Iterable[tuple[Environment, bool]]) -> tuple[History, ..
 
 
 def _step(torch: str, evidence: list[tuple[Environment, bool]]) -> HistoryStep:
-    commits = [commit_of(environment) for environment, _ in evidence]
-    red = sum(is_red for _, is_red in evidence)
-    return HistoryStep(torch=torch, red=red, of=len(evidence), commit=next(filter(None, commits), None))
+    commit = next(filter(None, (commit_of(environment) for environment, _ in evidence)), None)
+    return HistoryStep(torch=torch, red=sum(is_red for _, is_red in evidence), of=len(evidence), commit=commit)
 
 
 def age(torch: str) -> tuple[bool, Version, str]:
     """Return the sort key of a version of torch: the oldest first, a text that is no version last."""
-    try:
-        return False, Version(torch), torch
-    except InvalidVersion:
-        return True, Version("0"), torch
+    version = parse_version(torch)
+    return version is None, version or Version("0"), torch
 
 
 def commit_of(environment: Environment) -> str | None:

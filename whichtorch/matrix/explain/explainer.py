@@ -169,9 +169,8 @@ class Explainer:
             ours = self._observed_here(scenario, variant)
             if ours is not None and not ours.is_pass:
                 return
-            has_red = any(observation.is_red for observation in observed)
-            has_pass = any(observation.is_pass for observation in observed)
-            if (has_red and has_pass) or any(observation.is_vacuous for observation in observed):
+            is_separable = any(known.is_red for known in observed) and any(known.is_pass for known in observed)
+            if is_separable or any(known.is_vacuous for known in observed):
                 return
             request = _nearest_request(untried, scenario, variant, observed)
             if request is None or self._run_cell(request, scenario, variant) is None:
@@ -182,10 +181,10 @@ class Explainer:
         """Change as few factors of a red environment as possible until it passes, and run the decisive pair again."""
         observed = self._observed(scenario, variant)
         ours = self._observed_here(scenario, variant)
-        red = [observation for observation in observed if observation.is_red]
-        green = [observation for observation in observed if observation.is_pass]
-        if ours is not None:
-            green = [observation for observation in green if observation.environment.id == self.here_id]
+        red = [known for known in observed if known.is_red]
+        green = [
+            known for known in observed if known.is_pass and (ours is None or known.environment.id == self.here_id)
+        ]
         if not red or not green:
             return None
         attempts_before = self.attempts
@@ -267,9 +266,7 @@ def answers(request: ExplainRequest, suite: Sequence[Scenario], cache: Environme
         here = request_for(file, home, config, request.here)
     if request.env is not None:
         here_id = environment_named(request.env, evidence.environments).id
-    pool: tuple[Request, ...] = ()
-    if request.is_narrowed or request.may_run:
-        pool = expand(file, cache=home / "cache").requests
+    pool = expand(file, cache=home / "cache").requests if request.is_narrowed or request.may_run else ()
     explainer = Explainer(
         evidence=evidence,
         cache=cache,

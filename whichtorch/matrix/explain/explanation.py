@@ -17,6 +17,7 @@ from whichtorch.matrix.compare.factors import AXES, Factors, History, factors_of
 from whichtorch.matrix.diagnosis.failure import different, references
 from whichtorch.matrix.diagnosis.verdict import passes_needed
 from whichtorch.matrix.explain.rules import Rule, smallest_rule
+from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Record, Role, combine
 
 if TYPE_CHECKING:
@@ -135,10 +136,9 @@ def observe(
     `cells` holds, by environment, the latest cell that rests on these records. A vacuous one overrides the pass
     of its attempts.
     """
-    by_environment: dict[str, list[Record]] = {}
-    for record in records:
-        if record.attempt.role is Role.JUDGE:  # an observing attempt is never evidence of how the test ends
-            by_environment.setdefault(record.environment, []).append(record)
+    # an observing attempt is never evidence of how the test ends
+    judging = (record for record in records if record.attempt.role is Role.JUDGE)
+    by_environment = grouped(judging, lambda record: record.environment)
     observed = []
     for id_, environment in environments.items():
         known = by_environment.get(id_, [])
@@ -178,11 +178,9 @@ def explain(test: str, observations: Sequence[KnownResult], here: str | None = N
     red = [observation for observation in observations if observation.is_red]
     green = [observation for observation in observations if observation.is_pass]
     ours = next((observation for observation in observations if observation.environment.id == here), None)
-    answers: list[Answer] = []
+    answers = [Answer(kind=ExplanationKind.HERE)] if ours is not None and ours.is_red else []
     missing: list[Missing] = []
     problem: str | None = None
-    if ours is not None and ours.is_red:
-        answers.append(Answer(kind=ExplanationKind.HERE))
     vacuous = [known for known in observations if known.is_vacuous and (here is None or known is ours)]
     if vacuous:
         answers.append(Answer(kind=ExplanationKind.CONDITIONS, unmet=_unmet(vacuous)))
@@ -227,12 +225,11 @@ def _doubt(red: Sequence[KnownResult], green: Sequence[KnownResult]) -> str | No
 
 def _unmet(vacuous: Sequence[KnownResult]) -> tuple[Unmet, ...]:
     """Return what happened instead and where, the most common first."""
-    labels: dict[str, list[str]] = {}
-    for observation in vacuous:
-        reason = observation.cell.reason or "what it declares was not observed"
-        labels.setdefault(reason, []).append(observation.environment.label)
-    reasons = sorted(labels, key=lambda reason: -len(labels[reason]))
-    return tuple(Unmet(reason=reason, environments=tuple(dict.fromkeys(labels[reason]))) for reason in reasons)
+    reasons = grouped(vacuous, lambda known: known.cell.reason or "what it declares was not observed")
+    return tuple(
+        Unmet(reason=reason, environments=tuple(dict.fromkeys(known.environment.label for known in alike)))
+        for reason, alike in sorted(reasons.items(), key=lambda item: -len(item[1]))
+    )
 
 
 def _by_rule(rule: Rule, red: int, green: int, timelines: tuple[History, ...]) -> list[Answer]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from whichtorch.matrix.compare.factors import ABSENT, AXES, PACKAGE, Factors
 from whichtorch.matrix.model import Model
+from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ class RuleTerm(Model):
         value = factors.get(self.factor, ABSENT)
         if not self.is_range:
             return value in self.values
-        version = _version(value)
+        version = parse_version(value)
         return (
             version is not None
             and (self.low is None or version >= Version(self.low))
@@ -142,7 +143,7 @@ def _term_of(factor: str, red: Sequence[Factors], green: Sequence[Factors]) -> R
 
 def _range(factor: str, inside: set[str], outside: set[str]) -> RuleTerm | None:
     """Return the range of versions that holds all of one set and none of the other, or None."""
-    if any(_version(value) is None for value in inside | outside):
+    if any(parse_version(value) is None for value in inside | outside):
         return None
     order = sorted(inside | outside, key=Version)
     indices = [index for index, value in enumerate(order) if value in inside]
@@ -155,15 +156,8 @@ def _range(factor: str, inside: set[str], outside: set[str]) -> RuleTerm | None:
 
 
 def _ordered(values: set[str]) -> tuple[str, ...]:
-    are_versions = all(_version(value) is not None for value in values)
+    are_versions = all(parse_version(value) is not None for value in values)
     return tuple(sorted(values, key=Version if are_versions else None))
-
-
-def _version(text: str) -> Version | None:
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return None
 
 
 def _best_rule(choices: list[list[list[RuleTerm]]]) -> Rule:

@@ -83,8 +83,8 @@ def details_of(stored: StoredRun, grid: Grid, changes: Changes, called: CommandP
     for number, row in enumerate(grid.rows):
         facts: dict[int, dict[str, Json]] = {}
         for entry in filter(None, row.entries):
-            cell, column = entry.cell, entry.column
-            change = changes.get(grid.key_of(entry))
+            cell, column = entry.cell, entry.column.index
+            change = changes.get(entry.key)
             near = nearest.of(entry, row) if cell.outcome.is_red else None
             facts[column] = _cell(cell, strings) | _given(change=_change(change) if change else None, near=near)
             ranks[number, column] = _rank(entry, change)
@@ -251,16 +251,17 @@ class _NearestPasses:
     def of(self, entry: GridEntry, row: GridRow) -> int | None:
         """Return the column of the nearest passing cell of the row."""
         passing = [
-            other.column
+            other.column.index
             for other in row.entries
             if other and other.cell.outcome is Outcome.PASS and not other.cell.is_doubted
         ]
         if not passing:
             return None
-        nearest = min(passing, key=lambda column: self._distance(entry.column, column))
-        key = f"{entry.column}.{nearest}"
+        mine = entry.column.index
+        nearest = min(passing, key=lambda column: self._distance(mine, column))
+        key = f"{mine}.{nearest}"
         if key not in self.pairs and len(self.pairs) < PAIRS:
-            self.pairs[key] = _differences(self._factors[entry.column], self._factors[nearest])
+            self.pairs[key] = _differences(self._factors[mine], self._factors[nearest])
         return nearest
 
 

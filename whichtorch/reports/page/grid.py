@@ -27,6 +27,7 @@ class Column:
     """An environment of the grid."""
 
     environment: Environment
+    index: int
     label: str  # unique in the grid
     title: str  # what distinguishes it from others of its version; "" where nothing does
     opens: bool  # it is the first of its version
@@ -37,10 +38,16 @@ class GridEntry:
     """A cell in the grid."""
 
     cell: Cell
-    column: int
+    row: str  # name of its row
+    column: Column
     is_different: bool  # fails otherwise than most of its row
     is_boundary: bool  # the neighbouring version of the same build, Python and config came to the opposite
     footnote: int | None  # number of the known issue
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What a comparison calls it: its name and the label of its environment."""
+        return self.cell.name, self.column.environment.label
 
     @property
     def letter(self) -> str:
@@ -106,7 +113,7 @@ class VersionBoundary:
     before: str
     after: str
     is_fix: bool
-    entries: tuple[tuple[GridRow, GridEntry], ...]  # of the version after
+    entries: tuple[GridEntry, ...]  # of the version after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +131,9 @@ class Grid:
         return [row for family in self.families for row in family.rows]
 
     @property
-    def entries(self) -> Iterator[tuple[GridRow, GridEntry]]:
+    def entries(self) -> Iterator[GridEntry]:
         """All cells, row by row."""
-        return ((row, entry) for row in self.rows for entry in row.entries if entry)
+        return (entry for row in self.rows for entry in row.entries if entry)
 
     @property
     def axes(self) -> dict[str, str]:
@@ -154,10 +161,6 @@ class Grid:
         """Return the values of an axis in the order of the columns."""
         return list(dict.fromkeys(plain(getattr(column.environment, axis)) for column in self.columns))
 
-    def key_of(self, entry: GridEntry) -> tuple[str, str]:
-        """Return what a comparison calls a cell: its name and the label of its environment."""
-        return entry.cell.name, self.columns[entry.column].environment.label
-
 
 def grid_of(result: Result) -> Grid:
     """Return the grid of a run."""
@@ -170,43 +173,43 @@ def grid_of(result: Result) -> Grid:
     }
     others = different(result.cells)
     footnotes: dict[tuple[str, str], Footnote] = {}
-    boundaries: defaultdict[tuple[str, str, bool], list[tuple[GridRow, GridEntry]]] = defaultdict(list)
+    boundaries: list[tuple[_RowBoundary, GridEntry]] = []
     families: dict[str, list[GridRow]] = {}
     names: Counter[str] = Counter()
     for name, row_cells in cells.items():
         first = next(iter(row_cells.values()))
         scenario = by_hash.get(first.source_hash) or by_name.get(first.scenario)
+        shown = one_line(name, NAME)
+        names[shown] += 1  # two names may look alike once they are fit to be shown
+        shown = f"{shown} ({names[shown]})" if names[shown] > 1 else shown
         row_boundaries = list(_row_boundaries(columns, row_cells))
         changing = {boundary.column for boundary in row_boundaries}
         entries = tuple(
             GridEntry(
-                cell=shown_cell,
-                column=index,
-                is_different=(name, shown_cell.environment) in others,
-                is_boundary=index in changing,
-                footnote=_footnote(shown_cell, scenario, footnotes),
+                cell=cell,
+                row=shown,
+                column=column,
+                is_different=(name, cell.environment) in others,
+                is_boundary=column.index in changing,
+                footnote=_footnote(cell, scenario, footnotes),
             )
-            if (shown_cell := row_cells.get(column.environment.id))
+            if (cell := row_cells.get(column.environment.id))
             else None
-            for index, column in enumerate(columns)
+            for column in columns
         )
-        shown = one_line(name, NAME)
-        names[shown] += 1  # two names may look alike once they are fit to be shown
-        shown = f"{shown} ({names[shown]})" if names[shown] > 1 else shown
         family = one_line(first.scenario.rpartition("/")[0], NAME)
         short, boundary_words = shown.removeprefix(f"{family}/"), _boundary_words(row_boundaries, columns)
         row = GridRow(name=shown, short=short, scenario=scenario, entries=entries, boundary_words=boundary_words)
         families.setdefault(family, []).append(row)
-        for boundary in row_boundaries:
-            if entry := entries[boundary.column]:
-                boundaries[boundary.before, boundary.after, boundary.is_fix].append((row, entry))
-    newest_first = sorted(boundaries.items(), key=lambda item: age(item[0][1]), reverse=True)
+        boundaries += [(boundary, entry) for boundary in row_boundaries if (entry := entries[boundary.column])]
+    turns = grouped(boundaries, lambda pair: (pair[0].before, pair[0].after, pair[0].is_fix))
+    newest_first = sorted(turns.items(), key=lambda item: age(item[0][1]), reverse=True)
     return Grid(
         columns=columns,
         families=tuple(Family(name=name, rows=tuple(rows)) for name, rows in families.items()),
         footnotes=tuple(footnotes.values()),
         boundaries=tuple(
-            VersionBoundary(before=before, after=after, is_fix=is_fix, entries=tuple(pairs))
+            VersionBoundary(before=before, after=after, is_fix=is_fix, entries=tuple(entry for _, entry in pairs))
             for (before, after, is_fix), pairs in newest_first
         ),
     )
@@ -220,11 +223,12 @@ def _columns(environments: Sequence[Environment]) -> Iterator[Column]:
     heads = Counter((environment.torch, title) for environment, title in zip(ordered, titles, strict=True))
     labels = Counter(environment.label for environment in ordered)
     before: str | None = None
-    for environment, title in zip(ordered, titles, strict=True):
+    for index, (environment, title) in enumerate(zip(ordered, titles, strict=True)):
         is_ambiguous = heads[environment.torch, title] > 1
         suffix = f"-{one_line(environment.id, 12)}" if labels[environment.label] > 1 else ""
         yield Column(
             environment=environment,
+            index=index,
             label=one_line(environment.label, NAME) + suffix,
             title=f"{title} {one_line(environment.id, 6)}".strip() if is_ambiguous else title,
             opens=environment.torch != before,
@@ -246,15 +250,14 @@ class _RowBoundary:
 
 def _row_boundaries(columns: Sequence[Column], cells: Mapping[str, Cell]) -> Iterator[_RowBoundary]:
     streams: defaultdict[tuple[str, ...], list[tuple[int, str, Outcome]]] = defaultdict(list)
-    for index, column in enumerate(columns):
+    for column in columns:
         environment = column.environment
         cell = cells.get(environment.id)
         if cell and (cell.outcome.is_red or (cell.outcome is Outcome.PASS and not cell.is_doubted)):
             axes = environment.axes
             patch = () if environment.patch == NO_PATCH else (environment.patch,)
-            streams[axes["build"], axes["python"], axes["config"], *patch].append(
-                (index, plain(environment.torch), cell.outcome)
-            )
+            step = column.index, plain(environment.torch), cell.outcome
+            streams[axes["build"], axes["python"], axes["config"], *patch].append(step)
     for stream, steps in streams.items():
         if len({torch for _, torch, _ in steps}) < len(steps):
             continue  # its environments differ in more than the version

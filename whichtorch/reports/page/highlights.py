@@ -12,7 +12,7 @@ from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Diagnosis, Environment, Outcome, Result
 from whichtorch.reports import cell_text
-from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridEntry, GridRow
+from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridEntry
 from whichtorch.reports.shown_text import is_link, one_line
 from whichtorch.reports.stored_run_text import WORSE, changes_words, grouped_changes, shown_side
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 NAMED = 12  # cells of one list that are linked; more are counted
 HANGS_SHOWN = 8  # groups of hangs
+MOST_BOUNDARIES = 8  # boundaries that are listed; more are counted
 RECOMMENDED = 5  # cells whose commands stand on top; those of the others are in their details
 
 TITLES = {  # of the changes that are listed, the worst first: singular, plural
@@ -76,35 +77,33 @@ class Recommendation:
     commands: tuple[tuple[str, str], ...]  # what each does, and the command
 
 
-def link_to(grid: Grid, row: GridRow, entry: GridEntry, note: str = "") -> CellLink:
+def link_to(entry: GridEntry, note: str = "") -> CellLink:
     """Return the link that opens a cell."""
-    label = grid.columns[entry.column].label
-    href = "#cell=" + quote(f"{row.name}@{label}", safe="/@,[]:")
-    return CellLink(name=row.name, label=label, href=href, note=one_line(note, WHAT))
+    label = entry.column.label
+    href = "#cell=" + quote(f"{entry.row}@{label}", safe="/@,[]:")
+    return CellLink(name=entry.row, label=label, href=href, note=one_line(note, WHAT))
 
 
 def changed(grid: Grid, comparison: Comparison) -> list[CellGroup]:
     """Return what became of cells since the earlier run, the worst first; what is as it was is left out."""
-    positions = {grid.key_of(entry): (row, entry) for row, entry in grid.entries}
+    entries = {entry.key: entry for entry in grid.entries}
     groups = []
     for kind, titles in TITLES.items():
         if changes := comparison.of(kind):
-            links = tuple(_change_link(change, positions, grid) for change in changes[:NAMED])
+            links = tuple(_change_link(change, entries) for change in changes[:NAMED])
             title = f"{len(changes)} {titles[len(changes) > 1]}"
             groups.append(CellGroup(title=title, links=links, count=len(changes), kind=kind.value.replace(" ", "-")))
     return groups
 
 
-def _change_link(
-    change: CellChange, positions: Mapping[tuple[str, str], tuple[GridRow, GridEntry]], grid: Grid
-) -> CellLink:
+def _change_link(change: CellChange, entries: Mapping[tuple[str, str], GridEntry]) -> CellLink:
     label = shown_side(change).environment
     old = change.old.outcome if change.old else "unknown"
     became = f"{old} → {change.new.outcome if change.new else 'gone'}"
     script = "the script changed, too" if change.script_changed else ""
     note = "; ".join(filter(None, (became, script, change.why)))
-    if (change.name, label) in positions:
-        return link_to(grid, *positions[change.name, label], note)
+    if entry := entries.get((change.name, label)):
+        return link_to(entry, note)
     return CellLink(name=one_line(change.name, NAME), label=one_line(label, NAME), href="", note=note)
 
 
@@ -122,16 +121,16 @@ def environment_changes(comparison: Comparison) -> list[CellGroup]:
 
 def hang_groups(grid: Grid) -> list[CellGroup]:
     """Return what hangs, cells that are stuck at one stage together: the unexpected first, then the most common."""
-    hanging = (pair for pair in grid.entries if pair[1].cell.outcome is Outcome.HANG)
+    hanging = (entry for entry in grid.entries if entry.cell.outcome is Outcome.HANG)
     groups = []
-    for pairs in grouped(hanging, lambda pair: _NUMBER.sub("N", _stage_and_summary(pair[1])[0])).values():
-        stage, summary = _stage_and_summary(pairs[0][1])
-        unexpected = sum(entry.is_unexpected for _, entry in pairs)
+    for entries in grouped(hanging, lambda entry: _NUMBER.sub("N", _stage_and_summary(entry)[0])).values():
+        stage, summary = _stage_and_summary(entries[0])
+        unexpected = sum(entry.is_unexpected for entry in entries)
         group = CellGroup(
             title=one_line(stage, WHAT),
             more=one_line(summary.removeprefix(stage).removeprefix("; "), WHAT),
-            links=tuple(link_to(grid, row, entry) for row, entry in pairs[:NAMED]),
-            count=len(pairs),
+            links=tuple(map(link_to, entries[:NAMED])),
+            count=len(entries),
             kind="unexpected" if unexpected else "",
             note=f"{unexpected} unexpected" if unexpected else "expected",
         )
@@ -157,31 +156,27 @@ def recommendations(
     worse = {key: change for key, change in changes.items() if change.change in WORSE}
 
     def urgency(entry: GridEntry) -> int:
-        change = worse.get(grid.key_of(entry))
+        change = worse.get(entry.key)
         if change and change.change is ChangeKind.REGRESSION:
             return 0
         if entry.is_unexpected and entry.cell.outcome.is_red:
             return 1
         return 2 if change else 3
 
-    red = [pair for pair in grid.entries if pair[1].cell.outcome.is_red or pair[1].is_unexpected]
-    red.sort(key=lambda pair: (urgency(pair[1]), pair[1].cell.outcome is not Outcome.HANG))
-    needing = [(row, entry) for row, entry in red if urgency(entry) < 3 or entry.is_unexpected]
-    chosen: dict[tuple[Outcome, str], tuple[GridRow, GridEntry]] = {}
-    for row, entry in needing or red:
-        kind = (entry.cell.outcome, _NUMBER.sub("N", entry.cell.signature or row.name))
-        chosen.setdefault(kind, (row, entry))
-    recommended = [
-        _recommendation(link_to(grid, row, entry), entry, grid, worse.get(grid.key_of(entry)), facts, called)
-        for row, entry in list(chosen.values())[:RECOMMENDED]
-    ]
-    return recommended, len(needing)
+    red = [entry for entry in grid.entries if entry.cell.outcome.is_red or entry.is_unexpected]
+    red.sort(key=lambda entry: (urgency(entry), entry.cell.outcome is not Outcome.HANG))
+    needing = [entry for entry in red if urgency(entry) < 3 or entry.is_unexpected]
+    kinds = grouped(
+        needing or red, lambda entry: (entry.cell.outcome, _NUMBER.sub("N", entry.cell.signature or entry.row))
+    )
+    chosen = [entries[0] for entries in kinds.values()][:RECOMMENDED]
+    return [_recommendation(entry, worse.get(entry.key), facts, called) for entry in chosen], len(needing)
 
 
 def _recommendation(
-    link: CellLink, entry: GridEntry, grid: Grid, change: CellChange | None, facts: RunFacts, called: CommandPrefix
+    entry: GridEntry, change: CellChange | None, facts: RunFacts, called: CommandPrefix
 ) -> Recommendation:
-    cell, environment = entry.cell, grid.columns[entry.column].environment
+    cell, environment = entry.cell, entry.column.environment
     commands = [("run it again", cell_text.rerun_command(cell, environment, called("matrix")))]
     search = cell_text.bisect_command(cell, environment, called("bisect"))
     if facts.comparison and change and (before := _before(environment, change, facts)):
@@ -192,7 +187,7 @@ def _recommendation(
     what = described(cell.what, cell.message)
     what = _stage_and_summary(entry)[1] if cell.outcome is Outcome.HANG else what
     return Recommendation(
-        link=link,
+        link=link_to(entry),
         what=one_line(what or cell.reason or cell.outcome.row.verb, WHAT),
         why=str(change.change) if change else "unexpected" if entry.is_unexpected else "expected",
         outcome=cell.outcome,

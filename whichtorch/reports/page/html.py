@@ -14,13 +14,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jinja2
-from markupsafe import Markup
-
 from whichtorch.matrix.compare.comparison import ChangeKind
 from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.model import Outcome, Result
 from whichtorch.reports.case_text import case_card
+from whichtorch.reports.document import template_environment
 from whichtorch.reports.page import highlights, pictures
 from whichtorch.reports.page.details import details_of
 from whichtorch.reports.page.excerpts import encoded
@@ -30,12 +28,13 @@ from whichtorch.reports.shown_text import one_line, plain
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    import jinja2
+
     from whichtorch.reports.cell_text import CommandPrefix
     from whichtorch.reports.page.highlights import Changes
     from whichtorch.reports.run_facts import RunFacts
 
 FIXED, PER_CELL = 1_000_000, 1_000  # bytes that a page may take
-MOST_BOUNDARIES = 8  # boundaries that are listed; more are counted
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _FLAGS = {  # name and meaning; the bit of each in a cell's flags is its position
@@ -72,31 +71,23 @@ def page(facts: RunFacts, called: CommandPrefix) -> str:
 
 @cache
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        # every text is made fit to be shown on its way into the page
-        finalize=lambda value: plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
-    )
-    return environment.get_template("index.html.jinja")
+    return template_environment(_TEMPLATES, plain).get_template("index.html.jinja")
 
 
 def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: CommandPrefix) -> str:
     """Return the page with a mark where the details go."""
     result, comparison = facts.stored.result, facts.comparison
-    counts = Counter(cell.outcome for cell in result.cells)
-    not_passed = [outcome for outcome in Outcome if outcome is not Outcome.PASS and counts[outcome]]
+    cells = Counter(cell.outcome for cell in result.cells)
+    counts = [(outcome, cells[outcome]) for outcome in Outcome if cells[outcome]]
+    not_passed = [pair for pair in counts if pair[0] is not Outcome.PASS]
     changed_cells = {key for key, change in changes.items() if change.change in highlights.TITLES}
     kinds = Counter(change.change for change in comparison.cells) if comparison else Counter()
     rest = [f"{kinds[kind]} {kind}" for kind in ChangeKind if kind not in highlights.TITLES and kinds[kind]]
-    hang_groups = highlights.hang_groups(grid)
     recommendations, needing = highlights.recommendations(grid, facts, changes, called)
     menus = [("tag", "tag", sorted({tag for row in grid.rows for tag in _tags(row)}))]
     menus += [(axis, title, grid.values(axis)) for axis, title in grid.axes.items()]
     index, flag_counts = _index(grid, changed_cells)
+    flags = [(name, flag_counts[name], meaning) for name, meaning in _FLAGS.items() if flag_counts[name]]
     script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     name_length = min(66, max((len(row.short) for row in grid.rows), default=0))
@@ -104,35 +95,26 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: CommandPrefix)
     return _template().render(
         run=result.run,
         took=_duration(result.run.seconds),
-        total=len(result.cells),
-        unexpected=sum(entry.is_unexpected for _, entry in grid.entries),
-        worst=[(outcome, counts[outcome]) for outcome in sorted(not_passed, key=lambda outcome: not outcome.is_red)],
-        missing=highlights.incomplete(result),
+        unexpected=sum(entry.is_unexpected for entry in grid.entries),
+        worst=sorted(not_passed, key=lambda pair: not pair[0].is_red),
+        facts=facts,
         notices=_notices(result),
         grid=grid,
         name_width=round(0.51 * max(24, name_length) + 1.2, 1),  # rem
         head_height=round(0.47 * title_length + 1, 1),  # rem
         moment=_moment,
         outcomes=list(Outcome),
-        counts=[(outcome, counts[outcome]) for outcome in Outcome if counts[outcome]],
-        flags=[(name, flag_counts[name], meaning) for name, meaning in _FLAGS.items() if flag_counts[name]],
+        counts=counts,
+        flags=flags,
         menus=[menu for menu in menus if len(menu[2]) > 1],
         changed_cells=changed_cells,
-        comparison=comparison,
-        changed=highlights.changed(grid, comparison) if comparison else [],
         rest=", ".join(rest),
-        environments=highlights.environment_changes(comparison) if comparison else [],
-        hang_groups=hang_groups,
-        hang_count=sum(group.count for group in hang_groups),
         highlights=highlights,
-        most_boundaries=MOST_BOUNDARIES,
+        pictures=pictures,
+        case_card=case_card,
         recommendations=recommendations,
         needing=needing,
         link_name=_link_name,
-        bisections=[pictures.bisection_picture(bisection) for bisection in facts.bisections],
-        cases=[case_card(case) for case in facts.cases],
-        nights=pictures.hangs_over_nights(facts.nights),
-        times=pictures.times(grid),
         style=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),
         script=script,
         script_hash=f"sha256-{digest}",
@@ -148,7 +130,7 @@ def _index(grid: Grid, changed_cells: Collection[tuple[str, str]]) -> tuple[dict
     """
     flag_counts: Counter[str] = Counter()
     texts: dict[str, int] = {}  # by text, the index under which rows name it
-    rows = [_index_row(row, grid, changed_cells, texts, flag_counts) for row in grid.rows]
+    rows = [_index_row(row, changed_cells, texts, flag_counts) for row in grid.rows]
     columns = []
     group = -1
     for column in grid.columns:
@@ -168,7 +150,6 @@ def _index(grid: Grid, changed_cells: Collection[tuple[str, str]]) -> tuple[dict
 
 def _index_row(
     row: GridRow,
-    grid: Grid,
     changed_cells: Collection[tuple[str, str]],
     texts: dict[str, int],
     flag_counts: Counter[str],
@@ -177,20 +158,20 @@ def _index_row(
     entries = [entry for entry in row.entries if entry]
     flags = []
     for entry in row.entries:
-        is_set = _flags(entry, grid.key_of(entry) in changed_cells) if entry else {}
+        is_set = _flags(entry, entry.key in changed_cells) if entry else {}
         flag_counts.update(is_set)
         flags.append(sum(flag << position for position, flag in enumerate(is_set.values())))
-    summary = [texts.setdefault(row.summary, len(texts))] if row.summary else []
-    what = {entry.column: one_line(text, WHAT) for entry in entries if (text := _searched_text(entry))}
+    summary = texts.setdefault(row.summary, len(texts)) if row.summary else ""
+    what = {entry.column.index: one_line(text, WHAT) for entry in entries if (text := _searched_text(entry))}
     facts = {
         "name": row.name,
         "letters": "".join(entry.letter if entry else "-" for entry in row.entries),
         "seconds": max((round(entry.cell.seconds, 1) for entry in entries), default=0),  # of the slowest cell
-        "summary": summary and summary[0],
+        "summary": summary,
         "tags": _tags(row),
         "flags": "".join(_DIGITS[bits] for bits in flags) if any(flags) else "",
         "what": {column: texts.setdefault(text, len(texts)) for column, text in what.items()},
-        "flaky": {entry.column: entry.cell.flaky for entry in entries if entry.cell.flaky},
+        "flaky": {entry.column.index: entry.cell.flaky for entry in entries if entry.cell.flaky},
     }
     return {name: value for name, value in facts.items() if value not in ("", [], {})}
 
@@ -219,7 +200,7 @@ def _notices(result: Result) -> list[str]:
         f"{environment.label}: {environment.outcome}: {one_line(environment.reason or 'no reason is known', WHAT)}"
         for environment in result.environments
         if environment.outcome is not None
-    ][:MOST_BOUNDARIES]
+    ][: highlights.MOST_BOUNDARIES]
 
 
 def _duration(seconds: float) -> str:

@@ -118,9 +118,9 @@ def times(grid: Grid) -> Picture | None:
     The scale is logarithmic. An environment is a box of quartiles, and each outcome is one path of dots.
     """
     columns: list[list[tuple[float, Outcome]]] = [[] for _ in grid.columns]
-    for _, entry in grid.entries:
+    for entry in grid.entries:
         if entry.cell.attempts:
-            columns[entry.column].append((entry.cell.seconds, entry.cell.outcome))
+            columns[entry.column.index].append((entry.cell.seconds, entry.cell.outcome))
     all_seconds = [seconds for ran in columns for seconds, _ in ran if seconds > 0]
     if not all_seconds:
         return None
