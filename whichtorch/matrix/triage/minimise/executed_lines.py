@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 
+from whichtorch.matrix.source.syntax import statements_in
 from whichtorch.matrix.triage.minimise.prelude import first_statements, with_prelude
+from whichtorch.matrix.triage.minimise.tree_edit import rewritten
 
 _NAME = "_whichtorch_line"
 _PRELUDE = """\
@@ -26,21 +28,8 @@ def instrumented(source: str, path: str) -> str | None:
     except (SyntaxError, ValueError):
         return None
     head = first_statements(tree)
-    tree.body = [node for node in tree.body if node not in head]
-    noting = _Noting().visit(tree)
-    noting.body = [*head, *noting.body]
-    return with_prelude(noting, _PRELUDE.format(name=_NAME, path=path))
-
-
-class _Noting(ast.NodeTransformer):
-    """Puts a call before each statement of each body."""
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        super().generic_visit(node)
-        for name, value in ast.iter_fields(node):
-            if isinstance(value, list) and value and all(isinstance(each, ast.stmt) for each in value):
-                setattr(node, name, [part for each in value for part in (_call(each.lineno), each)])
-        return node
+    calls = {each: [_call(each.lineno), each] for each in statements_in(tree) if each not in head}
+    return with_prelude(rewritten(tree, calls), _PRELUDE.format(name=_NAME, path=path))
 
 
 def _call(line: int) -> ast.stmt:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.minimise.config_values import inline_constants, inline_fields
 from whichtorch.matrix.triage.minimise.deletion import (
     drop_any_statement,
     drop_decorators,
@@ -18,13 +17,8 @@ from whichtorch.matrix.triage.minimise.expressions import (
     drop_elements,
     drop_keywords,
     keep_any_part,
-    keep_likeliest_part,
     keep_one_name,
     shrink_numbers,
-)
-from whichtorch.matrix.triage.minimise.first_items import (
-    inline_first_items,
-    keep_first_element,
 )
 from whichtorch.matrix.triage.minimise.inlining import drop_parameters, functions_to_lambdas, inline_functions
 from whichtorch.matrix.triage.minimise.members import (
@@ -34,8 +28,13 @@ from whichtorch.matrix.triage.minimise.members import (
     inline_unpacking,
 )
 from whichtorch.matrix.triage.minimise.single_instance import inline_single_instance
-from whichtorch.matrix.triage.minimise.unwrapping import drop_async, unwrap_blocks
-from whichtorch.matrix.triage.minimise.variables import inline_variables, merge_imports
+from whichtorch.matrix.triage.minimise.unwrapping import (
+    drop_async,
+    inline_first_items,
+    keep_first_element,
+    unwrap_blocks,
+)
+from whichtorch.matrix.triage.minimise.variables import inline_constants, inline_fields, inline_variables, merge_imports
 
 if TYPE_CHECKING:
     from whichtorch.matrix.triage.minimise.edit_search import Reducing, ReductionState
@@ -59,7 +58,7 @@ _STRUCTURE = (
     drop_parameters,
 )
 _BLOCKS = (unwrap_blocks, drop_variable_hints)
-_EXPRESSIONS = (drop_decorators, keep_one_name, keep_likeliest_part, drop_keywords)
+_EXPRESSIONS = (drop_decorators, keep_one_name, drop_keywords)
 _NAMES = (inline_variables, functions_to_lambdas)
 _LAST = (drop_elements, keep_any_part)  # they take most questions for what they leave out
 _ALONE = (drop_unneeded, drop_any_statement, merge_imports, shrink_numbers)

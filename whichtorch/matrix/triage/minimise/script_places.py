@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from whichtorch.matrix.source.names import GIVEN, bound, dotted, parameters, sto
 from whichtorch.matrix.source.syntax import Function, blocks_of, in_head, is_docstring
 from whichtorch.matrix.triage.minimise.definitions import DEFINITIONS, registering
 from whichtorch.matrix.triage.minimise.prelude import with_prelude
+from whichtorch.matrix.triage.minimise.tree_edit import rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,8 +34,7 @@ class ScriptPlace:
     """A piece of a script that can stand alone."""
 
     key: str
-    block: list[ast.stmt]  # it is reached at a statement of this block
-    before: ast.stmt
+    before: ast.stmt  # it is reached before this statement
     body: list[ast.stmt]  # the piece
     parameters: tuple[str, ...] = ()  # of the function that it is; none where it is a statement
     is_compiled: bool  # a compiler was reading it when it failed
@@ -70,17 +69,13 @@ class ScriptPlaces:
 
     def recording(self, file: str) -> str:
         """Return the script, writing down what its places read."""
-        tree = copy.deepcopy(self.tree)
-        twins = dict(zip(ast.walk(self.tree), ast.walk(tree), strict=True))
-        blocks = {id(block[0]): block for block in blocks_of(tree)}
+        placed: dict[ast.AST, list[ast.stmt]] = {place.before: [place.before] for place in self.places}
         for place in self.places:
-            block = blocks[id(twins[place.block[0]])]
-            call = ast.parse(f"{_NAME}({place.key!r}, {{**globals(), **locals()}})").body[0]
-            index = next(index for index, statement in enumerate(block) if statement is twins[place.before])
-            block.insert(index, call)
+            call = ast.parse(f"{_NAME}({place.key!r}, {{**globals(), **locals()}})").body
+            placed[place.before] = [*call, *placed[place.before]]
         paths = {place.key: place.paths(self.defined) for place in self.places}
         prelude = _PRELUDE.format(name=_NAME, recorder=str(INSIDE / "recorded_values.py"), file=file, paths=paths)
-        return with_prelude(tree, prelude)
+        return with_prelude(rewritten(self.tree, placed), prelude)
 
     def _found(self, lines: Sequence[tuple[int, bool]]) -> Iterator[ScriptPlace]:
         done = set[int]()
@@ -94,14 +89,13 @@ class ScriptPlaces:
                 row = block[end - length : end]
                 if not any(isinstance(each, DEFINITIONS) for each in row):
                     key = f"{line} -{length}"
-                    yield ScriptPlace(key=key, block=block, before=row[0], body=row, is_compiled=is_compiled)
+                    yield ScriptPlace(key=key, before=row[0], body=row, is_compiled=is_compiled)
             function = _around(self.tree, line)
             if function is not None and id(function) not in done:
                 done.add(id(function))
                 body = [each for each in function.body if not is_docstring(each)]
                 yield ScriptPlace(
                     key=f"{line} all",
-                    block=function.body,
                     before=body[0],
                     body=body,
                     parameters=tuple(parameter.arg for parameter in parameters(function)),

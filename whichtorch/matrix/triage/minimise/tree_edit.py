@@ -19,7 +19,7 @@ _OPTIONAL = {
 _BODIES = ("body", "orelse", "finalbody")
 _NAMING = (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal)
 NOWHERE = 0  # line of what was not written by anybody
-_WIDEST = 10_000  # nodes: what grows beyond is no reduction
+_WIDEST = 50_000  # nodes: what grows beyond is no reduction
 
 NodeT = TypeVar("NodeT", bound=ast.AST)
 
@@ -69,6 +69,22 @@ class Program:
 def lines_of(source: str) -> int:
     """Return how many lines of a text are not empty."""
     return sum(bool(line.strip()) for line in source.splitlines())
+
+
+def load(name: str) -> ast.Name:
+    """Return the expression that reads a name."""
+    return ast.Name(id=name, ctx=ast.Load())
+
+
+def called(function: str, *arguments: ast.expr) -> ast.Call:
+    """Return the call of a function by its name."""
+    return ast.Call(func=load(function), args=[*arguments], keywords=[])
+
+
+def assignment(target: ast.expr | str, value: ast.expr, place: ast.AST) -> ast.Assign:
+    """Return an assignment that stands in the line of another node."""
+    stored = ast.Name(id=target, ctx=ast.Store()) if isinstance(target, str) else target
+    return ast.copy_location(ast.Assign(targets=[stored], value=value), place)
 
 
 def rewritten(tree: NodeT, replaced: Mapping[ast.AST, Sequence[ast.AST]]) -> NodeT:
