@@ -6,11 +6,12 @@ import ast
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.source.layout import layout_of
+from whichtorch.matrix.source.layout import Layout, layout_of
 from whichtorch.matrix.source.names import bound
 from whichtorch.matrix.source.syntax import (
     Definition,
     Function,
+    Scope,
     blocks_in,
     called_name,
     head_nodes,
@@ -19,13 +20,12 @@ from whichtorch.matrix.source.syntax import (
     statements_in,
     words,
 )
-from whichtorch.matrix.triage.minimise.tree_edit import Edit
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.triage.minimise.edit_search import ReductionState
-    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _CONTAINERS = {"list", "dict", "set", "defaultdict", "deque", "OrderedDict", "Counter"}
 _EMPTY = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)
@@ -57,11 +57,11 @@ def _failing(program: Program, state: ReductionState) -> Iterator[ast.stmt]:
 def _needed(program: Program, state: ReductionState) -> set[ast.stmt]:
     """Return the statements that failed, what they stand in, and all that these need."""
     layout = layout_of(program.tree)
-    binders: dict[str, list[ast.stmt]] = defaultdict(list)  # by what they bind: "name", ".attribute"
+    binders: dict[tuple[Scope, str], list[ast.stmt]] = defaultdict(list)  # by scope and "name" or ".attribute"
     changes: dict[str, list[ast.stmt]] = defaultdict(list)  # by the container that they change
     for statement in statements_in(program.tree):
         for name in _bound_by(statement, is_field=isinstance(layout.parents[statement], ast.ClassDef)):
-            binders[name].append(statement)
+            binders[_scope(layout, statement, name), name].append(statement)
         for name in _changed_by(statement):
             changes[name].append(statement)
     needed, waiting = set[ast.stmt](), [*_failing(program, state)]
@@ -77,15 +77,25 @@ def _needed(program: Program, state: ReductionState) -> set[ast.stmt]:
             own = (each for each in statements_in(statement) if layout.scope(each) is statement)
             waiting += (each for each in own if _gives_back(each))
         for name in _read_by(statement):
-            waiting += binders[name]
-            if any(isinstance(each, ast.Assign) and _is_container(each.value) for each in binders[name]):
+            scope = _scope(layout, statement, name)
+            while (scope, name) not in binders and scope is not program.tree:
+                scope = layout.scope(scope)
+            found = binders.get((scope, name), [])
+            waiting += found
+            if any(isinstance(each, ast.Assign) and _is_container(each.value) for each in found):
                 waiting += changes[name]
     return needed
 
 
+def _scope(layout: Layout, statement: ast.stmt, name: str) -> Scope:
+    """Return the scope in which a statement names something: an attribute is of the same name in all of them."""
+    return layout.tree if name.startswith(".") else layout.scope(statement)
+
+
 def _bound_by(statement: ast.stmt, *, is_field: bool) -> Iterator[str]:
     """Yield the names and attributes that a statement binds itself."""
-    for name in bound([statement] if isinstance(statement, Definition) else head_nodes(statement)):
+    is_whole = isinstance(statement, Definition) or not list(blocks_in(statement))
+    for name in bound([statement] if is_whole else head_nodes(statement)):
         yield name
         if is_field:
             yield f".{name}"
@@ -107,6 +117,8 @@ def _changed_by(statement: ast.stmt) -> Iterator[str]:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Attribute(attr=name)))):
             yield f".{name}"
         case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name))]):
+            yield name
+        case ast.AugAssign(target=ast.Subscript(value=ast.Name(id=name))):
             yield name
 
 

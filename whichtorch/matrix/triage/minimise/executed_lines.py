@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from whichtorch.matrix.source.syntax import statements_in
-from whichtorch.matrix.triage.minimise.prelude import first_statements, with_prelude
+from whichtorch.matrix.source.syntax import is_docstring, statements_in
 from whichtorch.matrix.triage.minimise.tree_edit import rewritten
 
 _NAME = "_whichtorch_line"
@@ -28,9 +27,24 @@ def instrumented(source: str, path: str) -> str | None:
     except (SyntaxError, ValueError):
         return None
     head = first_statements(tree)
-    calls = {each: [_call(each.lineno), each] for each in statements_in(tree) if each not in head}
+    calls: dict[ast.AST, list[ast.stmt]] = {
+        each: [_call(each.lineno), each] for each in statements_in(tree) if each not in head
+    }
     return with_prelude(rewritten(tree, calls), _PRELUDE.format(name=_NAME, path=path))
 
 
 def _call(line: int) -> ast.stmt:
     return ast.Expr(ast.Call(ast.Name(_NAME, ast.Load()), [ast.Constant(line)], []))
+
+
+def with_prelude(tree: ast.Module, prelude: str) -> str:
+    """Return the text of a tree with other lines at its beginning, after what must stay first. Changes the tree."""
+    head = first_statements(tree)
+    tree.body = [*head, *ast.parse(prelude).body, *(node for node in tree.body if node not in head)]
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def first_statements(tree: ast.Module) -> list[ast.stmt]:
+    """Return the docstring and the imports from `__future__`, which must stay before all others."""
+    head = [node for node in tree.body[:1] if is_docstring(node)]
+    return head + [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]

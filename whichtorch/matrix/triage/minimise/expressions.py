@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.source.layout import layout_of
 from whichtorch.matrix.source.names import bound, dotted
 from whichtorch.matrix.source.syntax import Definition, called_name, in_head, is_constant, statements_in, words
-from whichtorch.matrix.triage.minimise.tree_edit import Edit
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.triage.minimise.edit_search import ReductionState
-    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _KEPT = {"strict"}  # of torch.export: releases differ in what they do without it
 _SMALL = 2  # a size that most operations accept, and unlike 1 does not broadcast

@@ -9,20 +9,18 @@ from whichtorch.matrix.source.layout import Layout, layout_of
 from whichtorch.matrix.source.names import dotted, loads_in
 from whichtorch.matrix.source.syntax import (
     COMPREHENSIONS,
-    in_head,
     is_docstring,
     is_simple,
     statements_in,
 )
 from whichtorch.matrix.triage.minimise.arguments import inlined
-from whichtorch.matrix.triage.minimise.tree_edit import Edit
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program, assignment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.source.syntax import Function
     from whichtorch.matrix.triage.minimise.edit_search import ReductionState
-    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _ONCE = (
     ast.Assign,
@@ -97,42 +95,30 @@ def _yields(function: ast.AST) -> bool:
 
 def _generator(function: ast.FunctionDef, uses: list[ast.Name], layout: Layout) -> Edit | None:
     """Return the edit that puts a loop's or a context's body in place of the only `yield` of its generator."""
-    yields = [
-        (each, node)
-        for each in statements_in(function)
-        for node in in_head(each)
-        if isinstance(node, (ast.Yield, ast.YieldFrom))
-    ]
+    yields = [node for node in ast.walk(function) if isinstance(node, (ast.Yield, ast.YieldFrom))]
     call = layout.parents[uses[0]]
     if len(uses) != 1 or len(yields) != 1 or not isinstance(call, ast.Call) or call.func is not uses[0]:
         return None
-    statement, given = yields[0]
     loop = layout.parents[call]
     body = inlined(function, call, layout)
-    if not isinstance(given, ast.Yield) or not isinstance(statement, ast.Expr) or body is None:
+    marks = [each for top in body.above for each in (top, *statements_in(top))] if body else []
+    mark = next(filter(_yielded, marks), None)
+    value = _yielded(mark) if mark else None
+    if body is None or mark is None or value is None:
         return None
-    marks = [each for top in body.above for each in (top, *statements_in(top)) if _yields_itself(each)]
-    if not marks:
+    place: ast.stmt | None
+    match loop, layout.parents[loop]:
+        case ast.For(iter=iterable, target=target, body=block) as place, _ if iterable is call and not _leaves(loop):
+            targets = [target]
+        case ast.withitem(optional_vars=target), ast.With(items=[_], body=block) as place if _is_context(function):
+            targets = [target] if target else []
+        case _:
+            place, block = _first_taken(call, layout), []
+            targets = place.targets if place else []
+    if place is None:
         return None
-    inner = next(node for node in ast.walk(marks[0]) if isinstance(node, ast.Yield))
-    value = inner.value or ast.Constant(value=None)
-    turn: list[ast.stmt]
-    if isinstance(loop, ast.For) and loop.iter is call and not _leaves(loop):
-        turn = [ast.copy_location(ast.Assign(targets=[loop.target], value=value), loop), *loop.body]
-        place: ast.stmt = loop
-    elif isinstance(loop, ast.withitem) and _is_context(function):
-        block = layout.parents[loop]
-        if not isinstance(block, ast.With) or len(block.items) != 1:
-            return None
-        bound = [loop.optional_vars] if loop.optional_vars else []
-        turn = [*(ast.copy_location(ast.Assign(targets=[each], value=value), block) for each in bound), *block.body]
-        place = block
-    elif (taken := _first_taken(call, layout)) is not None:
-        place = taken
-        turn = [ast.copy_location(ast.Assign(targets=taken.targets, value=value), taken)]
-    else:
-        return None
-    return Edit(key=f"inline {function.name}", replaced={function: [], place: body.above, marks[0]: turn})
+    turn = [*(assignment(each, value, place) for each in targets), *block]
+    return Edit(key=f"inline {function.name}", replaced={function: [], place: body.above, mark: turn})
 
 
 def _is_context(function: ast.FunctionDef) -> bool:
@@ -140,8 +126,13 @@ def _is_context(function: ast.FunctionDef) -> bool:
     return [dotted(each).rpartition(".")[2] for each in function.decorator_list] == ["contextmanager"]
 
 
-def _yields_itself(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Yield)
+def _yielded(statement: ast.stmt) -> ast.expr | None:
+    """Return what a statement yields that does nothing else."""
+    match statement:
+        case ast.Expr(value=ast.Yield(value=value)):
+            return value or ast.Constant(value=None)
+        case _:
+            return None
 
 
 def _leaves(loop: ast.For) -> bool:

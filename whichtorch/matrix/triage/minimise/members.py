@@ -9,13 +9,12 @@ from whichtorch.matrix.source.layout import Layout, layout_of
 from whichtorch.matrix.source.names import dotted, stores_in
 from whichtorch.matrix.source.syntax import Definition, is_docstring, is_simple, statements_in, words
 from whichtorch.matrix.triage.minimise.arguments import given_values
-from whichtorch.matrix.triage.minimise.tree_edit import Edit, copied
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program, copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.triage.minimise.edit_search import ReductionState
-    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 
 def inline_methods(program: Program, _: ReductionState) -> Iterator[Edit]:

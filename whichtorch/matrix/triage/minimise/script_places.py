@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.source.names import GIVEN, bound, dotted, parameters, stores_in
 from whichtorch.matrix.source.syntax import Function, blocks_of, in_head, is_docstring
 from whichtorch.matrix.triage.minimise.definitions import DEFINITIONS, registering
-from whichtorch.matrix.triage.minimise.prelude import with_prelude
+from whichtorch.matrix.triage.minimise.executed_lines import with_prelude
 from whichtorch.matrix.triage.minimise.tree_edit import rewritten
 
 if TYPE_CHECKING:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.layout import Layout, layout_of
 from whichtorch.matrix.source.syntax import Definition, blocks_in, statements_in, words
-from whichtorch.matrix.triage.minimise.tree_edit import Edit, assignment, called, copied
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program, assignment, called, copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from whichtorch.matrix.triage.minimise.edit_search import ReductionState
-    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp)
@@ -24,9 +23,10 @@ def unwrap_blocks(program: Program, state: ReductionState) -> Iterator[Edit]:
     for statement in statements_in(program.tree):
         if block := _block(statement, state):
             is_loop = isinstance(statement, _LOOPS)
-            leaving = {leave: [] for each in block for leave in _leaving(each)} if is_loop else {}
-            key = f"unwrap {words(statement)}{len(block)}"
-            yield Edit(key=key, replaced={statement: block, **leaving})
+            replaced: dict[ast.AST, list[ast.stmt]] = {statement: block}
+            for each in block if is_loop else ():
+                replaced |= {leave: [] for leave in _leaving(each)}
+            yield Edit(key=f"unwrap {words(statement)}{len(block)}", replaced=replaced)
 
 
 def _block(statement: ast.stmt, state: ReductionState) -> list[ast.stmt]:

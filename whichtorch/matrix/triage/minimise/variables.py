@@ -17,13 +17,12 @@ from whichtorch.matrix.source.syntax import (
     statements_in,
     words,
 )
-from whichtorch.matrix.triage.minimise.tree_edit import Edit, assignment
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program, assignment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.triage.minimise.edit_search import ReductionState
-    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _WIDEST = 100  # characters of the longest line that is made of several
 _LATER = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, *COMPREHENSIONS)
