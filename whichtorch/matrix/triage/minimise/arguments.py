@@ -72,6 +72,16 @@ def given_values(parameters: ast.arguments, call: ast.Call, skip: int = 0) -> di
     return found if found.keys() == {*wanted, *words} else None
 
 
+def arguments_at(layout: Layout, name: str, place: int, word: str) -> list[ast.AST] | None:
+    """Return what all calls of a name give to one of its parameters; None where it is not only called, or never."""
+    outer = [layout.parents[use] for use in layout.loads.get(name, [])]
+    calls = [each for each in outer if isinstance(each, ast.Call)]
+    if not calls or len(calls) < len(outer):
+        return None
+    listed: list[ast.AST] = [argument for call in calls for argument in call.args[place : place + 1]]
+    return listed + [keyword for call in calls for keyword in call.keywords if keyword.arg == word]
+
+
 def _own_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the statements of a body, without those of functions in it."""
     for statement in body:

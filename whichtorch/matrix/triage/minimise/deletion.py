@@ -58,7 +58,7 @@ def drop_output(program: Program, _: ReductionState) -> Iterator[Edit]:
     for statement in statements_in(program.tree):
         yield from _unread(statement)
     for node in ast.walk(program.tree):
-        if isinstance(node, Function) and (hints := _hints(node)):
+        if isinstance(node, Function) and (hints := hints_of(node)):
             yield Edit(key=f"hints {node.name}", replaced={hint: [] for hint in hints})
     yield from unused(program)
 
@@ -79,7 +79,8 @@ def _is_ellipsis(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and getattr(statement.value, "value", None) is ...
 
 
-def _hints(node: Function) -> list[ast.expr]:
+def hints_of(node: Function) -> list[ast.expr]:
+    """Return the hints of a function's parameters and of its result."""
     found = [parameter.annotation for parameter in parameters(node)] + [node.returns]
     return [hint for hint in found if hint is not None]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from whichtorch.matrix.source.syntax import is_docstring, statements_in
-from whichtorch.matrix.triage.minimise.tree_edit import rewritten
+from whichtorch.matrix.triage.minimise.tree_edit import copied
 
 _NAME = "_whichtorch_line"
 _PRELUDE = """\
@@ -30,7 +30,7 @@ def instrumented(source: str, path: str) -> str | None:
     calls: dict[ast.AST, list[ast.stmt]] = {
         each: [_call(each.lineno), each] for each in statements_in(tree) if each not in head
     }
-    return with_prelude(rewritten(tree, calls), _PRELUDE.format(name=_NAME, path=path))
+    return with_prelude(copied([tree], calls)[0], _PRELUDE.format(name=_NAME, path=path))
 
 
 def _call(line: int) -> ast.stmt:

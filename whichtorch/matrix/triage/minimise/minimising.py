@@ -88,11 +88,11 @@ class Minimising:
             return
         if not self.calls:
             for candidate in self._single_calls(source):
-                if self._fails(candidate):
+                if self.oracle.answer(candidate):
                     self.tell(f"one call is enough: {candidate.strip().splitlines()[-1].strip()}")
                     yield SmallerScript(candidate, CALL, self.same)
         for candidate in itertools.islice(self._places(source), PLACE_TRIALS):
-            if self._fails(candidate):
+            if self.oracle.answer(candidate):
                 self.tell(f"a place of it alone is enough: {code_lines(candidate)} lines")
                 yield SmallerScript(self._reduced(candidate).source, PLACE, self.same)
         graph = self._graph(source)
@@ -126,9 +126,6 @@ class Minimising:
             answered=answered,
         )
         return oracle
-
-    def _fails(self, candidate: str) -> bool:
-        return self.oracle.answer(candidate)
 
     def _places(self, source: str) -> Iterator[str]:
         """Yield scripts of the places alone in which the script was when it failed."""

@@ -11,7 +11,7 @@ from whichtorch.matrix.source.names import GIVEN, bound, dotted, parameters, sto
 from whichtorch.matrix.source.syntax import Function, blocks_of, in_head, is_docstring
 from whichtorch.matrix.triage.minimise.definitions import DEFINITIONS, registering
 from whichtorch.matrix.triage.minimise.executed_lines import with_prelude
-from whichtorch.matrix.triage.minimise.tree_edit import rewritten
+from whichtorch.matrix.triage.minimise.tree_edit import copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,7 +75,7 @@ class ScriptPlaces:
             placed[place.before] = [*call, *placed[place.before]]
         paths = {place.key: place.paths(self.defined) for place in self.places}
         prelude = _PRELUDE.format(name=_NAME, recorder=str(INSIDE / "recorded_values.py"), file=file, paths=paths)
-        return with_prelude(rewritten(self.tree, placed), prelude)
+        return with_prelude(copied([self.tree], placed)[0], prelude)
 
     def _found(self, lines: Sequence[tuple[int, bool]]) -> Iterator[ScriptPlace]:
         done = set[int]()

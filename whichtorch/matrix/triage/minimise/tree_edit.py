@@ -63,7 +63,7 @@ class Program:
         replaced: dict[ast.AST, Sequence[ast.AST]] = {}
         for edit in edits:
             replaced |= edit.replaced
-        return Program(tree=rewritten(self.tree, replaced))
+        return Program(tree=copied([self.tree], replaced)[0])
 
 
 def lines_of(source: str) -> int:
@@ -85,14 +85,6 @@ def assignment(target: ast.expr | str, value: ast.expr, place: ast.AST) -> ast.A
     """Return an assignment that stands in the line of another node."""
     stored = ast.Name(id=target, ctx=ast.Store()) if isinstance(target, str) else target
     return ast.copy_location(ast.Assign(targets=[stored], value=value), place)
-
-
-def rewritten(tree: NodeT, replaced: Mapping[ast.AST, Sequence[ast.AST]]) -> NodeT:
-    """Return a copy of a tree with other nodes in place of some. Raises InvalidEditError."""
-    copies = _Copier(replaced).copies(tree)
-    if len(copies) != 1 or not isinstance(copies[0], type(tree)):
-        raise InvalidEditError
-    return copies[0]
 
 
 def copied(nodes: Iterable[NodeT], replaced: Mapping[ast.AST, Sequence[ast.AST]]) -> list[NodeT]:
