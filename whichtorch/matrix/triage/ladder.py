@@ -8,18 +8,16 @@ newer); so halving finds the first application with which the failure appears.
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.search.delta import lowest
-from whichtorch.matrix.search.driving import drive
-from whichtorch.matrix.search.runs_oracle import asking
 from whichtorch.matrix.triage.compile_variations import applied_in, at_rung
 from whichtorch.matrix.triage.failure_facts import Rung
 from whichtorch.matrix.trial.variation import FORKED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from whichtorch.matrix.diagnosis.failure import Failure
     from whichtorch.matrix.triage.failure_facts import CompileCall
@@ -154,11 +152,6 @@ def culprit_pass(runs: Runner, rungs: Sequence[Rung], failure: Failure, limit: f
     applied = applied_in(whole)
     if not applied:
         return ""
-    failing = drive(lowest(_fails_with, 1, len(applied)), asking(fails))
+    failing = bisect_left(range(len(applied)), True, lo=1, key=fails)  # all of them are known to fail
     name = applied[failing - 1][:_NAME]
     return f"number {failing} of the {len(applied)} {rung['without']}" + (f": {name}" if name else "")
-
-
-def _fails_with(most: int) -> Generator[int, bool, bool]:
-    """Ask whether the script fails with so many applications."""
-    return (yield most)

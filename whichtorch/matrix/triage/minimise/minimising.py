@@ -18,10 +18,9 @@ from whichtorch.matrix.triage.case import KnownAnswers, Minimal
 from whichtorch.matrix.triage.compile_variations import NOTED_GRAPH, OFF, noting_operators, operators_in
 from whichtorch.matrix.triage.minimise import operator_call
 from whichtorch.matrix.triage.minimise.captured_graph import CapturedGraph
-from whichtorch.matrix.triage.minimise.definitions import needed_by, registering
 from whichtorch.matrix.triage.minimise.executed_lines import instrumented
 from whichtorch.matrix.triage.minimise.reduction import Reduction, digest_of, reduced
-from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces
+from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces, needed_by, registering
 from whichtorch.matrix.triage.minimise.standalone_script import scripts_of_places
 from whichtorch.matrix.trial.variation import NOTES
 

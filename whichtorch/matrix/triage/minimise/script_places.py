@@ -1,23 +1,24 @@
-"""Where a script was when it failed: statements and functions, and the script that writes down what they read there."""
+"""Where a script was when it failed: statements and functions, what they need, and how what they read is noted."""
 
 from __future__ import annotations
 
 import ast
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.source.names import GIVEN, bound, dotted, parameters, stores_in
+from whichtorch.matrix.source.names import GIVEN, bound, dotted, loads_in, parameters, stores_in
 from whichtorch.matrix.source.syntax import Function, blocks_of, in_head, is_docstring
-from whichtorch.matrix.triage.minimise.definitions import DEFINITIONS, registering
 from whichtorch.matrix.triage.minimise.executed_lines import with_prelude
 from whichtorch.matrix.triage.minimise.tree_edit import copied
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 
 INSIDE = Path(__file__).parents[2] / "environments" / "inside"
+DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 ROWS = (1, 2, 4)  # how many statements, up to the one that failed, are tried alone
 _NAME = "_whichtorch_values"
 _PRELUDE = """\
@@ -136,3 +137,34 @@ def outermost_chains(body: Sequence[ast.stmt]) -> Iterator[ast.Attribute | ast.N
 
     for statement in body:
         yield from walk(statement)
+
+
+def needed_by(piece: ast.Module, tree: ast.Module, always: Collection[ast.stmt] = ()) -> str:
+    """Return a script's statements that bind what a piece reads, `import torch` among them, and others `always`."""
+    needed = {*loads_in(piece), "torch"}
+    kept: list[ast.stmt] = []
+    for statement in reversed(tree.body):
+        is_binding = isinstance(statement, (*DEFINITIONS, ast.Assign, ast.AnnAssign)) and bound([statement]) & needed
+        if is_binding or statement in always:
+            kept.append(statement)
+            needed |= loads_in(statement).keys()
+    texts = [ast.unparse(statement) for statement in reversed(kept)]
+    return "".join(f"{text}\n" for text in (texts if "import torch" in texts else ["import torch", *texts]))
+
+
+def registering(tree: ast.Module, line: int) -> list[ast.stmt]:
+    """Return the statements before a line that may matter to what does not name them: operators, settings of torch."""
+    before = itertools.takewhile(lambda statement: (statement.end_lineno or 0) < line, tree.body)
+    return [statement for statement in before if _acts(statement)]
+
+
+def _acts(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.FunctionDef(decorator_list=decorators) if decorators:
+            return True
+        case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+            return True
+        case ast.Expr():
+            return not is_docstring(statement)
+        case _:
+            return False

@@ -13,8 +13,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.source.names import GIVEN, compiles, dotted, loads_in, stores_in
-from whichtorch.matrix.triage.minimise.definitions import needed_by
-from whichtorch.matrix.triage.minimise.script_places import outermost_chains
+from whichtorch.matrix.triage.minimise.script_places import needed_by, outermost_chains
 from whichtorch.matrix.triage.minimise.tree_edit import InvalidEditError, copied, load
 from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression, tensors_in
 
