@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from whichtorch.matrix.triage.minimise.config_values import inline_constants, inline_fields
 from whichtorch.matrix.triage.minimise.dependencies import drop_unneeded
 from whichtorch.matrix.triage.minimise.edit_search import ReductionState
 from whichtorch.matrix.triage.minimise.expressions import shrink_numbers
-from whichtorch.matrix.triage.minimise.first_items import (
-    inline_first_items,
-    keep_first_element,
-)
 from whichtorch.matrix.triage.minimise.inlining import drop_parameters, functions_to_lambdas, inline_functions
 from whichtorch.matrix.triage.minimise.members import (
     drop_fields,
@@ -25,8 +20,13 @@ from whichtorch.matrix.triage.minimise.members import (
 )
 from whichtorch.matrix.triage.minimise.single_instance import inline_single_instance
 from whichtorch.matrix.triage.minimise.tree_edit import Program
-from whichtorch.matrix.triage.minimise.unwrapping import drop_async, unwrap_blocks
-from whichtorch.matrix.triage.minimise.variables import inline_variables, merge_imports
+from whichtorch.matrix.triage.minimise.unwrapping import (
+    drop_async,
+    inline_first_items,
+    keep_first_element,
+    unwrap_blocks,
+)
+from whichtorch.matrix.triage.minimise.variables import inline_constants, inline_fields, inline_variables, merge_imports
 
 if TYPE_CHECKING:
     from whichtorch.matrix.triage.minimise.edit_search import Rule

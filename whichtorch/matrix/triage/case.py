@@ -63,7 +63,8 @@ class CaseEnvironment(Model):
         """Return what a maintainer asks about an environment, and what to do where torch cannot be used in it."""
         fingerprint = environment.fingerprint
         processor = fingerprint.cpu
-        described = cls(
+        problem = "" if environment.is_usable else environment.reason or str(environment.outcome)
+        return cls(
             label=environment.label,
             torch=environment.torch,
             git_version=fingerprint.git_version or "",
@@ -72,12 +73,9 @@ class CaseEnvironment(Model):
             processor=processor.model if processor is not None and not isinstance(processor, str) else "",
             packages=environment.packages,
             options=environment.options,
+            problem=problem,
+            remedy=_REMEDIES.get(environment.outcome or Outcome.ERROR, "") if problem else "",
         )
-        if environment.is_usable:
-            return described
-        remedy = _REMEDIES.get(environment.outcome or Outcome.ERROR, "")
-        problem = environment.reason or str(environment.outcome)
-        return described.model_copy(update={"problem": problem, "remedy": remedy})
 
 
 class Reproduction(Model):

@@ -26,15 +26,14 @@ from whichtorch.matrix.triage.case import (
 from whichtorch.matrix.triage.categories import is_wrong, logs_of
 from whichtorch.matrix.triage.classification import classify, facts_of
 from whichtorch.matrix.triage.compile_variations import OFF, at_rung, compile_calls
-from whichtorch.matrix.triage.culprit_pass import culprit_pass
-from whichtorch.matrix.triage.ladder import climb, mending
+from whichtorch.matrix.triage.ladder import climb, culprit_pass, mending
 from whichtorch.matrix.triage.minimise.minimising import Minimising
 from whichtorch.matrix.triage.minimise.same_failure import Reference, SameFailure
-from whichtorch.matrix.triage.other_releases import with_change, with_fix, with_newest
+from whichtorch.matrix.triage.other_releases import change_of, fix_of, newest_of
 from whichtorch.matrix.triage.places import OtherReleases, opened_case
 from whichtorch.matrix.triage.reproduction import reproduce, seen_in
-from whichtorch.matrix.triage.shown_test import shown_test
 from whichtorch.matrix.triage.step import Step, TriageRequest
+from whichtorch.matrix.triage.unit_test import shown_test
 from whichtorch.matrix.trial.variation import FORKED, Variation
 
 if TYPE_CHECKING:
@@ -96,8 +95,7 @@ class Casework:
                 self._stop(step, interrupt)
                 break
             if is_taken:
-                took = {**self.case.seconds, str(step): round(time.monotonic() - started, 1)}
-                self._keep(self.case.model_copy(update={"seconds": took}))
+                self._keep(seconds={**self.case.seconds, str(step): round(time.monotonic() - started, 1)})
                 self.order.shown(self.case)
             if self.case.environment is not None and self.case.environment.problem:
                 break
@@ -121,9 +119,10 @@ class Casework:
             variant=self.order.test.variant,
         )
 
-    def _keep(self, case: Case) -> None:
-        self.case = case
-        line = self.runs.store.redactor.json_line(case.model_dump_json(by_alias=True, indent=1))
+    def _keep(self, **found: object) -> None:
+        """Keep what was found as fields of the case."""
+        self.case = self.case.model_copy(update=found)
+        line = self.runs.store.redactor.json_line(self.case.model_dump_json(by_alias=True, indent=1))
         for folder in (self.folder.path, self.runs.store.folder):  # pages of runs find it in the second
             write_atomic(folder / FILE, line)
 
@@ -132,7 +131,7 @@ class Casework:
         store, stopped = self.runs.store, Stopped(step=step, why=why_stopped(interrupt), run=self.runs.cut_off)
         self.order.tell(stopped.words)
         store.run = store.run.model_copy(update={"interrupted": stopped.is_interrupted})
-        self._keep(self.case.model_copy(update={"stopped": stopped}))
+        self._keep(stopped=stopped)
         self.order.shown(self.case)
 
     # the steps; each returns whether there was anything to do
@@ -140,8 +139,7 @@ class Casework:
     def _environment(self) -> bool:
         if self.case.environment is not None:
             return False
-        environment = CaseEnvironment.of(self.runs.environment)
-        self._keep(self.case.model_copy(update={"environment": environment}))
+        self._keep(environment=CaseEnvironment.of(self.runs.environment))
         return True
 
     def _reproduce(self) -> bool:
@@ -154,7 +152,7 @@ class Casework:
             if made:
                 reproduction, shown = seen_in(made, self.runs.planned.limits.timeout)
                 calls = next(filter(None, map(compile_calls, shown)), ())
-                self._keep(self.case.model_copy(update={"reproduction": reproduction, "calls": calls}))
+                self._keep(reproduction=reproduction, calls=calls)
         return True
 
     def _try_fork(self) -> None:
@@ -169,7 +167,7 @@ class Casework:
         if not because and not seen.failure.compare(run.failure) and seen.outcome.is_red:
             because = f"a forked run showed {run.record.attempt.outcome.word} {run.record.signature or ''}".strip()
         self.runs.forks = not because
-        self._keep(self.case.model_copy(update={"cold_because": because}))
+        self._keep(cold_because=because)
 
     def _layer(self) -> bool:
         ladder, seen = self.case.ladder or Ladder(), self.case.reproduction
@@ -183,10 +181,10 @@ class Casework:
             climbing = partial(climb, self.runs, self.case.calls, seen.failure, seen.limit)
             for rung in climbing(ladder.rungs, self.order.tell):
                 ladder = ladder.model_copy(update={"rungs": (*ladder.rungs, rung)})
-                self._keep(self.case.model_copy(update={"ladder": ladder}))
+                self._keep(ladder=ladder)
             culprit = culprit_pass(self.runs, ladder.rungs, seen.failure, seen.limit)
             ladder = ladder.model_copy(update={"guilty": culprit})
-        self._keep(self.case.model_copy(update={"ladder": ladder.model_copy(update={"is_complete": True})}))
+        self._keep(ladder=ladder.model_copy(update={"is_complete": True}))
         return True
 
     def _classify(self) -> bool:
@@ -194,7 +192,7 @@ class Casework:
         if self.case.reproduction is None:
             return False
         found = classify(facts_of(self.case, self.order.test.scenario.path))
-        self._keep(self.case.model_copy(update={"classification": found}))
+        self._keep(classification=found)
         return True
 
     def _gather(self) -> bool:
@@ -203,7 +201,7 @@ class Casework:
             return False
         kept = logs.gather(self.runs, logs_of(found.category), seen.brief_limit(forks=False), self.folder.path / "logs")
         self.runs.store.redactor.tree(self.folder.path / "logs")
-        self._keep(self.case.model_copy(update={"logs": kept}))
+        self._keep(logs=kept)
         return True
 
     def _minimise(self) -> bool:
@@ -250,7 +248,7 @@ class Casework:
         ).smallest(source)
         (self.folder.path / MINIMAL).write_text(minimal.source, encoding="utf-8")
         bisected = MINIMAL if reference is not None and reference.is_release else self.case.bisected
-        self._keep(self.case.model_copy(update={"minimal": minimal, "bisected": bisected}))
+        self._keep(minimal=minimal, bisected=bisected)
 
     def _reference(self, ladder: Ladder, held: ExitStack, *, has_own_check: bool) -> Reference | None:
         """Return where the script passes: with nothing compiled, or, where its own check fails, in a near release.
@@ -279,8 +277,9 @@ class Casework:
         if seen is None or not self._has_releases:
             return False
         if not is_done:
-            self._keep(with_change(self.case, self.folder.path, self.other_releases, self.order.test, self._left))
-            if self.case.bisection is not None and self.case.bisection.interrupted:
+            found, script = change_of(self.case, self.folder.path, self.other_releases, self.order.test, self._left)
+            self._keep(bisection=found, bisected=script)
+            if found is not None and found.interrupted:
                 raise KeyboardInterrupt
         is_too_small = self.case.minimal is not None and self.case.bisected == self.case.script != self.case.smallest
         # what crashed or hung may well be refused since then: for the smallest script that is as good as a pass
@@ -296,20 +295,21 @@ class Casework:
         if self.case.unit_test is not None or seen is None or not seen.outcome.is_red:
             return False
         shown = shown_test(self.case, self.folder.path, self.runs, self.other_releases, self.order.test)
-        self._keep(self.case.model_copy(update={"unit_test": shown}))
+        self._keep(unit_test=shown)
         return True
 
     def _validate(self) -> bool:
         if self.case.newest is not None or not self._has_releases:
             return False
-        self._keep(with_newest(self.case, self.folder.path, self.other_releases, self.order.test))
+        self._keep(newest=newest_of(self.case, self.folder.path, self.other_releases, self.order.test))
         return True
 
     def _fix(self) -> bool:
         if not self._has_releases or (self.case.fix is not None and not self.case.fix.interrupted):
             return False
-        self._keep(with_fix(self.case, self.folder.path, self.other_releases, self.order.test, self._left))
-        if self.case.fix is not None and self.case.fix.interrupted:
+        found = fix_of(self.case, self.folder.path, self.other_releases, self.order.test, self._left)
+        self._keep(fix=found)
+        if found is not None and found.interrupted:
             raise KeyboardInterrupt
         return True
 

@@ -69,7 +69,7 @@ def _mode(facts: FailureFacts) -> str:
     """Return how the code that failed was run."""
     if facts.is_same_eagerly:
         return "eager"
-    if facts.exports and (Component.EXPORT in facts.components or not facts.compiles):
+    if facts.exports and (Component.EXPORT in facts.components or all(call.call == "export" for call in facts.calls)):
         return f"torch.export ({'strict' if _is_strict(facts) else 'non-strict'})"
     return "torch.compile"
 

@@ -10,12 +10,12 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 VARIABLE = "TORCH_TRACE"  # torch writes its trace into this folder, from 2.3 on
 MOST_BYTES = 1_000_000  # of a trace or a part of it; a longer one is left out, for half of it cannot be read
@@ -24,16 +24,16 @@ PATIENCE = 60  # seconds for tlparse, which takes less than one
 _PARTS = re.compile(r"(dynamo_output_graph|fx_graph_runnable|inductor_output_code|\w*graph)(_\w+?)?_(\d+)\.txt")
 
 
-def keep_trace(written: Path, folder: Path) -> dict[str, str]:
-    """Copy what torch traced from one folder into another; return what it is, by path below the folder's parent."""
+def keep_trace(written: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Write what torch traced, texts by path, into a folder; return what it is, by path below the folder's parent."""
     kept: dict[str, str] = {}
-    for trace in sorted(written.glob("*.log")):
-        if trace.stat().st_size > MOST_BYTES:
+    for path, text in sorted(written.items()):
+        if not path.endswith(".log") or len(text) > MOST_BYTES:
             continue
         folder.mkdir(parents=True, exist_ok=True)
-        name = "torch_trace.log" if not kept else trace.name
-        shutil.copyfile(trace, folder / name)
-        kept[f"{folder.name}/{name}"] = f"{VARIABLE}, as tlparse reads it"
+        trace = folder / (PurePath(path).name if kept else "torch_trace.log")
+        trace.write_text(text, encoding="utf-8")
+        kept[f"{folder.name}/{trace.name}"] = f"{VARIABLE}, as tlparse reads it"
         kept.update(_parts(trace, folder))
     return kept
 
@@ -51,13 +51,10 @@ def _parts(trace: Path, folder: Path) -> Iterator[tuple[str, str]]:
             subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
         except (OSError, subprocess.SubprocessError):
             return
-        found = sorted((int(match[3]), match[1], file) for file in out.glob("*/*.txt") if (match := _read(file)))
+        matches = ((_PARTS.fullmatch(file.name), file) for file in out.glob("*/*.txt"))
+        found = sorted((int(match[3]), match[1], file) for match, file in matches if match)
         for number, kind, file in found[:MOST_PARTS]:
             if file.stat().st_size <= MOST_BYTES:
                 name = f"{number:02}_{kind}_{file.parent.name.strip('-_') or '0'}.txt"
                 shutil.copyfile(file, folder / name)
                 yield f"{folder.name}/{name}", f"{kind.replace('_', ' ')} of compilation {file.parent.name}"
-
-
-def _read(file: Path) -> re.Match[str] | None:
-    return _PARTS.fullmatch(file.name)

@@ -94,29 +94,24 @@ class FailureFacts:
         return next((part for part in self.components if part is not Component.PYTHON), None)
 
     @property
-    def compiles(self) -> bool:
-        """True where the script compiles something."""
-        return any(call.call != "export" for call in self.calls)
-
-    @property
     def exports(self) -> bool:
         """True where the script exports something."""
         return any(call.call == "export" for call in self.calls)
 
-    def rung(self, name: str) -> Rung | None:
-        """Return a rung of the ladder, None where it was not tried."""
-        return next((rung for rung in self.rungs if rung.name == name), None)
+    @property
+    def eager_rung(self) -> Rung | None:
+        """The rung at which nothing is compiled, None where it was not tried."""
+        return next((rung for rung in self.rungs if rung.name == "off"), None)
 
     @property
     def is_right_eagerly(self) -> bool | None:
         """Whether the script passes with nothing compiled; None: not known."""
-        rung = self.rung("off")
-        return None if rung is None else rung.is_healthy
+        return None if self.eager_rung is None else self.eager_rung.is_healthy
 
     @property
     def is_same_eagerly(self) -> bool:
         """True where nothing that is compiled has a part in it. A backend that is never called keeps nothing."""
-        rung = self.rung("off")
+        rung = self.eager_rung
         return not self.calls or (rung is not None and rung.is_same and not self.checks_backend)
 
     @property

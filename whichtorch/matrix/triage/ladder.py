@@ -1,15 +1,18 @@
-"""The same script at one layer of the compiler after another, to see at which it fails first.
+"""The same script at one layer of the compiler after another, to see at which it fails first, and with which pass.
 
 Nothing of the script is edited: a start-up hook changes what its calls of torch.compile and torch.export ask for.
+torch's bisector counts what a part of a layer applies, and can skip the applications past a given count (torch 2.6 or
+newer); so halving finds the first application with which the failure appears.
 """
 
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.triage.compile_variations import at_rung
+from whichtorch.matrix.triage.compile_variations import applied_in, at_rung
 from whichtorch.matrix.triage.failure_facts import Rung
 from whichtorch.matrix.trial.variation import FORKED
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.diagnosis.failure import Failure
     from whichtorch.matrix.triage.failure_facts import CompileCall
+    from whichtorch.matrix.trial.observation import Observation
     from whichtorch.matrix.trial.runner import Runner
 
 # the layers, each with what it adds to the one before
@@ -36,6 +40,8 @@ PARTS = {
     "aot_eager_decomp_partition": ("decomposition",),
     "inductor": ("pre_grad_passes", "joint_graph_passes", "post_grad_passes", "lowerings"),
 }
+_ALL = 10**6  # more than any part applies in a compilation
+_NAME = 100  # characters of what is applied
 
 
 def climb(
@@ -123,3 +129,29 @@ def first_failing(rungs: Sequence[Rung]) -> str:
 
 def _first_failing(done: Mapping[str, Rung]) -> str:
     return next((name for name in LAYERS if name in done and done[name].is_same), "")
+
+
+def culprit_pass(runs: Runner, rungs: Sequence[Rung], failure: Failure, limit: float) -> str:
+    """Return, in words, the first application with which the script fails; "" where that cannot be found.
+
+    All runs are forked, because cold ones would take too long. KeyboardInterrupt passes through.
+    """
+    rung = mending(rungs)
+    if not rung or not runs.forks:
+        return ""
+
+    def applying(most: int) -> Observation:
+        return runs.run(limit, at_rung({**rung, "most": most}, FORKED))
+
+    def fails(most: int) -> bool:
+        return failure.compare(applying(most).failure).is_same
+
+    whole = applying(_ALL)
+    if not failure.compare(whole.failure):
+        return ""
+    applied = applied_in(whole)
+    if not applied:
+        return ""
+    failing = bisect_left(range(len(applied)), True, lo=1, key=fails)  # all of them are known to fail
+    name = applied[failing - 1][:_NAME]
+    return f"number {failing} of the {len(applied)} {rung['without']}" + (f": {name}" if name else "")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path, PurePath
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.triage.compile_trace import VARIABLE, keep_trace
@@ -12,6 +10,7 @@ from whichtorch.matrix.trial.variation import NOTES, Variation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from whichtorch.matrix.trial.runner import Runner
 
@@ -43,10 +42,7 @@ def gather(runs: Runner, names: Sequence[str], limit: float, folder: Path) -> di
         if not _INVALID.search(run.stderr):
             folder.mkdir(parents=True, exist_ok=True)
             kept = _keep(folder, "torch_logs.txt", run.stderr, f"{_LOGS}={','.join(wanted)}")
-            with TemporaryDirectory(prefix="whichtorch-") as trace:
-                for name, text in run.notes.items():
-                    (Path(trace) / PurePath(name).name).write_text(text, encoding="utf-8")
-                return kept | keep_trace(Path(trace), folder)
+            return kept | keep_trace(run.notes, folder)
         known = [name for name in wanted if not re.search(rf"['\"{{, ]{name}['\"}}, ]", run.stderr)]
         wanted = known if len(known) < len(wanted) else wanted[:-1]
     return {}

@@ -1,7 +1,7 @@
 """A test that fails where the script fails and passes where it passes: for pytest, and in the form of PyTorch's own.
 
 What ends with an exception becomes the body of a test. What hangs or crashes would take the test's runner with it, so
-its test runs the script in a process of its own.
+its test runs the script in a process of its own. A test is then seen to fail and to pass where the script does.
 """
 
 from __future__ import annotations
@@ -10,12 +10,18 @@ import ast
 import re
 import textwrap
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.triage.case import Case, ShownTest
+from whichtorch.matrix.trial.variation import Variation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from whichtorch.matrix.triage.places import CaseTest, OtherReleases
+    from whichtorch.matrix.trial.runner import Runner
 
 # where PyTorch keeps tests of such failures; the first whose words a category or layer has
 _PLACES = (
@@ -31,6 +37,7 @@ _PLACES = (
     ("DataLoader", "test/test_dataloader.py"),
 )
 ELSEWHERE = "test/test_torch.py"
+TEST_MARGIN = 2.0  # times the script's limit, for a test that runs it in a process of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +98,34 @@ def _as_process(source: str, limit: float) -> tuple[str, str]:
     quoted = source.rstrip().replace("\\", "\\\\").replace('"""', r"\"\"\"")
     head = f'import subprocess\nimport sys\n\nSCRIPT = """\\\n{quoted}\n"""'
     return head, f"subprocess.run([sys.executable, '-c', SCRIPT], check=True, timeout={limit:.0f})"
+
+
+def shown_test(case: Case, folder: Path, runs: Runner, other_releases: OtherReleases, test: CaseTest) -> ShownTest:
+    """Write both forms of a test into a case's folder, and run it here and in the nearest healthy release.
+
+    It is made of the script with which that release was found, for the smallest one may be healthy nowhere.
+    """
+    seen, found, healthy = case.reproduction, case.classification, case.healthy_release
+    assert seen is not None
+    assert found is not None
+    source = (folder / (case.bisected if healthy else case.smallest)).read_text(encoding="utf-8")
+    tests = unit_test(source, case.name, seen.outcome, seen.limit, (found.category, found.layer))
+    name = f"test_{Path(case.script).stem}.py"
+    (folder / "tests").mkdir(exist_ok=True)
+    (folder / "tests" / name).write_text(tests.pytest, encoding="utf-8")
+    (folder / "tests" / f"torch_{name}").write_text(tests.test_case, encoding="utf-8")
+    shown = ShownTest(file=f"tests/{name}", test_case=f"tests/torch_{name}", place=tests.place)
+    if _run(runs, tests.pytest, seen.limit) is Outcome.FAIL:
+        shown = shown.model_copy(update={"fails_in": runs.environment.label})
+    if healthy:
+        with other_releases.runs(healthy, test) as there:
+            if _run(there, tests.pytest, seen.limit) is Outcome.PASS:
+                shown = shown.model_copy(update={"passes_in": there.environment.label})
+    return shown
+
+
+def _run(runs: Runner, source: str, limit: float) -> Outcome:
+    """Return how the tests of a file end; they are called as pytest would, which need not be installed there."""
+    called = "\nfor name, test in list(globals().items()):\n    if name.startswith('test_'):\n        test()\n"
+    variation = Variation(source=source + called)
+    return runs.run(TEST_MARGIN * limit, variation).record.attempt.outcome

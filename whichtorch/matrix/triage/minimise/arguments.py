@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.names import bound, loads_in, stores_in
-from whichtorch.matrix.source.syntax import Definition, Function, is_docstring, is_simple
-from whichtorch.matrix.triage.minimise.tree_edit import copied
+from whichtorch.matrix.source.syntax import Definition, Function, blocks_in, is_docstring, is_simple
+from whichtorch.matrix.triage.minimise.tree_edit import assignment, copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,17 +44,12 @@ def inlined(function: Function, call: ast.Call, layout: Layout, *, skip: int = 0
     }
     taken = stores_in(layout.tree) - stores_in(function)
     names: dict[str, str] = {}
-    for name in sorted(locals_ - shared):
-        if taken[name]:
-            names[name] = layout.fresh(name, names.values())
-    placed = [_assigned(name, value, statement) for name, value in above]
+    for name in sorted(filter(taken.get, locals_ - shared)):
+        names[name] = layout.fresh(name, names.values())
+    placed = [assignment(names.get(name, name), value, statement) for name, value in above]
     moved = _renamed(body, names, values)
     if isinstance(scope, ast.Module):
         moved = [each for each in moved if not isinstance(each, (ast.Global, ast.Nonlocal))]
-    for each in placed:
-        target = each.targets[0]
-        assert isinstance(target, ast.Name)
-        target.id = names.get(target.id, target.id)
     placed = [each for each in placed if ast.unparse(each.targets[0]) != ast.unparse(each.value)]
     last = moved.pop() if returns else None
     assert last is None or isinstance(last, ast.Return)
@@ -65,19 +60,26 @@ def given_values(parameters: ast.arguments, call: ast.Call, skip: int = 0) -> di
     """Return each parameter's argument or default; None where the call does not say."""
     if any(isinstance(value, ast.Starred) for value in call.args) or any(word.arg is None for word in call.keywords):
         return None
-    listed = [*parameters.posonlyargs, *parameters.args]
-    found: dict[str, ast.expr] = {}
-    if parameters.defaults:
-        found |= {each.arg: value for each, value in zip(listed[::-1], parameters.defaults[::-1], strict=False)}
-    words = zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True)
-    found |= {each.arg: value for each, value in words if value is not None}
-    wanted = [each.arg for each in listed[skip:]]
+    listed = [each.arg for each in (*parameters.posonlyargs, *parameters.args)]
+    words = [each.arg for each in parameters.kwonlyargs]
+    last = zip(listed[::-1], parameters.defaults[::-1], strict=False)
+    defaults = [*last, *zip(words, parameters.kw_defaults, strict=True)]
+    wanted = listed[skip:]
     if len(call.args) > len(wanted):
         return None
     passed = dict(zip(wanted, call.args, strict=False)) | {word.arg: word.value for word in call.keywords if word.arg}
-    names = {*wanted, *(each.arg for each in parameters.kwonlyargs)}
-    found = {name: value for name, value in found.items() if name in names} | passed
-    return found if set(found) == names else None
+    found = {name: value for name, value in defaults if value and name not in listed[:skip]} | passed
+    return found if found.keys() == {*wanted, *words} else None
+
+
+def arguments_at(layout: Layout, name: str, place: int, word: str) -> list[ast.AST] | None:
+    """Return what all calls of a name give to one of its parameters; None where it is not only called, or never."""
+    outer = [layout.parents[use] for use in layout.loads.get(name, [])]
+    calls = [each for each in outer if isinstance(each, ast.Call)]
+    if not calls or len(calls) < len(outer):
+        return None
+    listed: list[ast.AST] = [argument for call in calls for argument in call.args[place : place + 1]]
+    return listed + [keyword for call in calls for keyword in call.keywords if keyword.arg == word]
 
 
 def _own_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -85,10 +87,8 @@ def _own_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     for statement in body:
         yield statement
         if not isinstance(statement, Definition):
-            for inner in ("body", "orelse", "finalbody"):
-                yield from _own_statements(getattr(statement, inner, []) or [])
-            for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-                yield from _own_statements(part.body)
+            for block in blocks_in(statement):
+                yield from _own_statements(block)
 
 
 def _split(
@@ -104,10 +104,6 @@ def _split(
         elif loads[name] or not is_simple(value):
             above.append((name, value))
     return values, above
-
-
-def _assigned(name: str, value: ast.expr, place: ast.stmt) -> ast.Assign:
-    return ast.copy_location(ast.Assign(targets=[ast.Name(id=name, ctx=ast.Store())], value=value), place)
 
 
 def _renamed(body: list[ast.stmt], names: Mapping[str, str], values: Mapping[str, ast.expr]) -> list[ast.stmt]:

@@ -6,14 +6,13 @@ import ast
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.source.layout import layout_of
+from whichtorch.matrix.source.layout import Layout, layout_of
 from whichtorch.matrix.source.names import bound
 from whichtorch.matrix.source.syntax import (
     Definition,
     Function,
     Scope,
     blocks_in,
-    blocks_of,
     called_name,
     head_nodes,
     in_head,
@@ -21,27 +20,24 @@ from whichtorch.matrix.source.syntax import (
     statements_in,
     words,
 )
-from whichtorch.matrix.triage.minimise.tree_edit import Edit
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.triage.minimise.edit_search import ReductionState
-    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
-_METHODS = {"forward", "__call__"}  # what a call of an object runs
 _CONTAINERS = {"list", "dict", "set", "defaultdict", "deque", "OrderedDict", "Counter"}
 _EMPTY = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)
 
 
 def drop_unneeded(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of all that no statement which failed depends on; nothing where these are not known."""
-    slices = _Slice(program.tree)
-    for statement in _failing(program, state):
-        slices.need(statement)
-    if slices.needed:
-        for outer in [*blocks_in(program.tree)]:
-            yield from _left_out(outer, slices.needed)
+    layout, needed = layout_of(program.tree), _needed(program, state)
+    for statement in statements_in(program.tree) if needed else ():
+        outer = layout.statement(layout.parents[statement])
+        if statement not in needed and (outer is None or outer in needed) and not isinstance(statement, ast.Pass):
+            yield Edit(key=f"unneeded {words(statement)}", replaced={statement: []})
 
 
 def _failing(program: Program, state: ReductionState) -> Iterator[ast.stmt]:
@@ -58,118 +54,100 @@ def _failing(program: Program, state: ReductionState) -> Iterator[ast.stmt]:
         yield from ran[-1:]
 
 
-def _left_out(block: list[ast.stmt], needed: set[ast.stmt]) -> Iterator[Edit]:
-    for statement in block:
-        if isinstance(statement, ast.Pass):
+def _needed(program: Program, state: ReductionState) -> set[ast.stmt]:
+    """Return the statements that failed, what they stand in, and all that these need."""
+    layout = layout_of(program.tree)
+    binders: dict[tuple[Scope, str], list[ast.stmt]] = defaultdict(list)  # by scope and "name" or ".attribute"
+    changes: dict[str, list[ast.stmt]] = defaultdict(list)  # by the container that they change
+    for statement in statements_in(program.tree):
+        for name in _bound_by(statement, is_field=isinstance(layout.parents[statement], ast.ClassDef)):
+            binders[_scope(layout, statement, name), name].append(statement)
+        for name in _changed_by(statement):
+            changes[name].append(statement)
+    needed, waiting = set[ast.stmt](), [*_failing(program, state)]
+    while waiting:
+        statement = waiting.pop()
+        if statement in needed:
             continue
-        if statement not in needed:
-            yield Edit(key=f"unneeded {words(statement)}", replaced={statement: []})
-        else:
-            yield from (edit for inner in blocks_in(statement) for edit in _left_out(inner, needed))
-
-
-class _Slice:
-    """The statements that are needed, and who binds which name in which scope."""
-
-    def __init__(self, tree: ast.Module) -> None:
-        self.needed: set[ast.stmt] = set()
-        self._layout = layout_of(tree)
-        self._binders: dict[tuple[ast.AST, str], list[ast.stmt]] = defaultdict(list)
-        self._fields: dict[str, list[ast.stmt]] = defaultdict(list)
-        self._changes: dict[str, list[ast.stmt]] = defaultdict(list)  # by the name of what they change
-        for statement in statements_in(tree):
-            self._note(statement)
-
-    def _note(self, statement: ast.stmt) -> None:
-        scope = self._layout.scope(statement)
-        own = [statement] if isinstance(statement, Definition) else head_nodes(statement)
-        for name in bound([statement] if not list(blocks_in(statement)) else own):
-            self._binders[scope, name].append(statement)
-            if isinstance(scope, ast.ClassDef):
-                self._fields[name].append(statement)
-        for node in in_head(statement):
-            match node:
-                case ast.Attribute(attr=attribute, ctx=ast.Store()):
-                    self._fields[attribute].append(statement)
-                case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store()):
-                    self._changes[name].append(statement)
-                case ast.Subscript(value=ast.Attribute(attr=attribute), ctx=ast.Store()):
-                    self._fields[attribute].append(statement)
-                case ast.Constant(value=str(text)) if text.isidentifier() and isinstance(statement, ast.Expr):
-                    self._fields[text].append(statement)  # as `setattr` and its like do it
-        match statement:
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
-                self._changes[name].append(statement)
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Attribute(attr=attribute)))):
-                self._changes[f".{attribute}"].append(statement)
-
-    def need(self, statement: ast.stmt) -> None:
-        """Keep a statement, what it stands in, and what these need."""
-        if statement in self.needed:
-            return
-        self.needed.add(statement)
-        for outer in self._layout.outward(statement):
-            if isinstance(outer, ast.stmt):
-                self.need(outer)
+        needed.add(statement)
+        waiting += (each for each in layout.outward(statement) if isinstance(each, ast.stmt))
         if isinstance(statement, ast.ClassDef):
-            self._need_class(statement)
-        scope = self._layout.scope(statement)
-        for node in in_head(statement):
-            match node:
-                case ast.Name(id=name, ctx=ast.Load()):
-                    self._need_name(scope, name)
-                case ast.Attribute(attr=attribute, ctx=ast.Load()):
-                    self._need_field(attribute)
-        if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
-            self._need_name(scope, statement.target.id)
+            waiting += filter(_is_run, statement.body)
+        if isinstance(statement, Function) and not state.is_open(statement):  # it returned
+            own = (each for each in statements_in(statement) if layout.scope(each) is statement)
+            waiting += (each for each in own if _gives_back(each))
+        for name in _read_by(statement):
+            scope = _scope(layout, statement, name)
+            while (scope, name) not in binders and scope is not program.tree:
+                scope = layout.scope(scope)
+            found = binders.get((scope, name), [])
+            waiting += found
+            if any(isinstance(each, ast.Assign) and _is_container(each.value) for each in found):
+                waiting += changes[name]
+    return needed
 
-    def _need_name(self, scope: Scope, name: str) -> None:
-        while (scope, name) not in self._binders and scope is not self._layout.tree:
-            scope = self._layout.scope(scope)
-        for statement in self._binders.get((scope, name), ()):
-            self._need_binder(statement)
-            if isinstance(statement, ast.Assign) and _is_container(statement.value):
-                for change in self._changes[name]:
-                    self.need(change)
 
-    def _need_field(self, attribute: str) -> None:
-        for statement in self._fields[attribute]:
-            self._need_binder(statement)
-            if isinstance(statement, ast.Assign) and _is_container(statement.value):
-                for change in self._changes[f".{attribute}"]:
-                    self.need(change)
+def _scope(layout: Layout, statement: ast.stmt, name: str) -> Scope:
+    """Return the scope in which a statement names something: an attribute is of the same name in all of them."""
+    return layout.tree if name.startswith(".") else layout.scope(statement)
 
-    def _need_binder(self, statement: ast.stmt) -> None:
-        if isinstance(statement, Function):
-            self._need_function(statement)
-        else:
-            self.need(statement)
 
-    def _need_function(self, function: Function) -> None:
-        if function in self.needed:
-            return
-        self.need(function)
-        for statement in (each for block in blocks_of(function) for each in block):
-            if self._layout.scope(statement) is function and _gives_back(statement):
-                self.need(statement)
+def _bound_by(statement: ast.stmt, *, is_field: bool) -> Iterator[str]:
+    """Yield the names and attributes that a statement binds itself."""
+    is_whole = isinstance(statement, Definition) or not list(blocks_in(statement))
+    for name in bound([statement] if is_whole else head_nodes(statement)):
+        yield name
+        if is_field:
+            yield f".{name}"
+    for node in in_head(statement):
+        match node:
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                yield f".{name}"
+            case ast.Subscript(value=ast.Attribute(attr=name), ctx=ast.Store()):
+                yield f".{name}"
+            case ast.Constant(value=str(name)) if name.isidentifier() and isinstance(statement, ast.Expr):
+                yield f".{name}"  # as `setattr` and its like do it
 
-    def _need_class(self, node: ast.ClassDef) -> None:
-        for statement in node.body:
-            if isinstance(statement, Function):
-                if statement.name in _METHODS or statement.name.startswith("__"):
-                    self._need_function(statement)
-            elif not is_docstring(statement):
-                self.need(statement)
+
+def _changed_by(statement: ast.stmt) -> Iterator[str]:
+    """Yield what a statement adds something to: "name", ".attribute"."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
+            yield name
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Attribute(attr=name)))):
+            yield f".{name}"
+        case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name))]):
+            yield name
+        case ast.AugAssign(target=ast.Subscript(value=ast.Name(id=name))):
+            yield name
+
+
+def _read_by(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names and attributes that a statement reads itself."""
+    for node in in_head(statement):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                yield name
+            case ast.Attribute(attr=name, ctx=ast.Load()):
+                yield f".{name}"
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+        yield statement.target.id
+
+
+def _is_run(statement: ast.stmt) -> bool:
+    """Return whether a statement of a class is run without being named: fields, and what Python and torch call."""
+    if isinstance(statement, Function):
+        return statement.name == "forward" or statement.name.startswith("__")
+    return not is_docstring(statement)
 
 
 def _gives_back(statement: ast.stmt) -> bool:
     """Return whether a function's caller may notice a statement: a result, or the set-up of a base class."""
     if isinstance(statement, (ast.Return, ast.Global, ast.Nonlocal)):
         return True
-    inner = [node for part in head_nodes(statement) for node in ast.walk(part)]
     return any(
         isinstance(node, (ast.Yield, ast.YieldFrom)) or (isinstance(node, ast.Name) and node.id == "super")
-        for node in inner
+        for node in in_head(statement)
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.search.delta import lowest
 from whichtorch.matrix.source.names import compiles, unbound_names
 from whichtorch.matrix.source.syntax import head_nodes, statements_in
-from whichtorch.matrix.triage.minimise.cleaning import cleaned
+from whichtorch.matrix.triage.minimise.deletion import cleaned
 from whichtorch.matrix.triage.minimise.tree_edit import Edit, InvalidEditError, Program
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 
-from whichtorch.matrix.triage.minimise.prelude import first_statements, with_prelude
+from whichtorch.matrix.source.syntax import is_docstring, statements_in
+from whichtorch.matrix.triage.minimise.tree_edit import copied
 
 _NAME = "_whichtorch_line"
 _PRELUDE = """\
@@ -26,22 +27,24 @@ def instrumented(source: str, path: str) -> str | None:
     except (SyntaxError, ValueError):
         return None
     head = first_statements(tree)
-    tree.body = [node for node in tree.body if node not in head]
-    noting = _Noting().visit(tree)
-    noting.body = [*head, *noting.body]
-    return with_prelude(noting, _PRELUDE.format(name=_NAME, path=path))
-
-
-class _Noting(ast.NodeTransformer):
-    """Puts a call before each statement of each body."""
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        super().generic_visit(node)
-        for name, value in ast.iter_fields(node):
-            if isinstance(value, list) and value and all(isinstance(each, ast.stmt) for each in value):
-                setattr(node, name, [part for each in value for part in (_call(each.lineno), each)])
-        return node
+    calls: dict[ast.AST, list[ast.stmt]] = {
+        each: [_call(each.lineno), each] for each in statements_in(tree) if each not in head
+    }
+    return with_prelude(copied([tree], calls)[0], _PRELUDE.format(name=_NAME, path=path))
 
 
 def _call(line: int) -> ast.stmt:
     return ast.Expr(ast.Call(ast.Name(_NAME, ast.Load()), [ast.Constant(line)], []))
+
+
+def with_prelude(tree: ast.Module, prelude: str) -> str:
+    """Return the text of a tree with other lines at its beginning, after what must stay first. Changes the tree."""
+    head = first_statements(tree)
+    tree.body = [*head, *ast.parse(prelude).body, *(node for node in tree.body if node not in head)]
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def first_statements(tree: ast.Module) -> list[ast.stmt]:
+    """Return the docstring and the imports from `__future__`, which must stay before all others."""
+    head = [node for node in tree.body[:1] if is_docstring(node)]
+    return head + [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import ast
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.source.layout import Layout, layout_of
-from whichtorch.matrix.source.names import dotted
-from whichtorch.matrix.source.syntax import called_name, in_head, is_constant, statements_in, words
-from whichtorch.matrix.triage.minimise.tree_edit import Edit
+from whichtorch.matrix.source.layout import layout_of
+from whichtorch.matrix.source.names import bound, dotted
+from whichtorch.matrix.source.syntax import Definition, called_name, in_head, is_constant, statements_in, words
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from whichtorch.matrix.triage.minimise.edit_search import ReductionState
-    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _KEPT = {"strict"}  # of torch.export: releases differ in what they do without it
 _SMALL = 2  # a size that most operations accept, and unlike 1 does not broadcast
@@ -28,41 +28,24 @@ def drop_keywords(program: Program, _: ReductionState) -> Iterator[Edit]:
                 yield Edit(key=f"keyword {words(node)} {word.arg}", replaced={word: []})
 
 
-def keep_likeliest_part(program: Program, state: ReductionState) -> Iterator[Edit]:
-    """Yield edits that put a part of an expression in place of the whole, the outermost first; not where it fails."""
-    yield from _peeled(program, lambda statement: not state.fails_in(statement))
-
-
 def keep_any_part(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield what `keep_likeliest_part` does for all statements, and each other part of an expression."""
-    yield from _peeled(program, lambda _: True)
-    modules = _imported(program.tree)
-    for node in _expressions(program.tree):
-        for part in _parts(node, modules)[1:]:
-            yield Edit(key=f"peel {words(node)} -> {words(part)}", replaced={node: [part]})
+    """Yield edits that put a part of an expression in place of the whole: first the likeliest part of each."""
+    parents, modules = layout_of(program.tree).parents, _imported(program.tree)
+    found = [
+        (place, node, part)
+        for statement in statements_in(program.tree)
+        for node in in_head(statement)
+        if isinstance(node, ast.expr) and _is_read(node, parents[node])
+        for place, part in enumerate(_parts(node, modules))
+    ]
+    for _place, node, part in sorted(found, key=itemgetter(0)):
+        yield Edit(key=f"peel {words(node)} -> {words(part)}", replaced={node: [part]})
 
 
-def _peeled(program: Program, is_meant: Callable[[ast.stmt], bool]) -> Iterator[Edit]:
-    layout, modules = layout_of(program.tree), _imported(program.tree)
-    for statement in statements_in(program.tree):
-        if not is_meant(statement):
-            continue
-        for node in in_head(statement):
-            if isinstance(node, ast.expr) and _is_read(node, layout) and (parts := _parts(node, modules)):
-                yield Edit(key=f"peel {words(node)} -> {words(parts[0])}", replaced={node: [parts[0]]})
-
-
-def _expressions(tree: ast.Module) -> Iterator[ast.expr]:
-    """Yield the expressions that have a value."""
-    layout = layout_of(tree)
-    return (node for node in ast.walk(tree) if isinstance(node, ast.expr) and _is_read(node, layout))
-
-
-def _is_read(node: ast.expr, layout: Layout) -> bool:
+def _is_read(node: ast.expr, parent: ast.AST) -> bool:
     """Return whether an expression has a value, and is no target, decorator or base."""
-    parent = layout.parents.get(node)
     is_target = isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del))
-    return not is_target and not isinstance(parent, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+    return not is_target and not isinstance(parent, Definition)
 
 
 def _parts(node: ast.expr, modules: set[str]) -> list[ast.expr]:
@@ -74,27 +57,21 @@ def _parts(node: ast.expr, modules: set[str]) -> list[ast.expr]:
             values = [each.value if isinstance(each, ast.Starred) else each for each in args]
             if called_name(node)[:1].isupper():  # it makes an object: a size is none
                 values = [value for value in values if isinstance(value, (ast.Call, ast.List))]
-            receiver = (
-                [function.value]
-                if isinstance(function, ast.Attribute) and dotted(function).partition(".")[0] not in modules
-                else []
-            )
-            return [*receiver, *(value for value in values if not is_constant(value))]
+            values = [value for value in values if not is_constant(value)]
+            if isinstance(function, ast.Attribute) and dotted(function).partition(".")[0] not in modules:
+                return [function.value, *values]
+            return values
         case ast.BinOp(left=left, right=right):
             return sorted([left, right], key=is_constant)
         case ast.BoolOp(values=values):
             return values
         case ast.UnaryOp(operand=operand) if not isinstance(operand, ast.Constant):
             return [operand]
-        case ast.IfExp(body=body, orelse=orelse):
-            return [body, orelse]
-        case ast.Subscript(value=value):
-            return [value]
-        case ast.Compare(left=left, comparators=[right]):
+        case ast.IfExp(body=left, orelse=right) | ast.Compare(left=left, comparators=[right]):
             return [left, right]
         case ast.JoinedStr():
             return [ast.Constant(value="")]
-        case ast.Await(value=value) | ast.NamedExpr(value=value):
+        case ast.Subscript(value=value) | ast.Await(value=value) | ast.NamedExpr(value=value):
             return [value]
         case ast.List(elts=[ast.expr() as element]) | ast.Tuple(elts=[ast.expr() as element]):
             return [] if isinstance(element, ast.Starred) else [element]
@@ -135,26 +112,16 @@ def shrink_numbers(program: Program, _: ReductionState) -> Iterator[Edit]:
 def keep_one_name(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield edits that make a variable another name for one that its value is made of."""
     layout = layout_of(program.tree)
-    variables = {
-        target.id
-        for statement in statements_in(program.tree)
-        if isinstance(statement, (ast.Assign, ast.AugAssign))
-        for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target])
-        if isinstance(target, ast.Name)
-    } | {node.arg for node in ast.walk(program.tree) if isinstance(node, ast.arg) and node.arg != "self"}
+    arguments = {node.arg for node in ast.walk(program.tree) if isinstance(node, ast.arg)}
+    variables = {*layout.assigned, *arguments} - {"self"}
     for statement in statements_in(program.tree):
         match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if not isinstance(value, ast.Name):
-                pass
-            case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Name):
-                name = ""
-            case _:
-                continue
-        called = {id(node.func) for node in ast.walk(value) if isinstance(node, ast.Call)}
-        inner = [
-            node
-            for node in ast.walk(value)
-            if isinstance(node, ast.Name) and node.id in variables and node.id != name and id(node) not in called
-        ]
-        if inner and not state.fails_in(statement) and layout.statement(inner[0]) is statement:
-            yield Edit(key=f"plain {words(statement)}", replaced={value: [inner[0]]})
+            case ast.Assign(targets=[ast.Name()], value=value) | ast.Return(value=ast.expr() as value) if not (
+                isinstance(value, ast.Name) or state.fails_in(statement)
+            ):
+                others = variables - bound([statement])
+                called = [node.func for node in ast.walk(value) if isinstance(node, ast.Call)]
+                names = (node for node in ast.walk(value) if isinstance(node, ast.Name) and node.id in others)
+                inner = next((node for node in names if node not in called), None)
+                if inner is not None and layout.statement(inner) is statement:
+                    yield Edit(key=f"plain {words(statement)}", replaced={value: [inner]})

@@ -9,20 +9,19 @@ from whichtorch.matrix.source.layout import Layout, layout_of
 from whichtorch.matrix.source.names import dotted, loads_in
 from whichtorch.matrix.source.syntax import (
     COMPREHENSIONS,
-    in_head,
     is_docstring,
     is_simple,
     statements_in,
 )
-from whichtorch.matrix.triage.minimise.arguments import inlined
-from whichtorch.matrix.triage.minimise.tree_edit import Edit
+from whichtorch.matrix.triage.minimise.arguments import arguments_at, inlined
+from whichtorch.matrix.triage.minimise.deletion import hints_of
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program, assignment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.source.syntax import Function
     from whichtorch.matrix.triage.minimise.edit_search import ReductionState
-    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _ONCE = (
     ast.Assign,
@@ -42,18 +41,19 @@ MOST_PLACES = 4  # that a function of one line is put into
 def inline_functions(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put a function's body where it is called, from one place, or from few where it is short."""
     layout = layout_of(program.tree)
-    for function in statements_in(program.tree):
-        if not isinstance(function, ast.FunctionDef) or layout.stores[function.name] != 1:
-            continue
-        if function.decorator_list and not _is_context(function):
-            continue
-        if isinstance(layout.parents[function], ast.ClassDef):
-            continue
-        uses = [node for node in layout.loads.get(function.name, []) if not layout.is_inside(node, function)]
-        if not uses or len(uses) != len(layout.loads[function.name]):
-            continue
-        if edit := _inlining(function, uses, layout) or _generator(function, uses, layout):
+    for function, uses in _functions(layout):
+        is_sure = layout.stores[function.name] == 1 and (not function.decorator_list or _is_context(function))
+        if is_sure and (edit := _inlining(function, uses, layout) or _generator(function, uses, layout)):
             yield edit
+
+
+def _functions(layout: Layout) -> Iterator[tuple[ast.FunctionDef, list[ast.Name]]]:
+    """Yield the functions that are no methods, with where they are named; those that name themselves are left out."""
+    for function in statements_in(layout.tree):
+        if isinstance(function, ast.FunctionDef) and not isinstance(layout.parents[function], ast.ClassDef):
+            uses = layout.loads.get(function.name, [])
+            if uses and not any(layout.is_inside(use, function) for use in uses):
+                yield function, uses
 
 
 def _inlining(function: Function, uses: list[ast.Name], layout: Layout) -> Edit | None:
@@ -97,42 +97,30 @@ def _yields(function: ast.AST) -> bool:
 
 def _generator(function: ast.FunctionDef, uses: list[ast.Name], layout: Layout) -> Edit | None:
     """Return the edit that puts a loop's or a context's body in place of the only `yield` of its generator."""
-    yields = [
-        (each, node)
-        for each in statements_in(function)
-        for node in in_head(each)
-        if isinstance(node, (ast.Yield, ast.YieldFrom))
-    ]
+    yields = [node for node in ast.walk(function) if isinstance(node, (ast.Yield, ast.YieldFrom))]
     call = layout.parents[uses[0]]
     if len(uses) != 1 or len(yields) != 1 or not isinstance(call, ast.Call) or call.func is not uses[0]:
         return None
-    statement, given = yields[0]
     loop = layout.parents[call]
     body = inlined(function, call, layout)
-    if not isinstance(given, ast.Yield) or not isinstance(statement, ast.Expr) or body is None:
+    marks = [each for top in body.above for each in (top, *statements_in(top))] if body else []
+    mark = next(filter(_yielded, marks), None)
+    value = _yielded(mark) if mark else None
+    if body is None or mark is None or value is None:
         return None
-    marks = [each for top in body.above for each in (top, *statements_in(top)) if _yields_itself(each)]
-    if not marks:
+    place: ast.stmt | None
+    match loop, layout.parents[loop]:
+        case ast.For(iter=iterable, target=target, body=block) as place, _ if iterable is call and not _leaves(loop):
+            targets = [target]
+        case ast.withitem(optional_vars=target), ast.With(items=[_], body=block) as place if _is_context(function):
+            targets = [target] if target else []
+        case _:
+            place, block = _first_taken(call, layout), []
+            targets = place.targets if place else []
+    if place is None:
         return None
-    inner = next(node for node in ast.walk(marks[0]) if isinstance(node, ast.Yield))
-    value = inner.value or ast.Constant(value=None)
-    turn: list[ast.stmt]
-    if isinstance(loop, ast.For) and loop.iter is call and not _leaves(loop):
-        turn = [ast.copy_location(ast.Assign(targets=[loop.target], value=value), loop), *loop.body]
-        place: ast.stmt = loop
-    elif isinstance(loop, ast.withitem) and _is_context(function):
-        block = layout.parents[loop]
-        if not isinstance(block, ast.With) or len(block.items) != 1:
-            return None
-        bound = [loop.optional_vars] if loop.optional_vars else []
-        turn = [*(ast.copy_location(ast.Assign(targets=[each], value=value), block) for each in bound), *block.body]
-        place = block
-    elif (taken := _first_taken(call, layout)) is not None:
-        place = taken
-        turn = [ast.copy_location(ast.Assign(targets=taken.targets, value=value), taken)]
-    else:
-        return None
-    return Edit(key=f"inline {function.name}", replaced={function: [], place: body.above, marks[0]: turn})
+    turn = [*(assignment(each, value, place) for each in targets), *block]
+    return Edit(key=f"inline {function.name}", replaced={function: [], place: body.above, mark: turn})
 
 
 def _is_context(function: ast.FunctionDef) -> bool:
@@ -140,8 +128,13 @@ def _is_context(function: ast.FunctionDef) -> bool:
     return [dotted(each).rpartition(".")[2] for each in function.decorator_list] == ["contextmanager"]
 
 
-def _yields_itself(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Yield)
+def _yielded(statement: ast.stmt) -> ast.expr | None:
+    """Return what a statement yields that does nothing else."""
+    match statement:
+        case ast.Expr(value=ast.Yield(value=value)):
+            return value or ast.Constant(value=None)
+        case _:
+            return None
 
 
 def _leaves(loop: ast.For) -> bool:
@@ -161,33 +154,16 @@ def _first_taken(call: ast.Call, layout: Layout) -> ast.Assign | None:
 def functions_to_lambdas(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put a lambda where a function of one expression is named."""
     layout = layout_of(program.tree)
-    for function in statements_in(program.tree):
-        if not isinstance(function, ast.FunctionDef) or isinstance(layout.parents[function], ast.ClassDef):
-            continue
-        body = [statement for statement in function.body if not is_docstring(statement)]
-        uses = [node for node in layout.loads.get(function.name, []) if not layout.is_inside(node, function)]
-        if len(body) != 1 or len(uses) != 1 or len(uses) != len(layout.loads[function.name]):
-            continue
-        match body[0]:
-            case ast.Return(value=ast.expr() as value) | ast.Expr(value=value) if not _yields(value):
-                made: ast.expr = ast.Lambda(args=_unhinted(function.args), body=value)
+    for function, uses in _functions(layout):
+        match [statement for statement in function.body if not is_docstring(statement)]:
+            case [ast.Return(value=ast.expr() as value) | ast.Expr(value=value)] if not _yields(value):
+                if len(uses) > 1:
+                    continue
+                made: ast.expr = ast.Lambda(args=function.args, body=value)
                 for decorator in reversed(function.decorator_list):
                     made = ast.Call(func=decorator, args=[made], keywords=[])
-                yield Edit(key=f"lambda {function.name}", replaced={function: [], uses[0]: [made]})
-
-
-def _unhinted(parameters: ast.arguments) -> ast.arguments:
-    """Return a function's parameters without hints: a lambda has none."""
-
-    def plain(parameter: ast.arg | None) -> ast.arg | None:
-        return parameter and ast.arg(arg=parameter.arg)
-
-    fields = dict(ast.iter_fields(parameters))
-    for name in ("posonlyargs", "args", "kwonlyargs"):
-        fields[name] = [plain(parameter) for parameter in fields[name]]
-    for name in ("vararg", "kwarg"):
-        fields[name] = plain(fields[name])
-    return ast.arguments(**fields)
+                hints: dict[ast.AST, list[ast.AST]] = {hint: [] for hint in hints_of(function)}
+                yield Edit(key=f"lambda {function.name}", replaced={function: [], uses[0]: [made], **hints})
 
 
 def drop_parameters(program: Program, _: ReductionState) -> Iterator[Edit]:
@@ -197,26 +173,14 @@ def drop_parameters(program: Program, _: ReductionState) -> Iterator[Edit]:
         if not isinstance(function, ast.FunctionDef) or function.args.posonlyargs or function.args.kwonlyargs:
             continue
         owner = layout.parents[function]
-        is_made = isinstance(owner, ast.ClassDef) and function.name == "__init__"
-        name = owner.name if is_made and isinstance(owner, ast.ClassDef) else function.name
-        calls = [layout.parents[use] for use in layout.loads.get(name, [])]
-        if (isinstance(owner, ast.ClassDef) and not is_made) or not calls:
+        called = owner if isinstance(owner, ast.ClassDef) else function
+        is_maker = called is owner and function.name == "__init__"
+        if called is owner and not is_maker:
             continue
-        own = loads_in(*function.body)
-        for place, parameter in enumerate(function.args.args[is_made:]):
-            if own[parameter.arg] or not all(isinstance(call, ast.Call) for call in calls):
-                continue
-            replaced = _without(function, place + is_made)
-            for call in calls:
-                assert isinstance(call, ast.Call)
-                gone = [*call.args[place : place + 1], *(word for word in call.keywords if word.arg == parameter.arg)]
-                replaced |= {each: [] for each in gone}
-            yield Edit(key=f"parameter {name} {parameter.arg}", replaced=replaced)
-
-
-def _without(function: ast.FunctionDef, place: int) -> dict[ast.AST, list[ast.AST]]:
-    """Return the edit of a parameter and its default."""
-    parameters = function.args
-    first = len(parameters.args) - len(parameters.defaults)
-    gone = [parameters.args[place], *([parameters.defaults[place - first]] if place >= first else [])]
-    return {each: [] for each in gone}
+        own, parameters = loads_in(*function.body), function.args.args
+        defaults = dict(zip(parameters[::-1], function.args.defaults[::-1], strict=False))
+        for place, parameter in enumerate(parameters[is_maker:]):
+            given = arguments_at(layout, called.name, place, parameter.arg)
+            if given is not None and not own[parameter.arg]:
+                gone = [parameter, *given, *([defaults[parameter]] if parameter in defaults else [])]
+                yield Edit(key=f"parameter {called.name} {parameter.arg}", replaced={each: [] for each in gone})

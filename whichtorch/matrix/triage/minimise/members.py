@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.source.layout import Layout, layout_of
 from whichtorch.matrix.source.names import dotted, stores_in
 from whichtorch.matrix.source.syntax import Definition, is_docstring, is_simple, statements_in, words
-from whichtorch.matrix.triage.minimise.arguments import given_values
-from whichtorch.matrix.triage.minimise.tree_edit import Edit, copied
+from whichtorch.matrix.triage.minimise.arguments import arguments_at, given_values
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program, copied, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.triage.minimise.edit_search import ReductionState
-    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 
 def inline_methods(program: Program, _: ReductionState) -> Iterator[Edit]:
@@ -26,11 +25,10 @@ def inline_methods(program: Program, _: ReductionState) -> Iterator[Edit]:
         if isinstance(node, ast.Attribute):
             uses.setdefault(node.attr, []).append(node)
     for method in statements_in(program.tree):
-        if not isinstance(method, ast.FunctionDef) or not isinstance(layout.parents[method], ast.ClassDef):
-            continue
-        is_sure = layout.stores[method.name] == 1 and not method.name.startswith("__") and method.name in uses
-        if is_sure and (edit := _method_inlined(method, uses[method.name], layout)):
-            yield edit
+        if isinstance(method, ast.FunctionDef) and isinstance(layout.parents[method], ast.ClassDef):
+            is_sure = layout.stores[method.name] == 1 and not method.name.startswith("__") and method.name in uses
+            if is_sure and (edit := _method_inlined(method, uses[method.name], layout)):
+                yield edit
 
 
 def _method_inlined(method: ast.FunctionDef, uses: list[ast.Attribute], layout: Layout) -> Edit | None:
@@ -62,28 +60,20 @@ def _method_inlined(method: ast.FunctionDef, uses: list[ast.Attribute], layout: 
 def inline_registered(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that name a class or function itself where it is looked up in a registry that a decorator fills."""
     layout = layout_of(program.tree)
-    registries = {
-        target.id
-        for statement in program.tree.body
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, (ast.Dict, ast.Call))
-        for target in statement.targets
-        if isinstance(target, ast.Name)
-    }
+    made = [each for each in program.tree.body if isinstance(each, ast.Assign)]
+    registries = {*stores_in(*(each for each in made if isinstance(each.value, (ast.Dict, ast.Call))))}
     makers = {each.name for each in statements_in(program.tree) if isinstance(each, ast.FunctionDef)}
     for node in statements_in(program.tree):
         if not isinstance(node, Definition):
             continue
         for decorator in node.decorator_list:
             function = decorator.func if isinstance(decorator, ast.Call) else decorator
-            if not isinstance(function, (ast.Name, ast.Attribute)) or dotted(function).partition(".")[0] not in (
-                makers | registries
-            ):
+            if dotted(function).partition(".")[0] not in makers | registries:
                 continue
             for use in ast.walk(program.tree):
                 if looked_up := _registry(use, registries, layout):
-                    plain = ast.Name(id=node.name, ctx=ast.Load())
                     key = f"registered {node.name} {words(looked_up)}"
-                    yield Edit(key=key, replaced={looked_up: [plain], decorator: []})
+                    yield Edit(key=key, replaced={looked_up: [load(node.name)], decorator: []})
 
 
 def _registry(node: ast.AST, registries: set[str], layout: Layout) -> ast.expr | None:
@@ -123,11 +113,8 @@ def drop_fields(program: Program, _: ReductionState) -> Iterator[Edit]:
         if not isinstance(node, ast.ClassDef):
             continue
         listed = [each for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
-        outer = [layout.parents[use] for use in layout.loads.get(node.name, ())]
-        calls = [each for each in outer if isinstance(each, ast.Call)]
         for place, each in enumerate(listed):
             name = words(each.target)
-            if name not in read and len(calls) == len(outer):
-                given: list[ast.AST] = [argument for call in calls for argument in call.args[place : place + 1]]
-                given += [word for call in calls for word in call.keywords if word.arg == name]
-                yield Edit(key=f"field {node.name} {name}", replaced={each: [], **{gone: [] for gone in given}})
+            given = arguments_at(layout, node.name, place, name)
+            if given is not None and name not in read:
+                yield Edit(key=f"field {node.name} {name}", replaced={gone: [] for gone in (each, *given)})

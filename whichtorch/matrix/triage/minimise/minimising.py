@@ -18,10 +18,9 @@ from whichtorch.matrix.triage.case import KnownAnswers, Minimal
 from whichtorch.matrix.triage.compile_variations import NOTED_GRAPH, OFF, noting_operators, operators_in
 from whichtorch.matrix.triage.minimise import operator_call
 from whichtorch.matrix.triage.minimise.captured_graph import CapturedGraph
-from whichtorch.matrix.triage.minimise.definitions import needed_by, registering
 from whichtorch.matrix.triage.minimise.executed_lines import instrumented
 from whichtorch.matrix.triage.minimise.reduction import Reduction, digest_of, reduced
-from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces
+from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces, needed_by, registering
 from whichtorch.matrix.triage.minimise.standalone_script import scripts_of_places
 from whichtorch.matrix.trial.variation import NOTES
 
@@ -88,11 +87,11 @@ class Minimising:
             return
         if not self.calls:
             for candidate in self._single_calls(source):
-                if self._fails(candidate):
+                if self.oracle.answer(candidate):
                     self.tell(f"one call is enough: {candidate.strip().splitlines()[-1].strip()}")
                     yield SmallerScript(candidate, CALL, self.same)
         for candidate in itertools.islice(self._places(source), PLACE_TRIALS):
-            if self._fails(candidate):
+            if self.oracle.answer(candidate):
                 self.tell(f"a place of it alone is enough: {code_lines(candidate)} lines")
                 yield SmallerScript(self._reduced(candidate).source, PLACE, self.same)
         graph = self._graph(source)
@@ -126,9 +125,6 @@ class Minimising:
             answered=answered,
         )
         return oracle
-
-    def _fails(self, candidate: str) -> bool:
-        return self.oracle.answer(candidate)
 
     def _places(self, source: str) -> Iterator[str]:
         """Yield scripts of the places alone in which the script was when it failed."""

@@ -10,13 +10,11 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, ValueLines
+from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression, tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-HOOK = "last_operator"
-VARIABLE = "WHICHTORCH_OPERATORS"
 _METHOD = "torch.Tensor."
 _FUNCTIONS = {"__int__": "int", "__float__": "float", "__bool__": "bool", "__len__": "len", "__neg__": "-"}
 _OPERATORS = {  # of Python, for which a method stands
@@ -51,41 +49,31 @@ def scripts_of(calls: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 def has_large_values(call: dict[str, Any]) -> bool:
     """Return whether a call takes a tensor on the CPU, whose values were not written."""
-    return any(each["device"] == "cpu" and not each["fake"] and "values" not in each for each in _tensors(call))
-
-
-def _tensors(call: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    def walk(value: Any) -> Iterator[dict[str, Any]]:
-        if isinstance(value, list):
-            for each in value:
-                yield from walk(each)
-        elif isinstance(value, dict):
-            if "tensor" in value:
-                yield value
-            else:
-                yield from walk(list(value.values()))
-
-    yield from walk([call["args"], list(call["kwargs"].values())])
+    tensors = tensors_in([call["args"], call["kwargs"]])
+    return any(each["device"] == "cpu" and not each["fake"] and "values" not in each for each in tensors)
 
 
 def _script(call: dict[str, Any]) -> str:
     """Return the lines that make the arguments of a call, and the call."""
-    writer = ValueLines()
-    arguments = [writer.value(value) for value in call["args"]]
-    keywords = [f"{name}={writer.value(value)}" for name, value in call["kwargs"].items()]
-    line = _call(call["name"], arguments, keywords)
-    lines = ["import torch"]
-    indent = ""
-    if writer.is_fake:
-        lines.append("from torch._subclasses.fake_tensor import FakeTensorMode")
-    lines.append("")
-    if writer.is_fake:
-        lines.append("with FakeTensorMode(allow_non_fake_inputs=True):")
-        indent = "    "
-    for mode in call.get("modes", ()):
-        lines.append(f"{indent}with torch.{mode}():")
-        indent += "    "
-    return "\n".join([*lines, *(f"{indent}{each}" for each in (*writer.lines, line))]) + "\n"
+    tensors: list[dict[str, Any]] = []
+    lines: list[str] = []
+
+    def tensor(told: dict[str, Any]) -> str:
+        name = "xyzuvw"[len(tensors)] if len(tensors) < 6 else f"x{len(tensors)}"
+        tensors.append(told)
+        lines.append(f"{name} = {tensor_expression(told)}")
+        return name
+
+    arguments = [expression_of(value, tensor) for value in call["args"]]
+    keywords = [f"{name}={expression_of(value, tensor)}" for name, value in call["kwargs"].items()]
+    lines.append(_call(call["name"], arguments, keywords))
+    is_fake = any(told["fake"] for told in tensors)
+    contexts = ["FakeTensorMode(allow_non_fake_inputs=True)"] if is_fake else []
+    contexts += [f"torch.{mode}()" for mode in call.get("modes", ())]
+    for context in reversed(contexts):
+        lines = [f"with {context}:", *(f"    {line}" for line in lines)]
+    imports = ["from torch._subclasses.fake_tensor import FakeTensorMode"] if is_fake else []
+    return "\n".join(["import torch", *imports, "", *lines]) + "\n"
 
 
 def _call(name: str, arguments: Sequence[str], keywords: Sequence[str]) -> str:

@@ -4,38 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.minimise.config_values import inline_constants, inline_fields
-from whichtorch.matrix.triage.minimise.deletion import (
-    drop_any_statement,
-    drop_decorators,
-    drop_output,
-    drop_unexecuted,
-    drop_variable_hints,
-)
+from whichtorch.matrix.triage.minimise import deletion, expressions, inlining, members, unwrapping, variables
 from whichtorch.matrix.triage.minimise.dependencies import drop_unneeded
 from whichtorch.matrix.triage.minimise.edit_search import in_halves, step_by_step
-from whichtorch.matrix.triage.minimise.expressions import (
-    drop_elements,
-    drop_keywords,
-    keep_any_part,
-    keep_likeliest_part,
-    keep_one_name,
-    shrink_numbers,
-)
-from whichtorch.matrix.triage.minimise.first_items import (
-    inline_first_items,
-    keep_first_element,
-)
-from whichtorch.matrix.triage.minimise.inlining import drop_parameters, functions_to_lambdas, inline_functions
-from whichtorch.matrix.triage.minimise.members import (
-    drop_fields,
-    inline_methods,
-    inline_registered,
-    inline_unpacking,
-)
 from whichtorch.matrix.triage.minimise.single_instance import inline_single_instance
-from whichtorch.matrix.triage.minimise.unwrapping import drop_async, unwrap_blocks
-from whichtorch.matrix.triage.minimise.variables import inline_variables, merge_imports
 
 if TYPE_CHECKING:
     from whichtorch.matrix.triage.minimise.edit_search import Reducing, ReductionState
@@ -44,25 +16,25 @@ if TYPE_CHECKING:
 MOST_ROUNDS = 12
 FIRST_REJECTIONS = 4  # in a row, of one kind of edit: what is left is tried again later, with more of them
 MOST_REJECTIONS = 60
-_UNUSED = (drop_output, drop_unexecuted)
-_SETTINGS = (inline_fields, inline_constants, drop_async)
+_UNUSED = (deletion.drop_output, deletion.drop_unexecuted)
+_SETTINGS = (variables.inline_fields, variables.inline_constants, unwrapping.drop_async)
 _STRUCTURE = (
-    inline_unpacking,
-    inline_methods,
-    inline_registered,
-    keep_first_element,  # what is in a list is no class's only object
-    inline_first_items,
-    inline_functions,
+    members.inline_unpacking,
+    members.inline_methods,
+    members.inline_registered,
+    unwrapping.keep_first_element,  # what is in a list is no class's only object
+    unwrapping.inline_first_items,
+    inlining.inline_functions,
     inline_single_instance,
-    drop_fields,
-    inline_constants,
-    drop_parameters,
+    members.drop_fields,
+    variables.inline_constants,
+    inlining.drop_parameters,
 )
-_BLOCKS = (unwrap_blocks, drop_variable_hints)
-_EXPRESSIONS = (drop_decorators, keep_one_name, keep_likeliest_part, drop_keywords)
-_NAMES = (inline_variables, functions_to_lambdas)
-_LAST = (drop_elements, keep_any_part)  # they take most questions for what they leave out
-_ALONE = (drop_unneeded, drop_any_statement, merge_imports, shrink_numbers)
+_BLOCKS = (unwrapping.unwrap_blocks, deletion.drop_variable_hints)
+_EXPRESSIONS = (deletion.drop_decorators, expressions.keep_one_name, expressions.drop_keywords)
+_NAMES = (variables.inline_variables, inlining.functions_to_lambdas)
+_LAST = (expressions.drop_elements, expressions.keep_any_part)  # they take most questions for what they leave out
+_ALONE = (drop_unneeded, deletion.drop_any_statement, variables.merge_imports, expressions.shrink_numbers)
 RULES = frozenset((*_UNUSED, *_SETTINGS, *_STRUCTURE, *_BLOCKS, *_EXPRESSIONS, *_NAMES, *_LAST, *_ALONE))
 
 
@@ -76,7 +48,7 @@ def smallest(program: Program, state: ReductionState) -> Reducing:
         state.max_rejections = FIRST_REJECTIONS << turn
         state.blocked.clear()
         program = yield from _less_structure(program, state)
-        program = yield from in_halves(program, [drop_any_statement], state, repairs=True)
+        program = yield from in_halves(program, [deletion.drop_any_statement], state, repairs=True)
         program = yield from _less_structure(program, state)
         program = yield from _plainer(program, state)
         if program.source == before:
@@ -102,9 +74,9 @@ def _plainer(program: Program, state: ReductionState) -> Reducing:
     """Return the program with smaller expressions, in fewer lines."""
     for rule in _EXPRESSIONS:
         program = yield from in_halves(program, [rule], state)
-    program = yield from in_halves(program, [merge_imports], state, grows=True)
+    program = yield from in_halves(program, [variables.merge_imports], state, grows=True)
     program = yield from step_by_step(program, _NAMES, state)
-    program = yield from in_halves(program, [shrink_numbers], state)
+    program = yield from in_halves(program, [expressions.shrink_numbers], state)
     for rule in _LAST:
         program = yield from in_halves(program, [rule], state, at_once=1)
     return program

@@ -1,23 +1,24 @@
-"""Where a script was when it failed: statements and functions, and the script that writes down what they read there."""
+"""Where a script was when it failed: statements and functions, what they need, and how what they read is noted."""
 
 from __future__ import annotations
 
 import ast
-import copy
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.source.names import GIVEN, bound, dotted, parameters, stores_in
+from whichtorch.matrix.source.names import GIVEN, bound, dotted, loads_in, parameters, stores_in
 from whichtorch.matrix.source.syntax import Function, blocks_of, in_head, is_docstring
-from whichtorch.matrix.triage.minimise.definitions import DEFINITIONS, registering
-from whichtorch.matrix.triage.minimise.prelude import with_prelude
+from whichtorch.matrix.triage.minimise.executed_lines import with_prelude
+from whichtorch.matrix.triage.minimise.tree_edit import copied
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 
 INSIDE = Path(__file__).parents[2] / "environments" / "inside"
+DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 ROWS = (1, 2, 4)  # how many statements, up to the one that failed, are tried alone
 _NAME = "_whichtorch_values"
 _PRELUDE = """\
@@ -34,8 +35,7 @@ class ScriptPlace:
     """A piece of a script that can stand alone."""
 
     key: str
-    block: list[ast.stmt]  # it is reached at a statement of this block
-    before: ast.stmt
+    before: ast.stmt  # it is reached before this statement
     body: list[ast.stmt]  # the piece
     parameters: tuple[str, ...] = ()  # of the function that it is; none where it is a statement
     is_compiled: bool  # a compiler was reading it when it failed
@@ -70,17 +70,13 @@ class ScriptPlaces:
 
     def recording(self, file: str) -> str:
         """Return the script, writing down what its places read."""
-        tree = copy.deepcopy(self.tree)
-        twins = dict(zip(ast.walk(self.tree), ast.walk(tree), strict=True))
-        blocks = {id(block[0]): block for block in blocks_of(tree)}
+        placed: dict[ast.AST, list[ast.stmt]] = {place.before: [place.before] for place in self.places}
         for place in self.places:
-            block = blocks[id(twins[place.block[0]])]
-            call = ast.parse(f"{_NAME}({place.key!r}, {{**globals(), **locals()}})").body[0]
-            index = next(index for index, statement in enumerate(block) if statement is twins[place.before])
-            block.insert(index, call)
+            call = ast.parse(f"{_NAME}({place.key!r}, {{**globals(), **locals()}})").body
+            placed[place.before] = [*call, *placed[place.before]]
         paths = {place.key: place.paths(self.defined) for place in self.places}
         prelude = _PRELUDE.format(name=_NAME, recorder=str(INSIDE / "described_values.py"), file=file, paths=paths)
-        return with_prelude(tree, prelude)
+        return with_prelude(copied([self.tree], placed)[0], prelude)
 
     def _found(self, lines: Sequence[tuple[int, bool]]) -> Iterator[ScriptPlace]:
         done = set[int]()
@@ -94,14 +90,13 @@ class ScriptPlaces:
                 row = block[end - length : end]
                 if not any(isinstance(each, DEFINITIONS) for each in row):
                     key = f"{line} -{length}"
-                    yield ScriptPlace(key=key, block=block, before=row[0], body=row, is_compiled=is_compiled)
+                    yield ScriptPlace(key=key, before=row[0], body=row, is_compiled=is_compiled)
             function = _around(self.tree, line)
             if function is not None and id(function) not in done:
                 done.add(id(function))
                 body = [each for each in function.body if not is_docstring(each)]
                 yield ScriptPlace(
                     key=f"{line} all",
-                    block=function.body,
                     before=body[0],
                     body=body,
                     parameters=tuple(parameter.arg for parameter in parameters(function)),
@@ -142,3 +137,34 @@ def outermost_chains(body: Sequence[ast.stmt]) -> Iterator[ast.Attribute | ast.N
 
     for statement in body:
         yield from walk(statement)
+
+
+def needed_by(piece: ast.Module, tree: ast.Module, always: Collection[ast.stmt] = ()) -> str:
+    """Return a script's statements that bind what a piece reads, `import torch` among them, and others `always`."""
+    needed = {*loads_in(piece), "torch"}
+    kept: list[ast.stmt] = []
+    for statement in reversed(tree.body):
+        is_binding = isinstance(statement, (*DEFINITIONS, ast.Assign, ast.AnnAssign)) and bound([statement]) & needed
+        if is_binding or statement in always:
+            kept.append(statement)
+            needed |= loads_in(statement).keys()
+    texts = [ast.unparse(statement) for statement in reversed(kept)]
+    return "".join(f"{text}\n" for text in (texts if "import torch" in texts else ["import torch", *texts]))
+
+
+def registering(tree: ast.Module, line: int) -> list[ast.stmt]:
+    """Return the statements before a line that may matter to what does not name them: operators, settings of torch."""
+    before = itertools.takewhile(lambda statement: (statement.end_lineno or 0) < line, tree.body)
+    return [statement for statement in before if _acts(statement)]
+
+
+def _acts(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.FunctionDef(decorator_list=decorators) if decorators:
+            return True
+        case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+            return True
+        case ast.Expr():
+            return not is_docstring(statement)
+        case _:
+            return False

@@ -8,17 +8,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.layout import Layout, layout_of
-from whichtorch.matrix.source.syntax import Definition, in_head, is_docstring, statements_in
-from whichtorch.matrix.triage.minimise.arguments import given_values, inlined
-from whichtorch.matrix.triage.minimise.tree_edit import Edit, InvalidEditError, copied
+from whichtorch.matrix.source.names import dotted, loads_in
+from whichtorch.matrix.source.syntax import is_docstring, statements_in
+from whichtorch.matrix.triage.minimise.arguments import inlined
+from whichtorch.matrix.triage.minimise.tree_edit import (
+    Edit,
+    InvalidEditError,
+    Program,
+    assignment,
+    called,
+    copied,
+    load,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.triage.minimise.edit_search import ReductionState
-    from whichtorch.matrix.triage.minimise.tree_edit import Program
-
-_CALLED = ("__call__", "forward")  # what a call of an object runs
 
 
 def inline_single_instance(program: Program, _: ReductionState) -> Iterator[Edit]:
@@ -58,62 +64,41 @@ class _SingleInstance:
 
     def edit(self) -> Edit:
         """Return the edit that leaves neither class nor object. Raises InvalidEditError where they are needed."""
-        methods = self._methods()
-        fields = self._fields()
-        names = self._names(methods, fields)
-        replaced: dict[ast.AST, list[ast.AST]] = {}
+        methods, values = self._members()
+        names = self._names(methods, values)
         statement = self.layout.statement(self.call)
         assert statement is not None
-        above = self._made(names)
         uses = self._uses(statement)
+        replaced: dict[ast.AST, list[ast.AST]] = {}
         for use in uses:
             replaced |= self._replaced_use(use, names)
-        functions = [self._function(method, names) for name, method in methods.items() if name != "__init__"]
-        replaced[self.node] = [*functions]
-        is_bound = uses != [self.call]
-        kept: list[ast.stmt] = [] if is_bound else [statement]
-        if replaced.keys() & {statement}:
+        if statement in replaced:
             raise InvalidEditError
-        replaced[statement] = [*above, *kept]
+        above: list[ast.stmt] = [assignment(names[name], value, self.call) for name, value in values.items()]
+        above += self._initialized(methods.pop("__init__", None), names)
+        replaced[self.node] = [self._function(method, names) for method in methods.values()]
+        replaced[statement] = [*above, statement] if uses == [self.call] else [*above]
         return Edit(key=f"single instance {self.node.name} {self.stand_in}", replaced=replaced)
 
-    def _methods(self) -> dict[str, ast.FunctionDef]:
-        found = {}
-        for statement in self.node.body:
-            if isinstance(statement, ast.FunctionDef) and not statement.decorator_list and statement.args.args:
-                found[statement.name] = statement
-            elif isinstance(statement, Definition):
-                raise InvalidEditError
-        return found
-
-    def _fields(self) -> set[str]:
-        """Return the names of what the object itself holds."""
-        found = set(self._class_values())
-        for method in statements_in(self.node):
-            for node in in_head(method):
-                match node:
-                    case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
-                        found.add(name)
-        return found
-
-    def _class_values(self) -> dict[str, ast.expr]:
-        found = {}
+    def _members(self) -> tuple[dict[str, ast.FunctionDef], dict[str, ast.expr]]:
+        """Return the methods of the class, and its own values. Raises InvalidEditError where it has more."""
+        methods, values = dict[str, ast.FunctionDef](), dict[str, ast.expr]()
         for statement in self.node.body:
             match statement:
+                case ast.FunctionDef(name=name, decorator_list=[], args=ast.arguments(args=[ast.arg(arg="self"), *_])):
+                    methods[name] = statement
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    found[name] = value
+                    values[name] = value
                 case ast.AnnAssign(target=ast.Name(id=name), value=value):
-                    found[name] = value or ast.Constant(value=None)
-                case ast.FunctionDef() | ast.Pass():
-                    pass
-                case _ if not is_docstring(statement):
+                    values[name] = value or ast.Constant(value=None)
+                case _ if not (isinstance(statement, ast.Pass) or is_docstring(statement)):
                     raise InvalidEditError
-        return found
+        return methods, values
 
-    def _names(self, methods: dict[str, ast.FunctionDef], fields: set[str]) -> dict[str, str]:
+    def _names(self, methods: dict[str, ast.FunctionDef], values: dict[str, ast.expr]) -> dict[str, str]:
         """Return what fields and methods are called outside of the class."""
         found: dict[str, str] = {}
-        for name in sorted(fields | set(methods)):
+        for name in sorted({*methods, *values, *_stored_in(self.node)}):
             plain = self.node.name.lower() if name.startswith("__") else name
             is_free = name in methods and self.layout.stores[name] == 1 and name not in self.layout.loads
             found[name] = plain if is_free and plain == name else self.layout.fresh(plain, found.values())
@@ -121,82 +106,20 @@ class _SingleInstance:
 
     def _function(self, method: ast.FunctionDef, names: dict[str, str]) -> ast.FunctionDef:
         """Return a method as a function of the module."""
-        plain = copied([method], self._without_self(method, names))[0]
+        plain = _without_self(method, names)
         plain.name = names[method.name]
-        plain.args.args = plain.args.args[1:]
-        if len(plain.args.defaults) > len(plain.args.args):
-            raise InvalidEditError
-        stored = {
-            node.attr
-            for node in ast.walk(method)
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value)
-        }
-        if stored:
+        if stored := _stored_in(method):
             plain.body = [ast.Global(names=[names[name] for name in sorted(stored)]), *plain.body]
         return plain
 
-    def _without_self(self, method: ast.FunctionDef, names: dict[str, str]) -> dict[ast.AST, list[ast.AST]]:
-        """Return what stands in place of `self.x`, and nothing for `super().__init__()`."""
-        if method.args.args[0].arg != "self":
-            raise InvalidEditError
-        found: dict[ast.AST, list[ast.AST]] = {}
-        allowed = set()
-        for node in ast.walk(method):
-            match node:
-                case ast.Attribute(value=ast.Name(id="self") as owner, attr=name, ctx=context):
-                    if name not in names:
-                        raise InvalidEditError
-                    found[node] = [ast.Name(id=names[name], ctx=context)]
-                    allowed.add(owner)
-                case ast.Call(func=ast.Name(id="self") as owner):
-                    called = next((name for name in _CALLED if name in names), None)
-                    if called is None:
-                        raise InvalidEditError
-                    found[owner] = [ast.Name(id=names[called], ctx=ast.Load())]
-                    allowed.add(owner)
-                case ast.Expr(value=ast.Call(func=ast.Attribute(attr="__init__"))):
-                    found[node] = []
-                    allowed |= {each for each in ast.walk(node) if isinstance(each, ast.Name)}
-        if any(_is_self(node) and node not in allowed for node in ast.walk(method)):
-            raise InvalidEditError
-        if any(isinstance(node, ast.Name) and node.id == "super" and node not in allowed for node in ast.walk(method)):
-            raise InvalidEditError
-        return found
-
-    def _made(self, names: dict[str, str]) -> list[ast.stmt]:
-        """Return what makes the object's fields, in place of the call."""
-        values = self._class_values()
-        found: list[ast.stmt] = [
-            ast.copy_location(ast.Assign(targets=[ast.Name(id=names[name], ctx=ast.Store())], value=value), self.call)
-            for name, value in values.items()
-        ]
-        maker = next(
-            (each for each in self.node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None
-        )
-        if maker is None:
-            return self._filled(names, values)
-        plain = copied([maker], self._without_self(maker, names))[0]
-        plain.args.args = plain.args.args[1:]
-        body = inlined(plain, self.call, self.layout)
+    def _initialized(self, maker: ast.FunctionDef | None, names: dict[str, str]) -> list[ast.stmt]:
+        """Return what `__init__` does, in place of the call."""
+        if maker is None and not (self.call.args or self.call.keywords):
+            return []
+        body = inlined(_without_self(maker, names), self.call, self.layout) if maker else None
         if body is None:
             raise InvalidEditError
-        return [*found, *body.above]
-
-    def _filled(self, names: dict[str, str], values: dict[str, ast.expr]) -> list[ast.stmt]:
-        """Return what makes the fields of a class that says what they are, as a dataclass does."""
-        listed = [
-            each for each in self.node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
-        ]
-        parameters = [ast.arg(arg=each.target.id) for each in listed if isinstance(each.target, ast.Name)]
-        defaults = [each.value or ast.Constant(value=None) for each in listed]
-        fields = ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=defaults)
-        given = given_values(fields, self.call)
-        if given is None:
-            raise InvalidEditError
-        return [
-            ast.copy_location(ast.Assign(targets=[ast.Name(id=names[name], ctx=ast.Store())], value=value), self.call)
-            for name, value in (values | given).items()
-        ]
+        return body.above
 
     def _uses(self, statement: ast.stmt) -> list[ast.expr]:
         """Return where the object is used. Raises InvalidEditError where it may get about further."""
@@ -210,33 +133,54 @@ class _SingleInstance:
 
     def _replaced_use(self, use: ast.expr, names: dict[str, str]) -> dict[ast.AST, list[ast.AST]]:
         """Return what stands in place of a use of the object."""
-        outer = self.layout.parents[use]
-        called = next((names[name] for name in _CALLED if name in names), None)
+        outer, item = self.layout.parents[use], names.get("__getitem__")
         match outer:
             case ast.Attribute(attr=name, ctx=context) if name in names and not name.startswith("__"):
                 return {outer: [ast.Name(id=names[name], ctx=context)]}
-            case ast.Subscript(slice=place, ctx=ast.Load()) if "__getitem__" in names and outer.value is use:
-                function = ast.Name(id=names["__getitem__"], ctx=ast.Load())
-                return {outer: [ast.Call(func=function, args=[place], keywords=[])]}
-            case ast.Call(func=ast.Name(id="iter")) if "__iter__" in names:
-                return {outer: [ast.Call(func=ast.Name(id=names["__iter__"], ctx=ast.Load()), args=[], keywords=[])]}
-            case ast.For() if "__iter__" in names:
-                return {use: [ast.Call(func=ast.Name(id=names["__iter__"], ctx=ast.Load()), args=[], keywords=[])]}
+            case ast.Subscript(slice=place, ctx=ast.Load()) if item and outer.value is use:
+                return {outer: [called(item, place)]}
             case _ if self.stand_in:
-                return {use: [ast.Name(id=names[self.stand_in], ctx=ast.Load())]}
+                return {use: [load(names[self.stand_in])]}
             case ast.Attribute():
                 raise InvalidEditError
             case ast.Expr():
                 return {outer: []}
-            case _ if called is not None:
-                return {use: [ast.Name(id=called, ctx=ast.Load())]}
-            case _ if "__getitem__" in names:  # a list of the first items does what the sequence did
-                function = ast.Name(id=names["__getitem__"], ctx=ast.Load())
-                items = [ast.Call(func=function, args=[ast.Constant(value=place)], keywords=[]) for place in range(2)]
+            case _ if function := _called(names):
+                return {use: [load(function)]}
+            case _ if item:  # a list of the first items does what the sequence did
+                items = [called(item, ast.Constant(value=place)) for place in range(2)]
                 return {use: [ast.List(elts=[*items], ctx=ast.Load())]}
             case _:
                 raise InvalidEditError
 
 
-def _is_self(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and node.id == "self"
+def _without_self(method: ast.FunctionDef, names: dict[str, str]) -> ast.FunctionDef:
+    """Return a method that reads names in place of `self.x`. Raises InvalidEditError where it needs the object."""
+    replaced: dict[ast.AST, list[ast.AST]] = {}
+    for node in ast.walk(method):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=context) if name in names:
+                replaced[node] = [ast.Name(id=names[name], ctx=context)]
+            case ast.Call(func=ast.Name(id="self") as owner) if function := _called(names):
+                replaced[owner] = [load(function)]
+            case ast.Expr(value=ast.Call(func=ast.Attribute(attr="__init__"))):
+                replaced[node] = []
+    plain = copied([method], replaced)[0]
+    plain.args.args = plain.args.args[1:]
+    if len(plain.args.defaults) > len(plain.args.args) or {"self", "super"} & loads_in(plain).keys():
+        raise InvalidEditError
+    return plain
+
+
+def _stored_in(node: ast.AST) -> set[str]:
+    """Return the names of the fields that methods assign."""
+    return {
+        each.attr
+        for each in ast.walk(node)
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and dotted(each.value) == "self"
+    }
+
+
+def _called(names: dict[str, str]) -> str | None:
+    """Return the function that a call of the object runs."""
+    return names.get("__call__") or names.get("forward")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.source.names import GIVEN, compiles, dotted, loads_in, stores_in
-from whichtorch.matrix.triage.minimise.definitions import needed_by
-from whichtorch.matrix.triage.minimise.script_places import outermost_chains
-from whichtorch.matrix.triage.minimise.tree_edit import InvalidEditError, copied
-from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression
+from whichtorch.matrix.triage.minimise.script_places import needed_by, outermost_chains
+from whichtorch.matrix.triage.minimise.tree_edit import InvalidEditError, copied, load
+from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression, tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -103,10 +103,10 @@ class _PlaceScript:
 
     def _new(self, path: str, told: Any) -> ast.expr:
         text = expression_of(told, self._tensor)
-        if isinstance(told, dict) and ("tensor" in told or _holds_tensor(told)):
-            return ast.Name(id=self._named(path, text, self.tensors), ctx=ast.Load())
-        if isinstance(told, dict) and ("torch.nn." in text):
-            return ast.Name(id=self._named(path, text, self.made), ctx=ast.Load())
+        if any(tensors_in(told)):
+            return load(self._named(path, text, self.tensors))
+        if isinstance(told, dict) and "torch.nn." in text:
+            return load(self._named(path, text, self.made))
         return ast.parse(text, mode="eval").body
 
     def _named(self, path: str, text: str, kept: dict[str, str]) -> str:
@@ -139,12 +139,6 @@ def _is_writable(told: Any) -> bool:
     return True
 
 
-def _holds_tensor(told: Any) -> bool:
-    if isinstance(told, dict):
-        return "tensor" in told or any(map(_holds_tensor, told.values()))
-    return isinstance(told, list) and any(map(_holds_tensor, told))
-
-
 def _driver(body: Sequence[ast.stmt], tensors: dict[str, str], call: CompileCall) -> str:
     """Return the definition of a function or module of a body, and the call that compiles or exports it."""
     if call.call == "export":
@@ -152,7 +146,7 @@ def _driver(body: Sequence[ast.stmt], tensors: dict[str, str], call: CompileCall
         arguments = "".join(f"{each}, " for each in tensors.values())
         names = ", ".join(["self", *tensors])
         head = f"class Module(torch.nn.Module):\n    def forward({names}):\n"
-        text = _indented(_indented(_written(_returning(body))))
+        text = indent(_written(_returning(body)), " " * 8)
         return f"{head}{text}\ntorch.export.export(Module(), ({arguments.rstrip()}){strict})"
     return "\n".join(compiled_function(_returning(body), tensors, call))
 
@@ -176,7 +170,7 @@ def compiled_call(call: CompileCall) -> str:
 
 
 def _defined(body: Sequence[ast.stmt], inputs: Iterable[str]) -> str:
-    return f"def function({', '.join(inputs)}):\n{_indented(_written(body))}"
+    return f"def function({', '.join(inputs)}):\n{indent(_written(body), '    ')}"
 
 
 def _plain(body: Sequence[ast.stmt], tensors: dict[str, str], place: ScriptPlace) -> str:
@@ -198,7 +192,3 @@ def _returning(body: Sequence[ast.stmt]) -> list[ast.stmt]:
 
 def _written(body: Sequence[ast.stmt]) -> str:
     return "\n".join(map(ast.unparse, body))
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines())

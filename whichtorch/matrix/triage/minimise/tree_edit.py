@@ -19,7 +19,7 @@ _OPTIONAL = {
 _BODIES = ("body", "orelse", "finalbody")
 _NAMING = (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal)
 NOWHERE = 0  # line of what was not written by anybody
-_WIDEST = 10_000  # nodes: what grows beyond is no reduction
+_WIDEST = 50_000  # nodes: what grows beyond is no reduction
 
 NodeT = TypeVar("NodeT", bound=ast.AST)
 
@@ -63,7 +63,7 @@ class Program:
         replaced: dict[ast.AST, Sequence[ast.AST]] = {}
         for edit in edits:
             replaced |= edit.replaced
-        return Program(tree=rewritten(self.tree, replaced))
+        return Program(tree=copied([self.tree], replaced)[0])
 
 
 def lines_of(source: str) -> int:
@@ -71,12 +71,20 @@ def lines_of(source: str) -> int:
     return sum(bool(line.strip()) for line in source.splitlines())
 
 
-def rewritten(tree: NodeT, replaced: Mapping[ast.AST, Sequence[ast.AST]]) -> NodeT:
-    """Return a copy of a tree with other nodes in place of some. Raises InvalidEditError."""
-    copies = _Copier(replaced).copies(tree)
-    if len(copies) != 1 or not isinstance(copies[0], type(tree)):
-        raise InvalidEditError
-    return copies[0]
+def load(name: str) -> ast.Name:
+    """Return the expression that reads a name."""
+    return ast.Name(id=name, ctx=ast.Load())
+
+
+def called(function: str, *arguments: ast.expr) -> ast.Call:
+    """Return the call of a function by its name."""
+    return ast.Call(func=load(function), args=[*arguments], keywords=[])
+
+
+def assignment(target: ast.expr | str, value: ast.expr, place: ast.AST) -> ast.Assign:
+    """Return an assignment that stands in the line of another node."""
+    stored = ast.Name(id=target, ctx=ast.Store()) if isinstance(target, str) else target
+    return ast.copy_location(ast.Assign(targets=[stored], value=value), place)
 
 
 def copied(nodes: Iterable[NodeT], replaced: Mapping[ast.AST, Sequence[ast.AST]]) -> list[NodeT]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 # types that have no random numbers between 0 and 1
 _COUNTED = frozenset(["torch.bool", "torch.uint8", "torch.int8", "torch.int16", "torch.int32", "torch.int64"])
@@ -15,27 +14,6 @@ _COUNTED = frozenset(["torch.bool", "torch.uint8", "torch.int8", "torch.int16", 
 
 class UnwritableError(Exception):
     """A value that no line of a script can make."""
-
-
-class ValueLines:
-    """The lines that make some values, in the order in which they are asked for."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.is_fake = False
-        self._names: Counter[str] = Counter()
-
-    def value(self, value: Any) -> str:
-        """Return the expression of an argument, after the lines of the tensors in it; raises UnwritableError."""
-        return expression_of(value, self._tensor)
-
-    def _tensor(self, told: dict[str, Any]) -> str:
-        self.is_fake = self.is_fake or told["fake"]
-        number = self._names["x"]
-        self._names["x"] += 1
-        name = "xyzuvw"[number] if number < 6 else f"x{number}"
-        self.lines.append(f"{name} = {tensor_expression(told)}")
-        return name
 
 
 def expression_of(value: Any, tensor: Callable[[dict[str, Any]], str]) -> str:
@@ -112,3 +90,12 @@ def _is_contiguous(shape: Sequence[int], stride: Sequence[int]) -> bool:
             return 0 in shape
         expected *= max(size, 1)
     return True
+
+
+def tensors_in(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the tensors of a value."""
+    if isinstance(value, dict) and "tensor" in value:
+        yield value
+    elif isinstance(value, (dict, list)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from tensors_in(each)

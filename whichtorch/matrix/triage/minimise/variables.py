@@ -1,4 +1,4 @@
-"""Variables that are read once: the value stands where they are read; and packages that are imported twice."""
+"""Values where they are read: variables read once, constants, fields of a config; packages imported twice."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.layout import Layout, layout_of
 from whichtorch.matrix.source.names import loads_in, stores_in
-from whichtorch.matrix.source.syntax import COMPREHENSIONS, blocks_in, blocks_of, head_nodes, words
-from whichtorch.matrix.triage.minimise.tree_edit import Edit
+from whichtorch.matrix.source.syntax import (
+    COMPREHENSIONS,
+    blocks_in,
+    blocks_of,
+    in_head,
+    is_constant,
+    is_docstring,
+    statements_in,
+    words,
+)
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program, assignment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.triage.minimise.edit_search import ReductionState
-    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _WIDEST = 100  # characters of the longest line that is made of several
 _LATER = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, *COMPREHENSIONS)
@@ -34,12 +42,8 @@ def inline_variables(program: Program, _: ReductionState) -> Iterator[Edit]:
                 case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(
                     values
                 ):
-                    pairs = zip(names, values, strict=True)
-                    apart = [ast.Assign(targets=[each], value=value) for each, value in pairs]
-                    yield Edit(
-                        key=f"apart {words(statement)}",
-                        replaced={statement: [ast.copy_location(each, statement) for each in apart]},
-                    )
+                    apart = [assignment(each, value, statement) for each, value in zip(names, values, strict=True)]
+                    yield Edit(key=f"apart {words(statement)}", replaced={statement: apart})
 
 
 def _only_use(name: str, below: list[ast.stmt], layout: Layout, binder: ast.stmt) -> ast.Name | None:
@@ -60,15 +64,11 @@ def _only_use(name: str, below: list[ast.stmt], layout: Layout, binder: ast.stmt
         if is_bound:
             return None
     else:
-        scope = layout.scope(binder)
-        if not isinstance(layout.parents[binder], (ast.Module, ast.FunctionDef)) and _others(name, scope, found):
+        is_nested = not isinstance(layout.parents[binder], (ast.Module, ast.FunctionDef))
+        if is_nested and loads_in(layout.scope(binder))[name] > (found is not None):
             return None
     inner = [node for node in layout.loads.get(name, []) if layout.scope(node) is not layout.scope(binder)]
     return None if any(not stores_in(layout.scope(node))[name] for node in inner) else found
-
-
-def _others(name: str, scope: ast.AST, found: ast.Name | None) -> bool:
-    return loads_in(scope)[name] > (found is not None)
 
 
 def _is_plain(use: ast.Name, statement: ast.stmt, layout: Layout) -> bool:
@@ -80,9 +80,7 @@ def _is_plain(use: ast.Name, statement: ast.stmt, layout: Layout) -> bool:
             break
     if isinstance(statement, ast.While):
         return False
-    return not list(blocks_in(statement)) or any(
-        use is each for part in head_nodes(statement) for each in ast.walk(part)
-    )
+    return use in in_head(statement)
 
 
 def _fits(use: ast.Name, value: ast.expr, layout: Layout) -> bool:
@@ -92,6 +90,89 @@ def _fits(use: ast.Name, value: ast.expr, layout: Layout) -> bool:
         return False
     whole = max((len(line) for line in ast.unparse(statement).splitlines()), default=0)
     return whole + len(words(value)) - len(use.id) <= _WIDEST
+
+
+def inline_constants(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that put the value of a name that is bound once, to a constant, where it is read."""
+    layout = layout_of(program.tree)
+    for statement in statements_in(program.tree):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if layout.stores[name] == 1 and is_constant(
+                value
+            ):
+                uses = layout.loads.get(name, [])
+                is_short = isinstance(value, (ast.Constant, ast.UnaryOp)) or len(uses) == 1
+                if uses and is_short and not isinstance(layout.parents[statement], ast.ClassDef):
+                    yield Edit(key=f"constant {name}", replaced={statement: [], **{use: [value] for use in uses}})
+
+
+def inline_fields(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that put the values of a config's fields where they are read: of a dataclass, a namespace, a dict."""
+    layout = layout_of(program.tree)
+    for statement in statements_in(program.tree):
+        match statement:
+            case ast.ClassDef(name=name):
+                values = _class_fields(statement, layout)
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[], keywords=given)) if given:
+                values = {word.arg: word.value for word in given if word.arg and is_constant(word.value)}
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict(keys=keys, values=items)):
+                entries = zip(keys, items, strict=True)
+                values = {
+                    str(key.value): item for key, item in entries if isinstance(key, ast.Constant) and is_constant(item)
+                }
+            case _:
+                continue
+        if edit := _reading(program.tree, values, f"fields {name}"):
+            yield edit
+
+
+def _class_fields(node: ast.ClassDef, layout: Layout) -> dict[str, ast.expr]:
+    """Return the values of the fields of a class's only object."""
+    found: dict[str, ast.expr] = {}
+    names = []
+    for statement in node.body:
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name), value=value):
+                names.append(name)
+                found |= {name: _field_default(value)} if value is not None else {}
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                found[name] = value
+            case _ if not is_docstring(statement):
+                return {}
+    uses = [layout.parents[use] for use in layout.loads.get(node.name, [])]
+    calls = [use for use in uses if isinstance(use, ast.Call)]
+    if len(calls) > 1:
+        return {}
+    for call in calls:
+        found |= dict(zip(names, call.args, strict=False)) | {
+            word.arg: word.value for word in call.keywords if word.arg
+        }
+    return {name: value for name, value in found.items() if is_constant(value)}
+
+
+def _field_default(value: ast.expr) -> ast.expr:
+    """Return the value of `field(default=…)` and of `field(default_factory=lambda: …)`, else the value itself."""
+    match value:
+        case ast.Call(func=ast.Name(id="field") | ast.Attribute(attr="field"), keywords=given):
+            for word in given:
+                if word.arg == "default_factory" and isinstance(word.value, ast.Lambda):
+                    return word.value.body
+                if word.arg == "default":
+                    return word.value
+    return value
+
+
+def _reading(tree: ast.Module, values: dict[str, ast.expr], key: str) -> Edit | None:
+    """Return the edit that puts values where attributes or entries with these names are read."""
+    replaced: dict[ast.AST, list[ast.AST]] = {}
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.Attribute(value=ast.Name() | ast.Attribute(value=ast.Name(id="self")) as owner, attr=name)
+                | ast.Subscript(slice=ast.Constant(value=str(name)), value=owner)
+            ) if name in values and isinstance(node.ctx, ast.Load) and words(owner) != "self":
+                replaced[node] = [values[name]]
+    return Edit(key=key, replaced=replaced) if replaced else None
 
 
 def merge_imports(program: Program, _: ReductionState) -> Iterator[Edit]:
@@ -111,7 +192,7 @@ def merge_imports(program: Program, _: ReductionState) -> Iterator[Edit]:
         if not all(layout.stores[name] == 1 for name, _ in bindings) or layout.stores[root] > 1 + (not bindings):
             continue
         uses: dict[ast.AST, list[ast.AST]] = {
-            use: [_attribute(path)] for name, path in bindings for use in layout.loads.get(name, [])
+            use: [ast.parse(path, mode="eval").body] for name, path in bindings for use in layout.loads.get(name, [])
         }
         has_root = any(
             isinstance(each, ast.Import)
@@ -121,11 +202,3 @@ def merge_imports(program: Program, _: ReductionState) -> Iterator[Edit]:
         )
         plain = [] if has_root else [ast.Import(names=[ast.alias(name=root)])]
         yield Edit(key=f"merge {words(statement)}", replaced={statement: [*plain], **uses})
-
-
-def _attribute(path: str) -> ast.expr:
-    first, *rest = path.split(".")
-    found: ast.expr = ast.Name(id=first, ctx=ast.Load())
-    for name in rest:
-        found = ast.Attribute(value=found, attr=name, ctx=ast.Load())
-    return found
