@@ -9,8 +9,8 @@ from typing import Literal
 from pydantic import Field
 
 from whichtorch.matrix.model.base import Model
-from whichtorch.matrix.model.outcome import Outcome
 from whichtorch.matrix.model.environment import Specifier
+from whichtorch.matrix.model.outcome import Outcome
 
 
 class Expectation(Model):
