@@ -29,7 +29,7 @@ from whichtorch.matrix.triage.compile_variations import OFF, at_rung, compile_ca
 from whichtorch.matrix.triage.ladder import climb, culprit_pass, mending
 from whichtorch.matrix.triage.minimise.minimising import Minimising
 from whichtorch.matrix.triage.minimise.same_failure import Reference, SameFailure
-from whichtorch.matrix.triage.other_releases import change_of, fix_of, newest_of
+from whichtorch.matrix.triage.other_releases import change_of, patch_for, newest_of
 from whichtorch.matrix.triage.places import OtherReleases, opened_case
 from whichtorch.matrix.triage.reproduction import reproduce, seen_in
 from whichtorch.matrix.triage.step import Step, TriageRequest
@@ -307,7 +307,7 @@ class Casework:
     def _fix(self) -> bool:
         if not self._has_releases or (self.case.fix is not None and not self.case.fix.interrupted):
             return False
-        found = fix_of(self.case, self.folder.path, self.other_releases, self.order.test, self._left)
+        found = patch_for(self.case, self.folder.path, self.other_releases, self.order.test, self._left)
         self._keep(fix=found)
         if found is not None and found.interrupted:
             raise KeyboardInterrupt

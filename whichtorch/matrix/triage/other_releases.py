@@ -61,7 +61,7 @@ def newest_of(case: Case, folder: Path, other_releases: OtherReleases, test: Cas
     )
 
 
-def fix_of(
+def patch_for(
     case: Case, folder: Path, other_releases: OtherReleases, test: CaseTest, seconds: float | None
 ) -> FixAnswer | None:
     """Return what of the healthy release's Python cures the script; the patch is in the case's folder.
