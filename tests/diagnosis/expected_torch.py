@@ -1,6 +1,6 @@
 """What must be said of programs in which torch or native code waits: kind, and parts of the sentence."""
 
-from whichtorch.matrix.diagnosis.hang.causes import HangKind
+from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 
 EXPECTED_OF_TORCH: dict[str, tuple[HangKind, tuple[str, ...]]] = {
     # Ranks of a distributed job.

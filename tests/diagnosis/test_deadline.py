@@ -9,8 +9,8 @@ import pytest
 
 from tests.diagnosis.pictures import files, picture
 from whichtorch.matrix.diagnosis.deadline import Decider, StoppedLook, agreeing
-from whichtorch.matrix.diagnosis.hang.causes import HangKind
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import diagnose
+from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.patience import longer_look
 from whichtorch.matrix.diagnosis.verdict import Verdict, judge
 from whichtorch.matrix.model import Attempt, AttemptEvidence, BusyLoop, Outcome, StoppedBy

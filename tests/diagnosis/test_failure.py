@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whichtorch.matrix.diagnosis.failure import Changed, Failure
-from whichtorch.matrix.diagnosis.hang.causes import HangKind
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
+from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.signature import Signature, described, kept
 from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.model import Attempt, Limits, Outcome, Record, StoppedBy

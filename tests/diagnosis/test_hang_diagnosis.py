@@ -10,8 +10,8 @@ from tests.diagnosis.pictures import picture, table
 from whichtorch.matrix.diagnosis import stacks
 from whichtorch.matrix.diagnosis.collectors import stack_tools
 from whichtorch.matrix.diagnosis.dispatch.call_path import Stage
-from whichtorch.matrix.diagnosis.hang.causes import HangKind
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
+from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.hang.stack_folder import diagnosis_lines
 from whichtorch.matrix.diagnosis.stacks import Frame, KernelWait, Process, Thread, native, python
 from whichtorch.matrix.model import ThreadWait

@@ -9,7 +9,7 @@ import pytest
 from tests.diagnosis.expected_torch import EXPECTED_OF_TORCH
 from tests.diagnosis.recorded import PROGRAMS, RECORDINGS, diagnosed, picture
 from whichtorch.matrix.diagnosis.hang.activity import ThreadState
-from whichtorch.matrix.diagnosis.hang.causes import HangKind
+from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.hang.library import NATIVE_CALLS, ROWS, LibraryCall, NativeCall, library_call
 
 NAMES = sorted(path.stem for path in RECORDINGS.glob("*.json"))

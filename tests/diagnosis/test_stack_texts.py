@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from whichtorch.matrix.diagnosis.hang.causes import HangKind
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
+from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.hang.stack_folder import rank_line, stack_texts
 from whichtorch.matrix.diagnosis.portable import merged
 from whichtorch.matrix.diagnosis.stacks import Process, Thread, python

@@ -130,7 +130,7 @@ class StuckThread(OpenModel):
 class Diagnosis(OpenModel):
     """What the stacks of a stopped attempt show."""
 
-    kind: str = ""  # a value of `diagnosis.hang.hang_diagnosis.HangKind`; another version may know more of them
+    kind: str = ""  # a value of `diagnosis.hang.hang_kind.HangKind`; another version may know more of them
     summary: str = ""
     stage: str | None = None  # of the call in the dispatcher
     place: str | None = None  # of the call in the dispatcher, in words

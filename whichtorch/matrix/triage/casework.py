@@ -29,7 +29,7 @@ from whichtorch.matrix.triage.compile_variations import OFF, at_rung, compile_ca
 from whichtorch.matrix.triage.ladder import climb, culprit_pass, mending
 from whichtorch.matrix.triage.minimise.minimising import Minimising
 from whichtorch.matrix.triage.minimise.same_failure import Reference, SameFailure
-from whichtorch.matrix.triage.other_releases import change_of, patch_for, newest_of
+from whichtorch.matrix.triage.other_releases import change_of, newest_of, patch_for
 from whichtorch.matrix.triage.places import OtherReleases, opened_case
 from whichtorch.matrix.triage.reproduction import reproduce, seen_in
 from whichtorch.matrix.triage.step import Step, TriageRequest

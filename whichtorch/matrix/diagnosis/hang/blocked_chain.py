@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.hang.causes import WITH_GIL, HangCause, HangKind
+from whichtorch.matrix.diagnosis.hang.causes import WITH_GIL, HangCause
+from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.hang.reasons import held_by_coroutine, reason_of
 from whichtorch.matrix.model import WaitEdge
 from whichtorch.matrix.process.evidence.waiting import Waiting

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang import job
 from whichtorch.matrix.diagnosis.hang.blocked_chain import MOST, edge_of
-from whichtorch.matrix.diagnosis.hang.causes import HangCause, HangKind
+from whichtorch.matrix.diagnosis.hang.causes import HangCause
+from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.hang.job import JOINT
 from whichtorch.matrix.diagnosis.hang.user_call import is_own
 from whichtorch.matrix.process.evidence.waiting import Waiting

@@ -18,8 +18,9 @@ from whichtorch.matrix.diagnosis.dispatch.written_calls import prints_place, tra
 from whichtorch.matrix.diagnosis.hang import activity
 from whichtorch.matrix.diagnosis.hang.activity import ThreadState
 from whichtorch.matrix.diagnosis.hang.blocked_chain import blocked
-from whichtorch.matrix.diagnosis.hang.causes import HangCause, HangKind, fork_after_threads, gil_cycle
+from whichtorch.matrix.diagnosis.hang.causes import HangCause, fork_after_threads, gil_cycle
 from whichtorch.matrix.diagnosis.hang.disagreement import disagreement
+from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.hang.narration import Narration, cycle_sentences
 from whichtorch.matrix.diagnosis.hang.user_call import is_own_native, source_line
 from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph

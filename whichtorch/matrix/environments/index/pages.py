@@ -62,17 +62,9 @@ class FetchRequest(NamedTuple):
     certificates: str | None
 
 
-def read_folder(folder: Path, *, is_index: bool) -> list[pypi_simple.DistributionPackage]:
-    """Return the wheels of a folder, a page of links, or a simple index in a folder; none where it is missing."""
-    page = folder / PROJECT / "index.html" if is_index else folder
-    if page.is_file():
-        return _parse(page.read_bytes(), page.as_uri())
-    wheels = sorted((folder / PROJECT if is_index else folder).glob(f"{PROJECT}-*.whl"))
-    html = "".join(f'<a href="{wheel.absolute().as_uri()}">{wheel.name}</a>' for wheel in wheels)
-    packages = _parse(html.encode(), None)
-    for package, wheel in zip(packages, wheels, strict=True):
-        package.size = wheel.stat().st_size
-    return packages
+def read_file(page: Path) -> list[pypi_simple.DistributionPackage]:
+    """Return what a page in a file links to."""
+    return _parse(page.read_bytes(), page.as_uri())
 
 
 @contextmanager

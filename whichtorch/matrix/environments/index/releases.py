@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from packaging import tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -75,7 +75,22 @@ class Listing:
     sources: tuple[str, ...] = ()  # the indexes, pages and folders that were read, without credentials
 
 
-_Row = tuple[str, bool, "DistributionPackage"]  # index or page, whether it is the user's find-links, wheel
+class LinkedWheel(NamedTuple):
+    """A wheel in a folder, or one that a page links to."""
+
+    filename: str
+    url: str
+    yanked: str | None = None  # the reason; "" where none was given
+    size: int | None = None  # bytes
+
+    @classmethod
+    def of(cls, package: DistributionPackage) -> LinkedWheel:
+        """Return what a page says of a wheel."""
+        yanked = (package.yanked_reason or "") if package.is_yanked else None
+        return cls(package.filename, package.url, yanked, package.size)
+
+
+_Row = tuple[str, bool, LinkedWheel]  # index or page, whether it is the user's find-links, wheel
 
 
 def list_releases(build: Build, python: str, cache: Path | None, *, sources: Sources | None = None) -> Listing:
@@ -100,7 +115,7 @@ def list_releases(build: Build, python: str, cache: Path | None, *, sources: Sou
     for url, is_index in sources.places:
         if not (is_index and rows and sources.strategy == FIRST_INDEX):
             is_users_link = not is_index and sources is users
-            rows += [(url, is_users_link, package) for package in _packages(url, sources, is_index=is_index)]
+            rows += [(url, is_users_link, wheel) for wheel in _linked_wheels(url, sources, is_index=is_index)]
     listing = _sorted_listing(rows, python, tuple(url for url, _ in shown))
     if file is not None:
         write_atomic(file, TypeAdapter(Listing).dump_json(listing))
@@ -144,35 +159,39 @@ def unreadable_index(build: Build, sources: Sources) -> str | None:
 def _sorted_listing(rows: Iterable[_Row], python: str, read_from: tuple[str, ...]) -> Listing:
     """Return what fits, sorted by version, with the best wheel of each that this machine can use."""
     kinds: dict[str, dict[Version, tuple[int, Release]]] = {"releases": {}, "yanked": {}, "aside": {}}
-    for source, is_users_link, package in rows:
-        fit = wheel_fit(package.filename, PROJECT, python)
+    for source, is_users_link, wheel in rows:
+        fit = wheel_fit(wheel.filename, PROJECT, python)
         if fit is None:
             continue
         version, rank = fit
-        folder = local_folder(package.url)
-        release = Release(
-            version=str(version),
-            filename=package.filename,
-            url=str(folder) if folder is not None else without_credentials(package.url),
-            source=without_credentials(source),
-            yanked=(package.yanked_reason or "") if package.is_yanked else None,
-            size=package.size,
-        )
+        folder = local_folder(wheel.url)
+        url = str(folder) if folder is not None else without_credentials(wheel.url)
+        release = Release(version=str(version), source=without_credentials(source), **wheel._replace(url=url)._asdict())
         is_aside = is_users_link and version.local is not None
-        best = kinds["aside" if is_aside else "yanked" if package.is_yanked else "releases"]
+        best = kinds["aside" if is_aside else "releases" if wheel.yanked is None else "yanked"]
         if version not in best or rank < best[version][0]:
             best[version] = (rank, release)
     in_order = {kind: tuple(best[version][1] for version in sorted(best)) for kind, best in kinds.items()}
     return Listing(**in_order, python=python, sources=read_from)
 
 
-def _packages(url: str, sources: Sources, *, is_index: bool) -> list[DistributionPackage]:
+def _linked_wheels(url: str, sources: Sources, *, is_index: bool) -> list[LinkedWheel]:
     """Return what an index, or a page or folder of links, holds of torch; three tries over a network."""
+    place = local_folder(url)
+    if place is None:
+        return [LinkedWheel.of(package) for package in _fetched(url, sources, is_index=is_index)]
+    folder, page = (place / PROJECT, place / PROJECT / "index.html") if is_index else (place, place)
+    if page.is_file():
+        from whichtorch.matrix.environments.index import pages  # here: it imports what reads HTML, which takes long
+
+        return [LinkedWheel.of(package) for package in pages.read_file(page)]
+    wheels = sorted(folder.glob(f"{PROJECT}-*.whl"))
+    return [LinkedWheel(wheel.name, wheel.absolute().as_uri(), size=wheel.stat().st_size) for wheel in wheels]
+
+
+def _fetched(url: str, sources: Sources, *, is_index: bool) -> list[DistributionPackage]:
     from whichtorch.matrix.environments.index import pages  # here: it imports requests
 
-    folder = local_folder(url)
-    if folder is not None:
-        return pages.read_folder(folder, is_index=is_index)
     try:
         return pages.retried(lambda: pages.fetch(url, is_index=is_index, certificates=sources.certificates))
     except pages.PageError as error:
