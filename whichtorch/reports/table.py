@@ -211,7 +211,7 @@ def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
     """Yield what would run and what is known: the table with known outcomes, `run` for the rest."""
     rows: dict[str, dict[str, Cell | None]] = {}
     runs: Counter[str] = Counter()
-    for cell, environment, answers in with_answers(matrix.planned, matrix.environments, matrix.records):
+    for _, cell, environment, answers in with_answers(matrix.planned, matrix.environments, matrix.records):
         judged = cell.judged(environment, answers) if environment and answers else None
         rows.setdefault(cell.name, {})[cell.request.label] = judged
         runs[cell.request.label] += judged is None

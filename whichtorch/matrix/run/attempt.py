@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,39 +33,19 @@ from whichtorch.matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
 from whichtorch.matrix.suite.companions import copy_companions
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
     from whichtorch.matrix.diagnosis.stacks import Process
     from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.process.executor import Executor
     from whichtorch.matrix.records.store import RunStore
+    from whichtorch.matrix.run.attempt_request import AttemptRequest
 
 STACKS = "stacks"  # folder of an attempt, for what `process.evidence.capture` takes
 _OBSERVATION = "observed.json"  # in an observing attempt's folder
 SURVIVOR_LENGTH = 300  # characters of a process and its command line: the rest is mostly a script within it
 STDERR_READ = 64 * 2**10  # characters of the end of stderr in which a traceback is looked for
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptRequest:
-    """How one attempt is to be made."""
-
-    limit: float  # seconds
-    role: Role = Role.JUDGE
-    goal: float | None = None  # seconds with a core, of a longer look at what was slow
-    idle_limit: float | None = None  # seconds without headway that end it
-    rerun_because: str = ""  # why it is made
-    may_fork: bool = False  # from a process that has imported torch
-    cold_because: str = ""  # why it may not, where others of its cell might
-    is_brief: bool = False  # shorter than the test is due: what is busy is only slow, unless it hung there before
-    native: Path | None = None  # the module that was built from the scenario's native sources
-    caches: Path | None = None  # of compilers, kept from run to run; None: empty ones
-    arguments: tuple[str, ...] = ()  # of the script
-    folder: Path | None = None  # that it runs in; None: a scratch one for the suite's scripts, the user's for others
-    hung_before: Callable[[str], bool] = lambda _: False  # a longer look has shown this signature to be a hang
-    cancelled: threading.Event | None = None  # ends it once it is set
 
 
 def run_attempt(

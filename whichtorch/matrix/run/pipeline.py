@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from whichtorch.matrix.environments.provider import Environments
+    from whichtorch.matrix.model import Request
     from whichtorch.matrix.records.known_records import Records
 
 
@@ -94,9 +95,8 @@ class MatrixRun:
         shares: dict[tuple[str, ...], PlannedShare] = {}
         known: dict[tuple[str, ...], Environment | None] = {}
         answered = with_answers(self._planned, self._site.environments, self._site.records)
-        for position, (cell, environment, records) in enumerate(answered):
+        for position, (key, cell, environment, records) in enumerate(answered):
             self._site.store.add_scenario(cell.scenario)
-            key = cell.request.key
             known[key] = environment
             if key not in work:
                 shares[key] = PlannedShare(self._planned)
@@ -200,15 +200,21 @@ def opened_run(home: Path, planned: int = 0) -> Iterator[RunStore]:
 
 def with_answers(
     planned: Sequence[PlannedCell], environments: Environments, records: Records
-) -> Iterator[tuple[PlannedCell, Environment | None, Sequence[Record]]]:
-    """Yield each cell with its environment as it is known, and the records that answer it: none where it must run."""
+) -> Iterator[tuple[tuple[str, ...], PlannedCell, Environment | None, Sequence[Record]]]:
+    """Yield the key of each cell's request, the cell, its environment as it is known, and the records that answer it.
+
+    There are none where it must run.
+    """
     known: dict[tuple[str, ...], Environment | None] = {}
+    request: Request | None = None
+    key: tuple[str, ...] = ()
     for cell in planned:
-        key = cell.request.key
-        if key not in known:
-            known[key] = environments.known(cell.request)
+        if cell.request is not request:  # neighbors in a plan share theirs
+            request, key = cell.request, cell.request.key
+            if key not in known:
+                known[key] = environments.known(request)
         environment = known[key]
-        yield cell, environment, _answer(cell, environment, records) if environment else ()
+        yield key, cell, environment, _answer(cell, environment, records) if environment else ()
 
 
 def _answer(cell: PlannedCell, environment: Environment, records: Records) -> Sequence[Record]:

@@ -61,12 +61,12 @@ class PlannedMatrix:
         wanted = known_bugs = 0
         seconds = 0.0
         requests: dict[tuple[str, ...], Request] = {}  # of environments that are to run something, by their keys
-        for cell, _, answers in with_answers(self.planned, self.environments, self.records):
+        for key, cell, _, answers in with_answers(self.planned, self.environments, self.records):
             expected = cell.expectation(None)
             known_bugs += expected is not None and expected.outcome.is_red
             wanted += not answers
             if not answers and cell.request.problem is None:
-                requests[cell.request.key] = cell.request
+                requests[key] = cell.request
                 seconds += expected_seconds(cell, self.records)
         environments = len({request.label for request in self.planned.requests})
         words = [f"{_number(environments, 'environment')}, {_number(len(self.planned), 'cell')}"]

@@ -15,7 +15,7 @@ from whichtorch.matrix.events import AttemptEnded, AttemptStarted, EnvironmentSt
 from whichtorch.matrix.model import Environment, Record, Request, Role
 from whichtorch.matrix.process.executor import LocalExecutor, default_jobs, load_slowdown
 from whichtorch.matrix.process.forking_executor import ForkingExecutor
-from whichtorch.matrix.run.attempt import AttemptRequest, run_attempt
+from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.native_modules import NativeModules
 from whichtorch.matrix.run.signals import running_lines
 from whichtorch.matrix.run.work import Batch, BatchResult, CellEnd, Site, Worker
@@ -196,6 +196,8 @@ class LocalSite(Site):
 
     def _attempt(self, ready: ReadyCell, order: AttemptRequest) -> Record | None:
         """Make one attempt and store its record; None where it was interrupted."""
+        from whichtorch.matrix.run.attempt import run_attempt  # here: known cells need nothing of what it imports
+
         planned, environment = ready.planned, ready.environment
         name, label = planned.name, environment.label
         why = order.rerun_because

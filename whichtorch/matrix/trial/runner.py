@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from whichtorch.matrix.process.forking_executor import BRIEF_EXIT
-from whichtorch.matrix.run.attempt import AttemptRequest, run_attempt
+from whichtorch.matrix.run.attempt import run_attempt
+from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.signals import Lookout
 from whichtorch.matrix.search.worker_pool import WorkerPool
 from whichtorch.matrix.suite.companions import companions, copy_companions

@@ -22,8 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.errors import UsageError
@@ -166,7 +165,7 @@ def local_folder(url: str) -> Path | None:
     """Return the path that a path or file: URL means; None for anything over a network."""
     parts = urlsplit(url)
     if parts.scheme == "file":
-        return Path(url2pathname(parts.path))
+        return Path(unquote(parts.path))
     return None if "://" in url else Path(url).expanduser()
 
 

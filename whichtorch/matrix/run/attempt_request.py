@@ -1,0 +1,33 @@
+"""What a cell asks for with each of its attempts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.model import Role
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRequest:
+    """How one attempt is to be made."""
+
+    limit: float  # seconds
+    role: Role = Role.JUDGE
+    goal: float | None = None  # seconds with a core, of a longer look at what was slow
+    idle_limit: float | None = None  # seconds without headway that end it
+    rerun_because: str = ""  # why it is made
+    may_fork: bool = False  # from a process that has imported torch
+    cold_because: str = ""  # why it may not, where others of its cell might
+    is_brief: bool = False  # shorter than the test is due: what is busy is only slow, unless it hung there before
+    native: Path | None = None  # the module that was built from the scenario's native sources
+    caches: Path | None = None  # of compilers, kept from run to run; None: empty ones
+    arguments: tuple[str, ...] = ()  # of the script
+    folder: Path | None = None  # that it runs in; None: a scratch one for the suite's scripts, the user's for others
+    hung_before: Callable[[str], bool] = lambda _: False  # a longer look has shown this signature to be a hang
+    cancelled: threading.Event | None = None  # ends it once it is set
