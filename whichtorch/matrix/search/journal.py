@@ -33,11 +33,11 @@ class Journal(Generic[Answer]):
 
     def add(self, key: str, answer: Answer) -> None:
         """Keep an answer; it is on disk when this returns."""
-        self._answers[key] = answer
         self._path.parent.mkdir(parents=True, exist_ok=True)
         line = json.dumps({"key": key} | self._adapter.dump_python(answer, mode="json"))
         with self._path.open("a", encoding="utf-8") as file:
             file.write("\n" * self._is_torn() + line + "\n")
+        self._answers[key] = answer
 
     def _is_torn(self) -> bool:
         content = self._path.read_bytes()[-1:] if self._path.exists() else b""

@@ -135,7 +135,7 @@ class RunsOracle(Generic[Question, Answer]):
 
     def _keep(self, key: str, answer: Answer) -> Answer:
         self._answers[key] = answer
-        if self.journal is not None:
+        if self.journal is not None and self.journal.get(key) is None:  # an interrupt may have come in between
             self.journal.add(key, answer)
         return answer
 
