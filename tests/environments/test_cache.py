@@ -164,6 +164,18 @@ def test_an_install_that_fails_leaves_nothing(
         assert make_cache(sources=Sources(index_url=other.url)).acquire(ask("2.11.0")).is_usable
 
 
+def test_a_lock_is_of_its_indexes(make_cache: MakeCache, tmp_path: Path) -> None:
+    """What was resolved from one place is not the answer for another one."""
+    locks = []
+    for version in ("2.11.0", "2.13.0", "2.11.0"):
+        folder = tmp_path / version
+        folder.mkdir(exist_ok=True)
+        build_wheel(folder, version, requires=())
+        cache = make_cache(sources=Sources(index_url=None, find_links=(str(folder),)))
+        locks.append(cache.locked(("torch",), ask(version).build, PYTHON))
+    assert locks == [("torch==2.11.0",), ("torch==2.13.0",), ("torch==2.11.0",)]
+
+
 def test_an_install_that_hangs_is_killed(wheels: Path, index: Index, make_cache: MakeCache) -> None:
     """An index that never answers makes an environment unbuildable, not a run that hangs."""
     index.held = threading.Event()

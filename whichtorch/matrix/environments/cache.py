@@ -16,7 +16,7 @@ from whichtorch.matrix.environments.canary import probed_installation, probed_in
 from whichtorch.matrix.environments.commander import CancelledError, Commander, InstallError
 from whichtorch.matrix.environments.disk import MEGABYTE, UNKNOWN_SIZE_MB, Disk
 from whichtorch.matrix.environments.index.releases import unreadable_index
-from whichtorch.matrix.environments.index.sources import Sources, configured_sources
+from whichtorch.matrix.environments.index.sources import Sources, configured_sources, without_credentials
 from whichtorch.matrix.environments.installation import (
     Installation,
     InstallFolder,
@@ -188,8 +188,14 @@ class EnvironmentCache:
         constraints: Sequence[str] = (),
         before: str | None = None,
     ) -> tuple[str, ...]:
-        """Return the pins of `compile_lock`. An answer is kept and given again, unless `before` is yet to come."""
-        key = digest([list(requirements), list(constraints), build.model_dump(mode="json"), python, before], 16)
+        """Return the pins of `compile_lock`.
+
+        An answer is kept and given again for the same indexes and folders, unless `before` is yet to come.
+        """
+        sources = self._commander.sources
+        places = [without_credentials(place) for place, _ in sources.places]
+        question = [list(requirements), list(constraints), build.model_dump(mode="json"), python, before]
+        key = digest([*question, places, sources.strategy], 16)
         folder = self.home / "cache" / "locks" / key
         kept = folder / "lock.txt"
         is_settled = before is None or before <= datetime.now(UTC).isoformat()

@@ -109,7 +109,9 @@ class Commander:
         `variables` are for uv, unless the user has set them.
         """
         env = {**variables, **uv_environ(self.sources, build, self.home, lock_timeout=self.timeout)}
-        ending = self.run((uv_path(), *arguments), env=env, log=log, what=what)
+        has_index = self.sources.index_url or (build and build.index_url)
+        options = ("--no-index",) if arguments[0] == "pip" and not has_index else ()  # uv has no variable for it
+        ending = self.run((uv_path(), *arguments, *options), env=env, log=log, what=what)
         if ending.exit_code != 0:
             raise InstallError(f"{what} failed: {log_summary(log, ending)}", log)
 
@@ -157,8 +159,6 @@ def uv_environ(
     }
     if sources.index_url:
         env["UV_DEFAULT_INDEX"] = sources.index_url
-    elif not own_index:
-        env["UV_NO_INDEX"] = "1"
     if sources.certificates:
         env.setdefault("SSL_CERT_FILE", sources.certificates)
     return {name: value for name, value in env.items() if value or not name.startswith("UV_")}
