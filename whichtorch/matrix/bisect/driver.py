@@ -49,7 +49,7 @@ def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bise
             named[verdict] = axis.nearest(value)
             nearest = axis.values[named[verdict]]
             if not _means(value, nearest):
-                notes.append(f"there is no {value}: {nearest} is taken for it")
+                notes.append(f"there is no {value}: {nearest} is used instead")
     if len(named) == 2 and len(set(named.values())) == 1:
         raise UsageError(f"--good and --bad both mean {nearest}", hint="name two different values")
     goal = _with_bounds(request.goal, named, axis)
@@ -100,7 +100,7 @@ def bisected(ledger: Ledger, named: Mapping[SearchVerdict, int] | None = None, n
         if search.label(position) is not verdict:
             reasons += [f"not {verdict}: {words}" for words in ledger.shown(position)]
     reasons += [
-        f"{axis.values[position]} was run again and showed nothing more; it rests on fewer runs"
+        f"{axis.values[position]} was run again and showed nothing more, so its verdict rests on fewer runs"
         for position in sorted(ledger.exhausted)
     ]
     is_named = SearchVerdict.BAD in named or axis.name is AxisName.LOCK
@@ -122,7 +122,7 @@ def _bisection(ledger: Ledger) -> ProbeSearch[SearchAnswer]:
             return step
         if (again := step[0].position) in ended and search.observations == before:
             if again in ledger.exhausted:
-                raise SearchEndedError(f"{search.name(again)} was run again and again in vain")
+                raise SearchEndedError(f"{search.name(again)} was run again and again without a result")
             ledger.exhausted.add(again)
             continue
         before = search.observations

@@ -98,7 +98,7 @@ class BisectOptions:
 
     @property
     def goal(self) -> SearchOptions:
-        """What ends the search."""
+        """What to find, and how sure the answer must be."""
         return filled(SearchOptions, self)
 
     @property

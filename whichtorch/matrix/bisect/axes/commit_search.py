@@ -139,7 +139,7 @@ class CommitSearch:
                 what = "fixed" if self.change is Change.REGRESSION else "broken"
                 raise SearchEndedError(
                     f"the bounds differ, but their merge base {commit[:10]} is like the newer one: "
-                    f"it was {what} on the way from there to {self.bounds[0][:10]}"
+                    f"the test was {what} on the way from there to {self.bounds[0][:10]}"
                 ) from None
 
     def _is_confirmed(self, suspects: list[str]) -> ProbeSearch[bool]:

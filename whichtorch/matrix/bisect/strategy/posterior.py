@@ -64,7 +64,7 @@ class Posterior:
         self._pieces = []
         for first, after in pairwise(sorted(edges)):
             bad_side = [counts for position, counts in inside.items() if position >= first]
-            evidence, all_good, good_runs = _of_bad_positions(bad_side, always)
+            evidence, all_good, good_runs = _weigh_bad_side(bad_side, always)
             if any(counts.bad for position, counts in inside.items() if position < first):
                 evidence += _NEVER
             prior = NO_CHANGE if first in {low, high + 1} else (1 - 2 * NO_CHANGE) / max(1, high - low)
@@ -127,7 +127,7 @@ class Posterior:
         return best
 
 
-def _of_bad_positions(counted: Iterable[Tally], always: float) -> tuple[float, list[float], list[float]]:
+def _weigh_bad_side(counted: Iterable[Tally], always: float) -> tuple[float, list[float], list[float]]:
     """Return the logarithm of the evidence of runs at bad positions, and what to expect of more runs there.
 
     `always` is the prior that a bad position fails in every run.
