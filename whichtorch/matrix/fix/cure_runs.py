@@ -36,7 +36,8 @@ _INSIDE = Path(__file__).parents[1] / "environments" / "inside"
 NATIVE_DUMP = _INSIDE / "native_dump.py"
 TREE_DUMP = _INSIDE / "tree_dump.py"
 COMMON_CALLS = _INSIDE / "common_calls.py"
-COMPILERS = {"dynamo": "torch/_dynamo/", "inductor": "torch/_inductor/", "export": "torch/export/"}  # its steps
+# steps of COMMON_CALLS
+COMPILERS = {"dynamo": "torch/_dynamo/", "inductor": "torch/_inductor/", "export": "torch/export/"}
 INSIDE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute, and so do compilers
 STARVED = 1.25  # times the processor time of a pass: with less, a trial may not have come to its end
 NOTING = {"note_functions": NOTES}  # the start-up hook

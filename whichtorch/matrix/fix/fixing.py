@@ -264,9 +264,9 @@ def known_so_far(evidence: SearchEvidence) -> Iterator[str]:
 
 def _unknown(evidence: SearchEvidence) -> Iterator[str]:
     if evidence.breaking:
-        yield f"not known of {_some(evidence.breaking)}: with each of these alone, it fails in another way"
+        yield f"the effect of {_some(evidence.breaking)} is not known: with each alone, it fails in another way"
     if evidence.lacking:
-        yield f"what changed uses symbols that the bad release's binary does not have: {_some(evidence.lacking)}"
+        yield f"the changed code uses symbols that the bad release's binary does not have: {_some(evidence.lacking)}"
     if evidence.is_native:
         yield "it fails in native code"
 

@@ -226,7 +226,7 @@ def _imports(parts: Iterable[Part]) -> dict[str, str]:
 def _longest_common(bad: Sequence[str], good: Sequence[str]) -> frozenset[str]:
     """Return the longest list of names that both have in the same order; names are unique in each."""
     place = {name: index for index, name in enumerate(good)}
-    ends: list[str] = []  # the name with the least place that ends an increasing run of each length
+    ends: list[str] = []  # by length: the name with the least place that ends such an increasing run
     before: dict[str, str] = {}
     for name in filter(place.__contains__, bad):
         length = bisect_left(ends, place[name], key=place.__getitem__)
