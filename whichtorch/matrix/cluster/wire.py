@@ -87,7 +87,7 @@ class Delivery(Model):
 
     environment: Environment | None  # None where the worker was asked to stop before it was there
     lock: SharedLock | None = None  # that the environment was made from
-    requires: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # what each package requires; no cells
+    requires: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # by package; only if there are no cells
     ends: tuple[CellEnd, ...] = ()
     events: tuple[WorkerEvent, ...] = ()  # the last ones
 

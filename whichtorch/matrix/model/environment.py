@@ -78,7 +78,7 @@ class Patch(Model):
 class Hardware(MatrixTable):
     """A kind of machine, by what it says of itself. All values that are named must match."""
 
-    gpu: str = ""  # a glob, as are arch, cpu and host: of a model as its driver names it, "*H100*"
+    gpu: str = ""  # the model as its driver names it, "*H100*"; a glob, as are arch, cpu and host
     driver: Specifier = ""  # ">=570"
     arch: str = ""  # "x86_64"
     cpu: str = ""

@@ -116,7 +116,7 @@ class WaitEdge(OpenModel):
 
 
 def _edges(values: Sequence[object]) -> list[object]:
-    """Leave out what is no edge, as a damaged record may hold it."""
+    """Leave out values that are no edges, which a damaged record may hold."""
     return [value for value in values if isinstance(value, Mapping | WaitEdge)]
 
 
@@ -140,7 +140,7 @@ class Diagnosis(OpenModel):
     closed: bool = False  # `cycle` comes back to its start: nothing in it can ever go on
     stuck: StuckThread | None = None
     frames: tuple[str, ...] = ()  # of the signature
-    seconds: float = 0  # that taking the stacks took
+    seconds: float = 0  # for taking the stacks
     path: str = ""  # the call's path in the dispatcher, as diagnosis.txt shows it
     stacks: tuple[str, ...] = ()  # of the threads, as diagnosis.txt shows them, the stuck one first
     left_out: str = ""  # which threads are not among `stacks`, as diagnosis.txt says it
@@ -168,7 +168,7 @@ class DispatchedCall(OpenModel):
     grad_mode: bool | None = None
     python_key: bool | None = None
     thread: Literal["main", "other"] | None = None
-    count: int = 1  # of alike calls
+    count: int = 1  # how many calls were alike
 
 
 class DispatchedCalls(OpenModel):

@@ -62,7 +62,7 @@ def read(path: str, limit: int = 1 << 20) -> bytes:
 
 
 def link(path: str) -> str:
-    """Return where a link of /proc leads, "" where it cannot be read."""
+    """Return the target of a link in /proc, "" where it cannot be read."""
     try:
         return os.readlink(path)
     except OSError:

@@ -75,7 +75,7 @@ def leader_settings() -> Iterator[None]:
             os.setpriority(os.PRIO_PROCESS, 0, 0)  # it was raised for an earlier task
     with contextlib.suppress(OSError):
         score = kernel.read(score_path)
-        _write(score_path, b"1000")  # when the machine is out of memory, a task goes before anything else
+        _write(score_path, b"1000")  # when the machine is out of memory, a task is killed first
     try:
         yield
     finally:

@@ -195,7 +195,7 @@ class Supervised:
             self._is_over = True
         if self.task.server is None:
             with self._program:
-                self._program.kill()  # it has ended, unless it hangs itself
+                self._program.kill()  # it has ended, unless the supervisor hangs, too
         return ending
 
     def _give_up(self, *, late: bool) -> Ending:

@@ -57,7 +57,7 @@ class CellEnd(Model):
     notes: dict[str, str] = Field(default_factory=dict)  # of a trial: the texts that it wrote for us, by their paths
 
 
-class WorkTaker(Protocol):
+class WorkListener(Protocol):
     """Receives an environment and the ends of its cells; the scheduler calls it in its own thread."""
 
     def acquired(self, work: EnvironmentWork, environment: Environment) -> Mapping[int, PlannedCell]:

@@ -128,7 +128,7 @@ class RemoteTrials:
         return Observation(record=record, stderr=text_of(runner.home / record.attempt.stderr), notes=end.notes)
 
     def interrupt(self) -> None:
-        """End all runs, and begin no other."""
+        """End all runs, and start no other."""
         with self._guard:
             self._is_over = True
             under_way = tuple(self._under_way)
