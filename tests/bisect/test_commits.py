@@ -225,7 +225,7 @@ def test_change_before_the_merge_base_is_told(tmp_path: Path, branched: Reposito
     base = branched.commits[1]
     bisection = World(tmp_path, branched).search(main, side, Change.REGRESSION, failing({base, side}))
     assert bisection.answer is AnswerKind.INCONCLUSIVE
-    assert f"their merge base {base[:10]} is like the newer one: it was fixed" in bisection.reasons[0]
+    assert f"their merge base {base[:10]} is like the newer one: the test was fixed" in bisection.reasons[0]
 
 
 def test_another_failure_is_skipped(tmp_path: Path, line: Repository) -> None:

@@ -410,7 +410,7 @@ def test_a_search_without_anything_to_show_for_its_runs_ends(tmp_path: Path, mon
     monkeypatch.setattr(ledger, "observations_of", lambda *_, **__: ())
     bisection = releases.search()
     assert bisection.answer is AnswerKind.INCONCLUSIVE
-    assert bisection.reasons[0] == "2.0.0 was run again and again in vain"
+    assert bisection.reasons[0] == "2.0.0 was run again and again without a result"
 
 
 def test_one_run_that_says_nothing_does_not_end_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,7 +425,7 @@ def test_one_run_that_says_nothing_does_not_end_the_search(tmp_path: Path, monke
     monkeypatch.setattr(ledger, "observations_of", two_of_the_oldest)
     bisection = releases.search()
     assert boundaries(bisection) == [("2.2.0", "2.3.0", Change.FIX)]
-    assert "2.0.0 was run again and showed nothing more; it rests on fewer runs" in bisection.reasons
+    assert "2.0.0 was run again and showed nothing more, so its verdict rests on fewer runs" in bisection.reasons
 
 
 @pytest.mark.parametrize("jobs", [2, 3, 5])

@@ -236,7 +236,7 @@ def test_bounds_are_repaired_and_failures_told_apart(user: User, wheels: Path) -
     )
     missing = bisect(user, "--bad", "9.0.0", "--good", "9.0.5")  # and wrong
     assert boundaries(missing) == boundaries(answer)
-    assert "there is no 9.0.5: 9.1.0 is taken for it" in missing["reasons"]
+    assert "there is no 9.0.5: 9.1.0 is used instead" in missing["reasons"]
     assert "note: not good: 9.1.0: fail" in missing["said"]
     assert boundaries(bisect(user, "--bad", "9.1.0")) == boundaries(answer)
 

@@ -115,7 +115,7 @@ def test_packages_that_pin_each_other_are_changed_together(user: User) -> None:
     user.script("repro.py", "NOTE\nimport torch\nassert torch.__version__ == '9.1.0'\n")
     answer = bisect(user, *locks(user))
     assert (answer["changes"], answer["along"]) == (["torch 9.1.0 -> 9.2.0"], ["cublas 12.1 -> 13.1"])
-    assert "which cannot be had without cublas 12.1 -> 13.1" in (user.folder / "said.txt").read_text()
+    assert "which cannot be installed without cublas 12.1 -> 13.1" in (user.folder / "said.txt").read_text()
 
 
 def test_two_packages_that_only_break_it_together_are_both_told(user: User) -> None:

@@ -143,7 +143,7 @@ def test_reasons(evidence: SearchEvidence, words: str) -> None:
 def test_what_could_not_be_judged_is_named() -> None:
     """Units with which the script breaks are told, as nothing is known of them."""
     evidence = SearchEvidence(reached=9, tried=2, last_effect="unresolved", breaking=tuple("abcdefg"))
-    assert "not known of a, b, c, d, e and 2 more: with each of these alone, it fails in another way" in reasons(
+    assert "the effect of a, b, c, d, e and 2 more is not known: with each alone, it fails in another way" in reasons(
         evidence
     )
 
@@ -152,7 +152,7 @@ def test_a_search_without_an_end() -> None:
     """A search that was cut short says how far it came, and what could not be applied; it is no reason."""
     assert list(known_so_far(SearchEvidence(reached=9, tried=2, lacking=("torch._C.f",)))) == [
         "no cure so far: 2 of 9 changed units that the script reaches had no effect",
-        "what changed uses symbols that the bad release's binary does not have: torch._C.f",
+        "the changed code uses symbols that the bad release's binary does not have: torch._C.f",
     ]
 
 

@@ -108,7 +108,7 @@ def test_a_short_timeout_is_long_enough_to_see_that_nothing_moves(tmp_path: Path
     """The time kept for the stacks is not counted among that in which something might have moved."""
     ending, _ = ended(tmp_path, IDLE, timeout=timeout)
     assert ending.stopped_by == "timeout"
-    assert not headway_of(ending).gets_on
+    assert not headway_of(ending).makes_headway
 
 
 def test_an_interrupt_does_not_wait_for_the_last_seconds(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Headway]:
 )
 def test_what_gets_on_is_seen_to(seen: dict[str, Headway], name: str, means: set[str]) -> None:
     """A program that computes, writes, prints or starts others gets on, however little of a core it uses."""
-    assert seen[name].gets_on
+    assert seen[name].makes_headway
     assert means & set(seen[name].late)
     assert seen[name].wakes_in is None
 
@@ -63,14 +63,14 @@ def test_what_gets_on_is_seen_to(seen: dict[str, Headway], name: str, means: set
 @pytest.mark.parametrize("name", ["polls_for_file", "stuck_locks"])
 def test_what_only_waits_does_not_get_on(seen: dict[str, Headway], name: str) -> None:
     """A deadlock, and a loop that polls for what never comes, do nothing up to the end."""
-    assert not seen[name].gets_on
+    assert not seen[name].makes_headway
     assert (seen[name].late, seen[name].wakes_in) == ((), None)
 
 
 @needs_proc
 def test_a_sleeper_tells_when_it_wakes(seen: dict[str, Headway]) -> None:
     """A main thread in a single long sleep does nothing, and the kernel knows until when."""
-    assert not seen["sleeps"].gets_on
+    assert not seen["sleeps"].makes_headway
     wakes_in = seen["sleeps"].wakes_in
     assert wakes_in is not None
     assert 0 < wakes_in < 60
@@ -85,7 +85,7 @@ def test_a_longer_look_ends_with_a_long_pause(tmp_path: Path) -> None:
     asleep = begin(tmp_path / "asleep", "sleeps", "5", **limits)
     ending = idle.wait()
     assert (ending.stopped_by, ending.seconds < 60) == ("timeout", True)
-    assert not headway_of(ending).gets_on
+    assert not headway_of(ending).makes_headway
     assert (asleep.wait().stopped_by, asleep.wait().exit_code) == ("exit", 0)
     ending = woken.wait()
     assert (ending.stopped_by, 4 < ending.seconds < 60) == ("timeout", True)
@@ -102,15 +102,15 @@ def paused(timeout: float, *work: float) -> Headway:
 
 def test_a_short_pause_at_the_end_leaves_it_open() -> None:
     """Two seconds of silence are none, and neither is a fifth of a long attempt."""
-    assert paused(10, *range(9)).gets_on
-    assert paused(60, *range(50)).gets_on
-    assert not paused(60, *range(45)).gets_on
+    assert paused(10, *range(9)).makes_headway
+    assert paused(60, *range(50)).makes_headway
+    assert not paused(60, *range(45)).makes_headway
 
 
 def test_a_pause_like_those_before_leaves_it_open() -> None:
     """Who came back from a pause of six seconds may come back from one of eight, but not from one of ten."""
-    assert paused(30, 1, 2, 9, *range(10, 23)).gets_on
-    assert not paused(30, 1, 2, 9, *range(10, 21)).gets_on
+    assert paused(30, 1, 2, 9, *range(10, 23)).makes_headway
+    assert not paused(30, 1, 2, 9, *range(10, 21)).makes_headway
 
 
 def test_only_the_end_of_an_attempt_shows_how_it_gets_on_late() -> None:

@@ -250,7 +250,7 @@ threads = [1, 2]
     ("header", "mistake"),
     [
         ("timeout = 0", "2: timeout: must be more than 0"),
-        ("timeout = inf", "2: timeout: must be finite; a hang is a hang after minutes"),
+        ("timeout = inf", "2: timeout: must be finite; minutes are enough to see a hang"),
         ('# all of them\ntags = "meta"', "3: tags: must be a list, in [brackets]"),
         ("on_request = 1", "2: on_request: must be true or false, without quotes"),
         ("memory_mb = 1.5", "2: memory_mb: must be a whole number without quotes"),

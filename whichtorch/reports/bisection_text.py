@@ -111,7 +111,7 @@ def answer_lines(search: Bisection) -> Iterator[str]:
         rest = "one other change does not matter" if others == 1 else f"{others} other changes do not matter"
         yield f"  it takes {' and '.join(search.changes)}" + (f"; {rest}" if others else "")
     if search.changes and search.along:
-        yield f"  which cannot be had without {short_list(search.along, PACKAGES_NAMED)}"
+        yield f"  which cannot be installed without {short_list(search.along, PACKAGES_NAMED)}"
     if failure := _failure_words(search):
         yield f"  it {does}: {failure}"
     yield from _no_evidence(search)

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent
 
 
 def template_environment(folder: Path, fit: Callable[[str], str]) -> jinja2.Environment:
-    """Return what reads the templates of a folder; `fit` makes each text from elsewhere fit to be shown."""
+    """Return what reads the templates of a folder; `fit` makes each text from elsewhere safe to show."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,

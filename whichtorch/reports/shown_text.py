@@ -24,7 +24,7 @@ HEAD, TAIL = 5, 25  # lines of a failure's output that are shown
 READ = 2**16  # bytes of each end of an output file that are looked at
 
 _ANSI = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # CSI: colors, cursor
     r"|\][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC: titles, links
     r"|[PX^_][^\x1b\n]*\x1b\\"  # DCS, SOS, PM, APC
     r"|[ -/]*[0-Z\\-~])"

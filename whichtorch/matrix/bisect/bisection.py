@@ -44,7 +44,7 @@ class Probe(Model):
 
 
 class Stretch(Model):
-    """Neighbours among the values that were tried which showed the same."""
+    """Neighbors among the tried values that showed the same."""
 
     values: tuple[str, ...]  # in their order; untried ones may lie between them
     outcome: Outcome  # of the newest of them, as the rest
@@ -71,7 +71,7 @@ class Stretch(Model):
 
 
 def timeline_of(probes: Iterable[Probe]) -> tuple[Stretch, ...]:
-    """Return what was seen along the values, neighbors that showed the same together."""
+    """Return what was seen along the values, with neighbors that showed the same in one stretch."""
     groups: list[list[Probe]] = []
     for probe in probes:
         if groups and _shows_the_same(groups[-1][-1], probe):
@@ -134,7 +134,7 @@ class Bisection(Model):
     reference: tuple[Outcome, str | None] | None = None  # outcome and signature of the failure searched for
     boundaries: tuple[Boundary, ...] = ()  # of an inconclusive answer: brackets, blaming nobody
     probes: tuple[Probe, ...] = ()  # in the order of the values
-    timeline: tuple[Stretch, ...] = ()  # what these showed, neighbors that are alike together; of an ordered axis
+    timeline: tuple[Stretch, ...] = ()  # of an ordered axis: what the probes showed, like neighbors together
     order: tuple[str, ...] = ()  # values in the order in which they were tried
     changes: tuple[str, ...] = ()  # of packages, that it takes: "numpy 2.2.6 -> 2.3.0"
     along: tuple[str, ...] = ()  # further ones that those cannot be had without

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.bisect.workbench import Probed, Workbench
 
     Found = TypeVar("Found")
-    ProbeSearch = Generator[Sequence[NextProbe], frozenset[int], Found]  # what is wanted, the positions that ended
+    ProbeSearch = Generator[Sequence[NextProbe], frozenset[int], Found]  # yields probes, gets positions that ended
 
 
 def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bisection:
@@ -49,7 +49,7 @@ def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bise
             named[verdict] = axis.nearest(value)
             nearest = axis.values[named[verdict]]
             if not _means(value, nearest):
-                notes.append(f"there is no {value}: {nearest} is taken for it")
+                notes.append(f"there is no {value}: {nearest} is used instead")
     if len(named) == 2 and len(set(named.values())) == 1:
         raise UsageError(f"--good and --bad both mean {nearest}", hint="name two different values")
     goal = _with_bounds(request.goal, named, axis)
@@ -84,8 +84,8 @@ def _with_bounds(goal: SearchOptions, named: dict[SearchVerdict, int], axis: Axi
 def bisected(ledger: Ledger, named: Mapping[SearchVerdict, int] | None = None, notes: Sequence[str] = ()) -> Bisection:
     """Search an ordered axis to the end of the question or of the budget, or until it is interrupted.
 
-    `named` are the bounds that the user names, `notes` are about these. A second KeyboardInterrupt passes through; the
-    same search goes on from the records.
+    `named` holds the bounds that the user names, `notes` are about them. A second KeyboardInterrupt passes through; the
+    next run of the same search continues from the records.
     """
     named = named or {}
     ledger.recall_known()
@@ -100,7 +100,7 @@ def bisected(ledger: Ledger, named: Mapping[SearchVerdict, int] | None = None, n
         if search.label(position) is not verdict:
             reasons += [f"not {verdict}: {words}" for words in ledger.shown(position)]
     reasons += [
-        f"{axis.values[position]} was run again and showed nothing more; it rests on fewer runs"
+        f"{axis.values[position]} was run again and showed nothing more, so its verdict rests on fewer runs"
         for position in sorted(ledger.exhausted)
     ]
     is_named = SearchVerdict.BAD in named or axis.name is AxisName.LOCK
@@ -122,7 +122,7 @@ def _bisection(ledger: Ledger) -> ProbeSearch[SearchAnswer]:
             return step
         if (again := step[0].position) in ended and search.observations == before:
             if again in ledger.exhausted:
-                raise SearchEndedError(f"{search.name(again)} was run again and again in vain")
+                raise SearchEndedError(f"{search.name(again)} was run again and again without a result")
             ledger.exhausted.add(again)
             continue
         before = search.observations
@@ -130,7 +130,7 @@ def _bisection(ledger: Ledger) -> ProbeSearch[SearchAnswer]:
 
 
 def driven(ledger: Ledger, search: ProbeSearch[Found]) -> tuple[Found | None, tuple[str, ...]]:
-    """Drive a search to its end; return what it has found, or None and the reason for which it ended before."""
+    """Drive a search to its end; return what it has found, or None and why it ended early."""
     try:
         return drive(search, ProbeOracle(ledger)), ()
     except (KeyboardInterrupt, SearchEndedError) as end:
@@ -141,12 +141,12 @@ def driven(ledger: Ledger, search: ProbeSearch[Found]) -> tuple[Found | None, tu
 
 @dataclass(frozen=True, slots=True)
 class ProbeOracle:
-    """Runs the probes that a search wants, and takes what came of them into its ledger."""
+    """Runs the probes that a search wants, and enters their results in its ledger."""
 
     ledger: Ledger
 
     def answer(self, question: Sequence[NextProbe], _look_ahead: object) -> frozenset[int]:
-        """Run the probes that are wanted, and no others, until some have ended; return the positions of these.
+        """Run the probes that are wanted, and no others, until some have ended; return the positions of those.
 
         Raises TimeOverError where the budget is used up, SearchEndedError where a probe says nothing about its value.
         """
@@ -154,7 +154,7 @@ class ProbeOracle:
         ledger.check_budget(wants_install=not running and not any(map(self._is_affordable, question)))
         unknown = [probe.position for probe in question if ledger.axis.known_request(probe.position) is None]
         if any(map(ledger.recall, unknown)):
-            return frozenset()  # what is known now may make the other probes needless
+            return frozenset()  # the recalled records may make the other probes unnecessary
         for position in running - {probe.position for probe in question}:
             bench.cancel(position)
         search = ledger.search()
@@ -181,7 +181,7 @@ class ProbeOracle:
         return self.ledger.bench.installs + being_made < limit
 
     def _index_problem(self, probed: Probed) -> str | None:
-        """Return why an index could not be asked for a value, so that nothing is known of it."""
+        """Return why an index could not be asked about a value; None where the probe says something about it."""
         ledger, environment = self.ledger, probed.environment
         if environment is None or environment.outcome is not Outcome.UNBUILDABLE or not ledger.axis.name.row.is_ordered:
             return None

@@ -85,7 +85,7 @@ class Ledger:
     # probes
 
     def planned(self, position: int, *, until: SearchVerdict | None = None, provisional: bool = False) -> PlannedCell:
-        """Return the test at a position, in one run; of more, one that shows `until` is the last."""
+        """Return the test at a position, with one run. If it is given more runs, one that shows `until` is the last."""
         request = self.request
         stops = STOPS[until] | ({Outcome.SLOW} if provisional and until is SearchVerdict.GOOD else set())
         options = replace(request.run_options, repeat=1, until=stops, provisional=provisional, in_search=True)
@@ -113,7 +113,7 @@ class Ledger:
 
     def stop(self, end: KeyboardInterrupt | SearchEndedError) -> str:
         """Stop what runs, take in the attempts that had ended by then, and return why the search ends, in words."""
-        if isinstance(end, SearchEndedError):  # nothing keeps another search from using the bench
+        if isinstance(end, SearchEndedError):  # the bench stays open, because another search may use it
             return str(end)
         reason = self.bench.stop(end)
         for position in self.purposes:
@@ -123,7 +123,7 @@ class Ledger:
         return reason
 
     def take_in(self, probed: Probed) -> None:
-        """Take in what came of a probe that was not cancelled, also at the other positions of its environment."""
+        """Take in the result of a probe that was not cancelled, at every position that has its environment."""
         assert probed.environment is not None
         assert probed.cell is not None
         self._reused.setdefault(probed.position, probed.cell.reused)
@@ -158,7 +158,7 @@ class Ledger:
 
     def search(self) -> SearchState:
         """Return what the strategy decides on."""
-        twins: defaultdict[str, set[int]] = defaultdict(set)  # days without a release between them, by environment
+        twins: defaultdict[str, set[int]] = defaultdict(set)  # by environment: days without a release between them
         for seen in self.seen:
             if seen.records:
                 twins[seen.environment.id].add(seen.position)
@@ -174,7 +174,7 @@ class Ledger:
         )
 
     def priced_search(self) -> SearchState:
-        """Return what the strategy decides on, with what probes cost by the runs and installs so far."""
+        """Return what the strategy decides on, with the costs of probes as runs and installs so far suggest them."""
         attempts = [record.attempt for seen in self.seen for record in seen.counted]
         good = [attempt.seconds for attempt in attempts if attempt.outcome is Outcome.PASS]
         bad = [attempt.seconds for attempt in attempts if attempt.outcome.is_red or attempt.outcome is Outcome.SLOW]
@@ -220,9 +220,9 @@ class Ledger:
         return [probe.in_words for probe in self.probes if probe.value in values]
 
     def boundary(self, bracket: Bracket, names: Sequence[str] = ()) -> Boundary:
-        """Describe a change by the values and the environments on its two sides; `names` says which positions it has.
+        """Describe a change by the values and the environments on its two sides.
 
-        By default these are the axis's.
+        `names` are the names of the bracket's positions, by default those of the axis.
         """
         names = names or self.axis.values
         boundary = Boundary.model_validate(
@@ -275,7 +275,7 @@ class Ledger:
         )
 
     def _about_failures(self, timeline: Sequence[Stretch]) -> Iterator[str]:
-        """Yield that no failure has the words that the user names, and each other failure with the values it is at."""
+        """Yield a sentence if no failure has the words that the user names, and one for each other failure."""
         words = self.request.failure
         if self.reference is None and words:
             yield f"no failure that was seen has the words {words!r}"

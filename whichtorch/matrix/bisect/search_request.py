@@ -33,9 +33,9 @@ class AxisRow:
 
     module: str  # in whichtorch.matrix.bisect.axes; its function `search` takes what `request.search` takes
     is_ordered: bool = True  # False: no value lies between two others, so every value is tried
-    has_branches: bool = False  # two values that are neighbors in its order may not follow each other
+    has_branches: bool = False  # neighbors in its order need not be parent and child
     options: tuple[str, ...] = ()  # each of these selects the axis; () for an axis that `--axis` selects
-    may_travel: bool = True  # False: it needs what lies on this machine only
+    runs_on_cluster: bool = True  # False: it needs files that only this machine has
 
 
 class AxisName(StrEnum):
@@ -43,7 +43,7 @@ class AxisName(StrEnum):
 
     VERSION = "version", AxisRow("versions")
     DATE = "date", AxisRow("days")
-    COMMIT = "commit", AxisRow("commits", has_branches=True, options=("--git",), may_travel=False)
+    COMMIT = "commit", AxisRow("commits", has_branches=True, options=("--git",), runs_on_cluster=False)
     LOCK = "lock", AxisRow("packages", options=("--good-lock", "--bad-lock", "--good-env", "--bad-env"))
     CONFIG = "config", AxisRow("values", is_ordered=False)
     PYTHON = "python", AxisRow("values", is_ordered=False)
@@ -66,7 +66,7 @@ class Axis:
     name: AxisName
     values: tuple[str, ...]  # the names of the positions
     requests: "tuple[Request, ...]" = ()
-    subjects: Mapping[str, str] = field(default_factory=dict)  # descriptions of values: the first line of a message
+    subjects: Mapping[str, str] = field(default_factory=dict)  # by value: the first line of a commit message
     first: tuple[int, ...] = ()  # positions to try first if everything passes
     common: dict[str, str] = field(default_factory=dict)  # what all environments share
 

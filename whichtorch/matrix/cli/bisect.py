@@ -98,7 +98,7 @@ class BisectOptions:
 
     @property
     def goal(self) -> SearchOptions:
-        """What ends the search."""
+        """What to find, and how sure the answer must be."""
         return filled(SearchOptions, self)
 
     @property
@@ -195,7 +195,7 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
         wrong.append("--axis date needs --since, the first day to look at")
     if searched is not AxisName.DATE and days:
         wrong.append("--since and --until go with --axis date")
-    if "--executor" in given and not searched.row.may_travel:
+    if "--executor" in given and not searched.row.runs_on_cluster:
         options = " and ".join(searched.row.options)
         wrong.append(f"--executor cannot go with {options}: the checkout and what is built in it are on this machine")
     if wrong:

@@ -248,7 +248,7 @@ class ClusterAddress:
 
     @contextmanager
     def searching(self, cache: "EnvironmentCache", jobs: int | None) -> Iterator[tuple["Machines | None", int]]:
-        """Yield the same for a search, and how much it tries at once; None stands for this machine."""
+        """Yield the machines for a search, None for this machine, and how many candidates it tries at once."""
         from whichtorch.matrix.run.site import ThisMachine
 
         here = ThisMachine(environments=cache, jobs=jobs or 1)

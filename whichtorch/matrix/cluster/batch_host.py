@@ -185,7 +185,7 @@ class BatchHost:
         Of a fresh run only those count here that were made for it.
         """
         if order.trial is not None:
-            return Records()  # none bears on a trial
+            return Records()  # a trial's script was varied, so no record applies to it
         with self._guard:
             spool = self._spool()
         own = _made_for(self.home, order.run) if order.options.fresh else None

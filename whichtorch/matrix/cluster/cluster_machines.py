@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.records.store import RunStore
 
 BATCH_SECONDS = 60.0  # of cells in a batch: what a lost worker costs at most, beside the cell that it ran
-_LOCAL_PIN = "@ file:"  # in a line of a lock: a package that lies on a disk
+_LOCAL_PIN = "@ file:"  # in a line of a lock: the package is a file on a disk
 FRESHNESS = 1.0  # seconds for which the list of workers is believed; one that has gone fails what it is sent
 
 

@@ -142,7 +142,7 @@ class ClusterSite(Site):
         return record
 
     def _moved(self, record: Record, parcel: Parcel) -> Record:
-        """Return a record with its files in this run. That of a trial goes no further: its script was varied."""
+        """Return a record with its files in this run. A trial's record is not stored, because its script was varied."""
         return parcel.moved(record, self.store)
 
 

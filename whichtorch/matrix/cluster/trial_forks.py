@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.process.executor import Executor
 
-IDLE = 60.0  # seconds without a trial, after which what is kept ends: it holds memory
+IDLE = 60.0  # seconds without a trial after which the kept processes end, because they hold memory
 
 
 class TrialForks:
-    """An executor that forks, and caches of compilers, for the run whose trials came last."""
+    """Executors that fork, with folders for the caches of compilers, kept as long as trials come."""
 
     def __init__(self, idle: float = IDLE) -> None:
         self._idle = idle
-        self._guard = threading.Lock()  # of all below
+        self._guard = threading.Lock()  # of everything below
         self._users = 0
         self._kept: dict[tuple[str, str], tuple[Executor, Path, ExitStack]] = {}  # by client's run and level of imports
         self._timer: threading.Timer | None = None
@@ -53,7 +53,7 @@ class TrialForks:
                 self._timer.start()
 
     def close(self) -> None:
-        """End what is kept, unless a trial uses it."""
+        """End the kept executors, unless a trial uses one."""
         with self._guard:
             if self._users:
                 return

@@ -76,7 +76,7 @@ class BatchRequest(Model):
     request: Request
     options: RunOptions
     cells: tuple[OrderedCell, ...] = ()
-    trial: RemoteTrial | None = None  # what its one cell is run for; None: for the attempts that it needs
+    trial: RemoteTrial | None = None  # of its one cell; None: its cells get the attempts that they need
     scripts: tuple[ScriptFiles, ...] = ()
     known: tuple[Record, ...] = ()  # of the client's, that bear on these cells
     lock: SharedLock | None = None
@@ -87,7 +87,7 @@ class Delivery(Model):
 
     environment: Environment | None  # None where the worker was asked to stop before it was there
     lock: SharedLock | None = None  # that the environment was made from
-    requires: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # of a batch without cells: by package
+    requires: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # by package; only if there are no cells
     ends: tuple[CellEnd, ...] = ()
     events: tuple[WorkerEvent, ...] = ()  # the last ones
 

@@ -66,7 +66,7 @@ def facts_of(host: BatchHost, slots: int, ptrace: str = "") -> WorkerFacts:
 
 
 def run_batch(data: bytes) -> bytes:
-    """Run a batch, which comes compressed, on the worker that calls this; return its packed delivery."""
+    """Run a compressed batch on the worker that calls this; return its packed delivery."""
     from distributed import get_worker
 
     worker = get_worker()

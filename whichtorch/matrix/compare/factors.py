@@ -89,7 +89,7 @@ class HistoryStep(Model):
 
 
 class VersionChange(Model):
-    """Two neighbouring versions of which one is red and one passes."""
+    """Two neighboring versions, one of which is red and the other passes."""
 
     before: HistoryStep
     after: HistoryStep

@@ -77,7 +77,7 @@ class StoppedLook:
         headway = ending.evidence.headway
         if headway and headway.wakes_in is not None and headway.wakes_in < SOON * ending.seconds:
             return False
-        if headway and headway.wakes_in is None and not headway.gets_on:
+        if headway and headway.wakes_in is None and not headway.makes_headway:
             return True  # it did nothing for as long as the whole look before, which ends this one early
         return reached_goal(self.goal, ending.seconds, headway)
 
@@ -105,7 +105,7 @@ def timeout_outcome(ending: Ending, look: StoppedLook) -> tuple[Outcome, str, De
     if look.kind is HangKind.SLOW_COMPILE:
         return Outcome.SLOW, "still compiling when the clock ended", Decider.COMPILE
     headway = evidence.headway
-    if headway is not None and not headway.gets_on:
+    if headway is not None and not headway.makes_headway:
         return _idle_outcome(headway, ending.seconds)
     if ending.moving:
         return Outcome.SLOW, "still moving when the clock ended", Decider.MOVING

@@ -43,10 +43,10 @@ UNMEASURED_INSTALL = 25.0  # seconds: torch 2.11.0 with its CUDA libraries over 
 
 
 class _Use(NamedTuple):
-    """What a request uses. An installation that a patch is applied to stays: without it, the next patch needs it."""
+    """What a request uses. The installation that a patch is applied to is kept, because the next patch needs it."""
 
     install: str  # key
-    base: str  # key of what its patch is applied to, else the same
+    base: str  # key of the installation that its patch is applied to; the same without a patch
     config: str
     hardware: str
 
@@ -80,7 +80,7 @@ class EnvironmentCache:
 
     @cached_property
     def _commander(self) -> Commander:
-        """What runs installs; the user's settings are read where there is something to install."""
+        """What runs installs; the user's settings are read only when something is installed."""
         sources = self._sources or configured_sources()
         return Commander(home=self.home, logs=self.home / "cache", timeout=self._timeout, sources=sources)
 

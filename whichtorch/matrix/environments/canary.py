@@ -36,7 +36,7 @@ PROBE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a 
 class ProbeAnswer(BaseModel):
     """What the probe has written. Where `problem` is set, the canary failed and much of the rest may be missing."""
 
-    step: str = ""  # that was begun last
+    step: str = ""  # the last one that began
     problem: str | None = None
     torch: str = ""
     python: str = ""

@@ -54,7 +54,7 @@ class CancelledError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commander:
-    """Runs the commands that environments need: knows where they log, who follows them and who may interrupt them."""
+    """Runs the commands that make environments. It knows where they log, who follows them, and who may stop them."""
 
     home: Path  # the state folder
     logs: Path  # folder
@@ -87,7 +87,7 @@ class Commander:
             stderr=str(log),
             timeout=limit,
             processes=self.processes,
-            mark=mark_for(self.home, os.urandom(6).hex()),  # found by the next run, whatever `cwd` is
+            mark=mark_for(self.home, os.urandom(6).hex()),  # the next run finds it, whatever `cwd` is
         )
         try:
             ending = self.executor.run(task, self.cancelled)

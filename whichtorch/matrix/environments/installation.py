@@ -197,7 +197,7 @@ def install(
     try:
         sync()
     except InstallError as error:
-        # once more where another process has evicted a wheel that uv was about to link
+        # try once more if another process has evicted a wheel that uv was about to link
         if "archive-v" not in error.reason:
             raise
         forget(commander.home / "cache" / "uv")

@@ -158,7 +158,7 @@ class _Reader:
                 yield from self._member(f"{module}.{name}", "")
         elif not name and file.bad_text is None:
             is_used = any(self._meant(chain).startswith(f"{module}.") for chain in self.uses.chains)
-            yield from () if is_used else file.units  # a new module that is imported for what it does
+            yield from () if is_used else file.units  # a new module that is imported for its side effects
 
     def _chain(self, chain: str) -> Iterator[Unit]:
         first, *rest = chain.split(".")

@@ -1,6 +1,6 @@
 """What a user asks for -> the two releases that it is about, installed -> the fix between them.
 
-Where a release is not named, a bisection finds the two: the neighbours between which the newest failure went or came.
+Where a release is not named, a bisection finds the two: the neighbors between which the newest failure came or went.
 """
 
 from __future__ import annotations

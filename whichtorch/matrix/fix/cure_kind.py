@@ -35,7 +35,7 @@ COMPILER = "torch/_dynamo/"  # folder of what reads the functions that it compil
 
 
 class _CureKind(StrEnum):
-    """What one unit does, as the begin of a sentence."""
+    """What one unit does, as the beginning of a sentence."""
 
     SETTING = "it changes a setting: "
     REMOVAL = "it removes code, and adds none, in "
@@ -51,7 +51,7 @@ def cure_kinds(cure: Proposal, good_run: FunctionsRun | None = None) -> tuple[st
     found = [_kind_of(unit, cure) for unit in telling]
     known = [each for each in found if each is not None]
     sentences: list[str] = []
-    if len(known) == len(found):  # else there is code beside it that may be what mends
+    if len(known) == len(found):  # else other code may be the cure
         said = {kind: [words for which, words in known if which is kind] for kind in _CureKind}
         sentences = [kind + _listed(words) for kind, words in said.items() if words]
     if good_run is not None and _is_beside(telling, good_run):
@@ -165,7 +165,7 @@ def _argument(name: str, defaults: dict[str, str]) -> str:
 def _only_removes(*texts: str) -> bool:
     """Return whether all lines of code that are left were there before, in this order.
 
-    Indentation does not count: what a condition no longer guards is moved to the margin.
+    Indentation does not count, because code that a condition no longer guards is dedented.
     """
     stripped = [[line.strip() for line in text.splitlines()] for text in texts]
     before, after = ([line for line in lines if line and not line.startswith("#")] for lines in stripped)

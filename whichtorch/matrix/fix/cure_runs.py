@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     Files = Mapping[str, str | None]
 
 _INSIDE = Path(__file__).parents[1] / "environments" / "inside"
-SYMBOLS = _INSIDE / "native_dump.py"
-TREE = _INSIDE / "tree_dump.py"
-EVERYDAY = _INSIDE / "common_calls.py"
-COMPILERS = {"dynamo": "torch/_dynamo/", "inductor": "torch/_inductor/", "export": "torch/export/"}  # steps of EVERYDAY
+NATIVE_DUMP = _INSIDE / "native_dump.py"
+TREE_DUMP = _INSIDE / "tree_dump.py"
+COMMON_CALLS = _INSIDE / "common_calls.py"
+# steps of COMMON_CALLS
+COMPILERS = {"dynamo": "torch/_dynamo/", "inductor": "torch/_inductor/", "export": "torch/export/"}
 INSIDE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute, and so do compilers
 STARVED = 1.25  # times the processor time of a pass: with less, a trial may not have come to its end
 NOTING = {"note_functions": NOTES}  # the start-up hook
@@ -60,7 +61,7 @@ class CureRuns:
     """The runs of one search."""
 
     runner: Runner
-    trees: Path | None = None  # an empty folder, for the trees of environments that other machines have
+    trees: Path | None = None  # an empty folder, for the trees of environments on other machines
 
     @property
     def folder(self) -> Path:
@@ -81,13 +82,13 @@ class CureRuns:
         kept = digest([self.planned.key(environment), *([sorted(files.items())] if files else [])])
         return self._functions(f"functions-{kept}", environment, limit, Variation(files=files or {}, hooks=NOTING))
 
-    def everyday(self, environment: Environment, active: Collection[str]) -> FunctionsRun:
+    def common_calls(self, environment: Environment, active: Collection[str]) -> FunctionsRun:
         """Return the functions of torch that any script may run there.
 
-        Of the compilers those count of which files are `active` in the script's own run.
+        Only those compilers count that have files among the `active` ones of the script's own run.
         """
         steps = tuple(step for step, folder in COMPILERS.items() if any(path.startswith(folder) for path in active))
-        variation = Variation(source=EVERYDAY.read_text(), is_alone=True, arguments=steps, hooks=NOTING)
+        variation = Variation(source=COMMON_CALLS.read_text(), is_alone=True, arguments=steps, hooks=NOTING)
         name = f"everyday-{environment.id}-{'-'.join(steps) or 'plain'}"
         return self._functions(name, environment, INSIDE_TIMEOUT, variation)
 
@@ -96,7 +97,7 @@ class CureRuns:
         kept = self.folder / f"symbols-{environment.id}.json"
         if not kept.exists():
             answer = "symbols.json"
-            variation = Variation(source=SYMBOLS.read_text(), is_alone=True, arguments=(f"{NOTES}/{answer}",))
+            variation = Variation(source=NATIVE_DUMP.read_text(), is_alone=True, arguments=(f"{NOTES}/{answer}",))
             seen = self.runner.at(environment).run(INSIDE_TIMEOUT, variation)
             if answer not in seen.notes:
                 last = (seen.stderr.strip().splitlines() or ["no answer"])[-1]
@@ -105,11 +106,11 @@ class CureRuns:
         return frozenset(json.loads(kept.read_text(encoding="utf-8")))
 
     def tree(self, environment: Environment) -> PackageTree:
-        """Return the Python files of torch in an environment; those of another machine are fetched by a run there."""
+        """Return the Python files of torch in an environment; a run on another machine fetches those that are there."""
         if self.runner.remote is None or self.trees is None:
             assert environment.interpreter is not None
             return package_tree(site_packages(environment.interpreter.parent.parent))
-        variation = Variation(source=TREE.read_text(), is_alone=True, arguments=(NOTES,))
+        variation = Variation(source=TREE_DUMP.read_text(), is_alone=True, arguments=(NOTES,))
         seen = self.runner.at(environment).run(INSIDE_TIMEOUT, variation)
         if seen.record.attempt.outcome is not Outcome.PASS:
             last = (seen.stderr.strip().splitlines() or ["no answer"])[-1]

@@ -105,7 +105,7 @@ def candidate_tiers(request: CureRequest, runs: CureRuns, setup: FixSetup) -> li
         bad, good = runs.at_once(lambda: runs.noted(request.bad, patience), setup.good_run)
         setup.loaded.update(bad.loaded | good.loaded)
         active = bad.active | good.active
-        usual = runs.at_once(*(partial(runs.everyday, each, active) for each in (request.bad, request.good)))
+        usual = runs.at_once(*(partial(runs.common_calls, each, active) for each in (request.bad, request.good)))
         return (bad.besides(usual[0]), good.besides(usual[1])), (bad, good)
 
     pairs = Deferred(noted)

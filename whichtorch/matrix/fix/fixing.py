@@ -76,7 +76,7 @@ class SearchEvidence:
 
     reached: int  # changed units that a run of the script reaches in either release
     tried: int  # units that were tried
-    breaking: tuple[str, ...] = ()  # units with which alone the script fails in another way: of these nothing is known
+    breaking: tuple[str, ...] = ()  # units that alone make the script fail in another way: their effect is not known
     last_effect: str = ""  # effect of the last test, with all that was reached and could be applied; "" for none
     lacking: tuple[str, ...] = ()  # symbols of C++ that reached units use and the bad binary does not have
     is_native: bool = False  # the failure is a signal, or a stack that ends in native code
@@ -246,7 +246,7 @@ def _reverted(units: frozenset[Unit], request: CureRequest, runs: CureRuns, setu
 
 
 def reasons(evidence: SearchEvidence) -> Iterator[str]:
-    """Yield what speaks against a fix in Python alone."""
+    """Yield the evidence that a change of Python alone cannot fix it."""
     if evidence.reached == 0:
         yield "no function of torch's Python that the script runs differs between the two releases"
     elif evidence.last_effect == "same":
@@ -257,16 +257,16 @@ def reasons(evidence: SearchEvidence) -> Iterator[str]:
 
 
 def known_so_far(evidence: SearchEvidence) -> Iterator[str]:
-    """Yield what a search knows that was cut short before it saw a cure."""
+    """Yield what is known when a search is cut short before it finds a cure."""
     yield f"no cure so far: {evidence.tried} of {evidence.reached} changed units that the script reaches had no effect"
     yield from _unknown(evidence)
 
 
 def _unknown(evidence: SearchEvidence) -> Iterator[str]:
     if evidence.breaking:
-        yield f"not known of {_some(evidence.breaking)}: with each of these alone, it fails in another way"
+        yield f"the effect of {_some(evidence.breaking)} is not known: with each alone, it fails in another way"
     if evidence.lacking:
-        yield f"what changed uses symbols that the bad release's binary does not have: {_some(evidence.lacking)}"
+        yield f"the changed code uses symbols that the bad release's binary does not have: {_some(evidence.lacking)}"
     if evidence.is_native:
         yield "it fails in native code"
 

@@ -36,7 +36,7 @@ class FunctionsRun:
         return cls(found, passed=passed)
 
     def besides(self, usual: FunctionsRun) -> FunctionsRun:
-        """Return what of this ran in none of another run, by names: the lines of other releases differ."""
+        """Return the functions that did not run in another run, by path and name: other releases have other lines."""
         others = {(path, name) for path, _, name in usual.functions}
         return FunctionsRun([each for each in self.functions if (each[0], each[2]) not in others])
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Thing = TypeVar("Thing")
 
 SMALL = 30  # lines of a patch that is read at a glance
-SMALLEST = 2  # lines: a shorter piece is not worth a run
+SHORTEST_PIECE = 2  # lines: a shorter one is not worth a run
 _BODIES = ("body", "orelse", "finalbody", "handlers")
 _Node = ast.stmt | ast.excepthandler
 POLISH_TRIALS = 16  # runs that leaving out hunks and pieces may take: more would hardly be seen
@@ -189,7 +189,7 @@ def _draft(proposal: Proposal, unit: Unit, text: str) -> Proposal | None:
 
 
 def without_pieces(bad: str, text: str) -> Iterator[str]:
-    """Yield the text without a statement or branch that is all new, the longest first; nothing of a class's head."""
+    """Yield the text without one statement or branch that is all new, the longest first; a class's head stays."""
     try:
         before, after = statements_of(bad), statements_of(text)
     except SyntaxError:
@@ -197,7 +197,7 @@ def without_pieces(bad: str, text: str) -> Iterator[str]:
     lines = text.splitlines(keepends=True)
     old = {ast.dump(node) for top in before for node in ast.walk(top) if isinstance(node, ast.stmt)}
     found = _pieces(after, lines, old, is_chosen=False)
-    pieces = {(first, end) for first, end in found if end - first >= SMALLEST}
+    pieces = {(first, end) for first, end in found if end - first >= SHORTEST_PIECE}
     for first, end in sorted(pieces, key=lambda piece: (piece[0] - piece[1], piece)):
         yield "".join(lines[:first] + lines[end:])
 
@@ -218,7 +218,7 @@ def _pieces(
 
 
 def _is_new(nodes: Sequence[_Node], old: Collection[str]) -> bool:
-    """Return whether no statement in these is one of the bad release, but for those that stand everywhere."""
+    """Return whether none of these statements is in the bad release, except those that are common everywhere."""
     inner = [each for node in nodes for each in ast.walk(node) if isinstance(each, ast.stmt)]
     return not any(ast.dump(each) in old and not _is_common(each) for each in inner)
 
@@ -250,7 +250,7 @@ def _keyword_line(first: _Node, lines: Sequence[str]) -> int:
 
 
 def _begin(node: _Node, lines: Sequence[str]) -> int:
-    """Return the index of a statement's first line, that of its decorators and of the comments above it."""
+    """Return the index of a statement's first line, decorators and the comments above it included."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     begin = min([node.lineno, *(decorator.lineno for decorator in decorators)]) - 1
     while begin and lines[begin - 1].lstrip().startswith("#"):

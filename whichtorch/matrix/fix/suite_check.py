@@ -39,7 +39,7 @@ class SuiteEffect(StrEnum):
     SAME = "same"
 
 
-_EFFECTS = {  # what tells a cell's effect alone
+_EFFECTS = {  # kinds of change that decide a cell's effect by themselves
     ChangeKind.REGRESSION: SuiteEffect.BROKEN,
     ChangeKind.NEW_FAILURE: SuiteEffect.BROKEN,
     ChangeKind.DIFFERENT: SuiteEffect.DIFFERENT,

@@ -143,7 +143,7 @@ class TreeChange:
         return tuple(unit for unit in units if unit.own_name == name)
 
     def units_where(self, may_have: Callable[[FilePair], bool]) -> Iterator[Unit]:
-        """Yield the units of the files that may have what is looked for, by their texts: the others are not parsed."""
+        """Yield the units of the files that may have what is looked for; the other files are not parsed."""
         return self.units(path for path, pair in self._pairs.items() if may_have(pair))
 
 

@@ -30,10 +30,10 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What came of a proposal."""
+    """The result of trying a proposal."""
 
     effect: Effect
-    exception: str = ""  # its type and the first line of its message, of what is unresolved
+    exception: str = ""  # if unresolved: its type and the first line of its message
     frames: tuple[CodeFrame, ...] = ()  # innermost first
     seconds: float = 0
 

@@ -98,7 +98,7 @@ class Proposal:
     drafts: Mapping[Unit, str] = field(default_factory=dict)  # in place of what the good release has
 
     def text(self, unit: Unit) -> str:
-        """Return what a unit brings."""
+        """Return the text that a unit brings."""
         return self.drafts.get(unit, unit.after)
 
 
@@ -226,7 +226,7 @@ def _imports(parts: Iterable[Part]) -> dict[str, str]:
 def _longest_common(bad: Sequence[str], good: Sequence[str]) -> frozenset[str]:
     """Return the longest list of names that both have in the same order; names are unique in each."""
     place = {name: index for index, name in enumerate(good)}
-    ends: list[str] = []  # the name with the least place that ends an increasing run of each length
+    ends: list[str] = []  # by length: the name with the least place that ends such an increasing run
     before: dict[str, str] = {}
     for name in filter(place.__contains__, bad):
         length = bisect_left(ends, place[name], key=place.__getitem__)
@@ -236,7 +236,7 @@ def _longest_common(bad: Sequence[str], good: Sequence[str]) -> frozenset[str]:
 
 
 def reached(start: Iterable[Thing], further: Callable[[Thing], Iterable[Thing]]) -> set[Thing]:
-    """Return some things and all that leads on from them."""
+    """Return some things and everything that `further` leads to from them."""
     found, waiting = set[Thing](), list(start)
     while waiting:
         thing = waiting.pop()
@@ -271,7 +271,7 @@ def _is_for_readers(part: Part) -> bool:
 
 
 def _is_hint(node: ast.stmt) -> bool:
-    """Return whether annotations use what a statement defines, or it is one of several signatures."""
+    """Return whether only annotations use what a statement defines, or it is an overload."""
     if isinstance(node, Function):
         return any(dotted(decorator).rpartition(".")[2] == "overload" for decorator in node.decorator_list)
     value = getattr(node, "value", None)

@@ -1,4 +1,4 @@
-"""An environment as it is asked for, and as it is, with what the probe found out inside."""
+"""An environment as it is asked for, and as it is, with what the probe found inside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_PATCH = "none"  # a release as it is, where a patch could be named
 ANY_HARDWARE = "any"  # whatever machine there is, where a kind could be named
 
 
-TABLE_NAME = "[NAME]"  # stands for the name of a table among its keys: no key of TOML reads so by chance
+TABLE_NAME = "[NAME]"  # stands for the name of a table among its keys: no TOML key looks like this by chance
 
 
 class MatrixTable(Model):
@@ -76,9 +76,9 @@ class Patch(Model):
 
 
 class Hardware(MatrixTable):
-    """A kind of machine, by what it says of itself: every value that is named applies."""
+    """A kind of machine, by what it says of itself. All values that are named must match."""
 
-    gpu: str = ""  # a glob, as are arch, cpu and host: of a model as its driver names it, "*H100*"
+    gpu: str = ""  # the model as its driver names it, "*H100*"; a glob, as are arch, cpu and host
     driver: Specifier = ""  # ">=570"
     arch: str = ""  # "x86_64"
     cpu: str = ""
@@ -99,7 +99,7 @@ class Request(Model):
     lock: tuple[str, ...] = ()  # exact pins, "name==version" or "name @ url": nothing else is installed
     problem: str | None = None  # why it cannot be made, where planning already knows
     show_python: bool = False  # Python is an axis of the matrix, so it is part of the label
-    matrix: Path | None = None  # the file that says what build, config and requirements are, but for the default one
+    matrix: Path | None = None  # the file that defines build, config and requirements; None: the default one
 
     @property
     def label(self) -> str:

@@ -1,4 +1,4 @@
-"""What came of a cell, what ended an attempt, and the facts that a record keeps of why: evidence, and stacks."""
+"""How a cell ended, what ended an attempt, and what a record keeps to explain it: evidence, and stacks."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Significance(StrEnum):
 class OutcomeRow:
     """All that the program knows of an outcome: every report and every rule reads it here."""
 
-    letter: str  # in a wide grid; capital where red, so that nothing depends on colour
+    letter: str  # in a wide grid; capital where red, so that nothing depends on color
     meaning: str  # in the legend
     says: Significance
     junit: str = ""  # element of a JUnit case that is not expected; "" for a plain one
     severity: int = 0  # of red ones: the higher speaks for a cell whose attempts disagree equally often
     style: str = "yellow"  # in a terminal, as rich names it
-    colour: str = "#5d646e, #9aa2ad"  # on the page, on a light and on a dark ground
+    color: str = "#5d646e, #9aa2ad"  # on the page, on a light and on a dark ground
     verb: str = "fails"  # what a test does that ends so
 
 
@@ -41,14 +41,14 @@ _GOOD, _RED, _OPEN, _NONE = Significance.GOOD, Significance.RED, Significance.NO
 class Outcome(StrEnum):
     """What came of a cell, in one word. A new outcome is a row here and one in docs/contract.md."""
 
-    PASS = "pass", OutcomeRow("p", "ended well", _GOOD, style="green", colour="#2a7548, #74c291")
+    PASS = "pass", OutcomeRow("p", "ended well", _GOOD, style="green", color="#2a7548, #74c291")
     VACUOUS = (
         "vacuous",
-        OutcomeRow("v", "ended well, but without what it declares", _OPEN, "skipped", colour="#705d06, #d6bf5c"),
+        OutcomeRow("v", "ended well, but without what it declares", _OPEN, "skipped", color="#705d06, #d6bf5c"),
     )
     FAIL = "fail", OutcomeRow("F", "exception or exit code", _RED, "failure", 1, "red", "#b02219, #ff8d84")
     HANG = "hang", OutcomeRow("H", "stuck", _RED, "failure", 4, "bold red", "#86178a, #f093f2", "hangs")
-    SLOW = "slow", OutcomeRow("s", "still moving when its time was over", _OPEN, "skipped", colour="#1a5aa8, #8fbcf7")
+    SLOW = "slow", OutcomeRow("s", "still moving when its time was over", _OPEN, "skipped", color="#1a5aa8, #8fbcf7")
     CRASH = (
         "crash",
         OutcomeRow("C", "ended by a signal", _RED, "failure", 3, "bold magenta", "#994200, #ffad6e", "crashes"),
@@ -80,7 +80,7 @@ class Outcome(StrEnum):
 
     @property
     def word(self) -> str:
-        """What reports call it: capitals where it is red, so that nothing depends on colour."""
+        """What reports call it: capitals where it is red, so that nothing depends on color."""
         return self.value.upper() if self.is_red else self.value
 
     @property
@@ -106,7 +106,7 @@ class WaitEdge(OpenModel):
 
     pid: int = 0
     tid: int = 0
-    function: str = ""  # where it waits, or that asked for the wait
+    function: str = ""  # the one in which it waits, or the one that asked for the wait
     place: str = ""  # the user's own line, "train.py:88"
     text: str = ""  # the wait as a clause; "" where the other fields say all
     waiting: str = ""  # a value of `process.evidence.waiting.Waiting`; another version may know more of them
@@ -116,7 +116,7 @@ class WaitEdge(OpenModel):
 
 
 def _edges(values: Sequence[object]) -> list[object]:
-    """Leave out what is no edge, as a damaged record may hold it."""
+    """Leave out values that are no edges, which a damaged record may hold."""
     return [value for value in values if isinstance(value, Mapping | WaitEdge)]
 
 
@@ -140,7 +140,7 @@ class Diagnosis(OpenModel):
     closed: bool = False  # `cycle` comes back to its start: nothing in it can ever go on
     stuck: StuckThread | None = None
     frames: tuple[str, ...] = ()  # of the signature
-    seconds: float = 0  # that taking the stacks took
+    seconds: float = 0  # for taking the stacks
     path: str = ""  # the call's path in the dispatcher, as diagnosis.txt shows it
     stacks: tuple[str, ...] = ()  # of the threads, as diagnosis.txt shows them, the stuck one first
     left_out: str = ""  # which threads are not among `stacks`, as diagnosis.txt says it
@@ -168,7 +168,7 @@ class DispatchedCall(OpenModel):
     grad_mode: bool | None = None
     python_key: bool | None = None
     thread: Literal["main", "other"] | None = None
-    count: int = 1  # of alike calls
+    count: int = 1  # how many calls were alike
 
 
 class DispatchedCalls(OpenModel):
@@ -183,23 +183,23 @@ class DispatchedCalls(OpenModel):
 
 
 class Headway(OpenModel):
-    """How a tree got on over the whole of an attempt that ran to its timeout (see `process.evidence.headway`)."""
+    """The headway of a tree in an attempt that ran to its timeout (see `process.evidence.headway`)."""
 
     paused: float = 0  # seconds for which it had done nothing when the clock ended
     needed: float = 0  # seconds of such a pause that are evidence of a hang
-    seconds: dict[str, float] = {}  # for how long it got on by which means: core, processes, disk, streams, output
-    late: tuple[str, ...] = ()  # those means by which it still got on in the last `needed` seconds
-    wakes_in: float | None = None  # seconds until a process wakes that sleeps by its own will
-    stretch: float = 1.0  # times as long as with a core for each of its threads, for the queue that they stood in
+    seconds: dict[str, float] = {}  # of headway by each means: core, processes, disk, streams, output
+    late: tuple[str, ...] = ()  # the means by which it still made headway in the last `needed` seconds
+    wakes_in: float | None = None  # seconds until a process wakes that sleeps on purpose
+    stretch: float = 1.0  # how many times longer it took because its threads queued for cores
 
     @property
-    def gets_on(self) -> bool:
+    def makes_headway(self) -> bool:
         """True where the last pause is too short to be evidence of a hang."""
         return self.paused < self.needed
 
 
 class BusyLoop(OpenModel):
-    """The loop of the user's in which an attempt was busy when it was stopped."""
+    """The loop in the user's code in which an attempt was busy when it was stopped."""
 
     place: str = ""  # "train.py:4"
     words: str = ""  # for how long, and what has changed in it
@@ -219,9 +219,9 @@ class AttemptEvidence(OpenModel):
     start: str = "cold"  # or "fork", and what had been imported: torch, dynamo or inductor
     cold_because: str = ""  # why it was not forked, where that was asked for
     hardware: str = ""  # the kind of machine that was asked for
-    host: str = ""  # of a cluster, that it ran on
+    host: str = ""  # the one of a cluster that it ran on
 
     @property
     def is_forked(self) -> bool:
-        """Whether its process found torch imported."""
+        """Whether its process was forked with torch already imported."""
         return self.start != "cold"

@@ -126,7 +126,7 @@ class Include(_Table):
 
 @AfterValidator
 def _beside_file(file: Path, info: ValidationInfo[_OwnTables]) -> Path:
-    return info.context.folder / file  # in a matrix file, a path begins where the file is
+    return info.context.folder / file  # a path in a matrix file is relative to the file's folder
 
 
 class PatchTable(_Table):

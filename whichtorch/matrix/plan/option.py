@@ -57,7 +57,7 @@ def group(kind: type, *only: str, panel: str = "") -> Any:
 
 
 def filled(kind: type[Filled], given: object, /, **more: Any) -> Filled:
-    """Return a request with the values of `given` that are called as its fields, and with `more`."""
+    """Return a request with the values of `given` that have the names of its fields, and with `more`."""
     names = [each.name for each in fields(cast("Any", kind)) if hasattr(given, each.name)]
     return kind(**{name: getattr(given, name) for name in names} | more)
 

@@ -41,11 +41,11 @@ class ForkLink:
     def __init__(self, server: dict[str, Any]) -> None:
         self.level: str = server["level"]
         self._server = server
-        self._channel, self._theirs = socket.socketpair()
+        self._channel, self._server_end = socket.socketpair()
         self._heard = b""  # of the channel
         self._errors = os.memfd_create("errors")  # the server's stderr
         self._pid = 0
-        self._is_known = threading.Event()  # whether the server runs, or what the problem is
+        self._is_known = threading.Event()  # set once the server runs, or `problem` says why not
         self._keeper = threading.Thread(target=self._keep, daemon=True)
         self._is_ready = False
         self._gate = -1  # descriptor that lets the forked leader go on
@@ -70,15 +70,15 @@ class ForkLink:
             "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
         }
         output = os.memfd_create("output")
-        self._theirs.set_inheritable(True)
+        self._server_end.set_inheritable(True)
         try:
-            argv = [*self._server["argv"], str(self._theirs.fileno())]
+            argv = [*self._server["argv"], str(self._server_end.fileno())]
             self._pid = spawn(argv, environ, output, self._errors)
         except OSError as error:
             self.problem = f"the fork server could not be started: {error}"
         finally:
             os.close(output)
-            self._theirs.close()
+            self._server_end.close()
             self._is_known.set()
         if self._pid:
             os.waitpid(self._pid, 0)
@@ -120,9 +120,9 @@ class ForkLink:
         shutil.rmtree(self._server["scratch"], ignore_errors=True)  # the tool does it, too, unless it was killed
 
     def _answer(self, children: Children, patience: float) -> dict[str, Any]:
-        """Return the server's next message, which holds no problem.
+        """Return the server's next message; raise if it reports a problem.
 
-        Nothing is reaped meanwhile, for the leader is not known yet. A problem that is final ends the server's use.
+        Nothing is reaped meanwhile, because the leader is not known yet. After a final problem the server is not used.
         """
         end = time.monotonic() + patience
         while b"\n" not in self._heard:

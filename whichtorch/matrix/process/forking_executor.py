@@ -177,7 +177,7 @@ def level_of(task: Task) -> tuple[str, str]:
 
 
 def _lasting(environ: dict[str, str]) -> dict[str, str]:
-    """Return the variables that may act while torch is imported: a server must have them in common with a task."""
+    """Return the variables that may act while torch is imported: a server must share them with a task."""
     return {
         name: text
         for name, text in environ.items()

@@ -62,7 +62,7 @@ def read(path: str, limit: int = 1 << 20) -> bytes:
 
 
 def link(path: str) -> str:
-    """Return where a link of /proc leads, "" where it cannot be read."""
+    """Return the target of a link in /proc, "" where it cannot be read."""
     try:
         return os.readlink(path)
     except OSError:
@@ -112,7 +112,7 @@ def catches(pid: int, number: int) -> bool:
 def system_call(pid: int, tid: int) -> list[int]:
     """Return the call in which a thread sleeps: its number, six arguments, stack pointer and program counter.
 
-    It is empty where the thread is in no call. Raises OSError where it may not be read.
+    The list is empty where the thread is in no call. Raises OSError where it may not be read.
     """
     words = read(f"/proc/{pid}/task/{tid}/syscall").split()
     return [int(words[0]), *(int(word, 16) for word in words[1:])] if len(words) == 9 else []

@@ -62,7 +62,7 @@ def raise_priority() -> None:
 
 @contextlib.contextmanager
 def leader_settings() -> Iterator[None]:
-    """Take on the core limit and the OOM score that the leader inherits, and give them up again."""
+    """Take on the core-dump limit and the OOM score that the leader inherits, and give them up again."""
     limits = resource.getrlimit(resource.RLIMIT_CORE)
     score_path = "/proc/self/oom_score_adj"
     score = b""
@@ -72,10 +72,10 @@ def leader_settings() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_CORE, (min(int(piped), limits[1] if limits[1] >= 0 else 1), limits[1]))
     with contextlib.suppress(OSError):
         if os.getpriority(os.PRIO_PROCESS, 0) == HIGHEST:
-            os.setpriority(os.PRIO_PROCESS, 0, 0)  # raised for a task before
+            os.setpriority(os.PRIO_PROCESS, 0, 0)  # it was raised for an earlier task
     with contextlib.suppress(OSError):
         score = kernel.read(score_path)
-        _write(score_path, b"1000")  # when the machine is out of memory, a task goes before anything else
+        _write(score_path, b"1000")  # when the machine is out of memory, a task is killed first
     try:
         yield
     finally:
@@ -91,9 +91,9 @@ def _write(path: str, text: bytes) -> None:
 
 
 class Helper:
-    """A program that reads a process from outside; nobody waits for it, and a slow one is ended.
+    """A program that reads a process from outside. Nobody blocks on it, and it is killed if it is too slow.
 
-    The supervisor reaps it, as all its children: `statuses` has its status, None while it runs. It writes into
+    The supervisor reaps it like all its children: `statuses` has its status, None while it runs. It writes into
     memory; with `stdout`, only its stderr goes there.
     """
 
@@ -109,7 +109,7 @@ class Helper:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended, and its patience neither."""
+        """Whether it has not ended and still has time."""
         return self._statuses[self._pid] is None and time.monotonic() < self._end
 
     def finish(self) -> tuple[int | None, str]:

@@ -125,7 +125,7 @@ class Supervised:
     """A running task, seen from the tool (thread-safe)."""
 
     def __init__(self, task: Task, program: subprocess.Popen[bytes]) -> None:
-        """Hand a task over to a supervisor. One that can fork goes on after it, for other tasks."""
+        """Hand a task over to a supervisor. One that can fork takes other tasks afterwards."""
         collectors = capture.find_tools(task.collectors) if task.sample or task.stacks else {}
         self.task = task = replace(task, env=task.env | {MARK_VARIABLE: task.mark}, collectors=collectors)
         self._program = program
@@ -156,7 +156,7 @@ class Supervised:
         return time.monotonic() - self._started
 
     def wait(self, cancelled: threading.Event | None = None) -> Ending:
-        """Return how the task ended; wait at most for its timeout and a grace. It is interrupted once `cancelled`."""
+        """Return how the task ended; wait at most for its timeout and a grace. Setting `cancelled` interrupts it."""
         with self._waiting:
             if self._ending is None:
                 self._ending = self._read(cancelled)
@@ -195,7 +195,7 @@ class Supervised:
             self._is_over = True
         if self.task.server is None:
             with self._program:
-                self._program.kill()  # it has ended, unless it hangs itself
+                self._program.kill()  # it has ended, unless the supervisor hangs, too
         return ending
 
     def _give_up(self, *, late: bool) -> Ending:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def next_task() -> tuple[dict[str, Any] | None, bool]:
-    """Return the next task, None when the tool went away, and whether its end was asked for in the same breath.
+    """Return the next task, None when the tool went away, and whether its end was asked for already.
 
     Stdin is read without a buffer: while a task runs, its supervisor listens there. Empty lines before a task ask for
-    the end of one that has ended.
+    the end of an earlier task, which has ended by itself.
     """
     heard = b""
     while b"\n" not in heard:

@@ -65,11 +65,11 @@ class Children:
         Its stdin is empty, and its outputs append to files that exist. Where a fork server is there, the leader is
         forked from it; where that fails, it is started as any other.
         """
-        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)  # the parent of all descendants whose own parent ends
+        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)  # it becomes the parent of descendants whose own parent ends
         if link is not None:
             try:
                 self.spared = link.start()
-                self.leader = link.fork(task, self)  # it waits, so that nothing of it can run before it is known
+                self.leader = link.fork(task, self)  # it waits, so that it runs nothing before it is known
                 self.started_by = f"fork {link.level}"
                 self.started = time.monotonic()
                 link.release()

@@ -39,7 +39,7 @@ _RECORDS = LineKind(
     create index by_outcome on lines (test, hardware, outcome, seconds) where steers;
     """,
 )
-_HERE = "and hardware = :hardware"
+_ON_HARDWARE = "and hardware = :hardware"
 _BEARING = """
 id in (
     select id from known where test = :test and environment = :environment
@@ -94,7 +94,7 @@ class Records:
         return self._longest("outcome in ('pass', 'fail', 'crash')", scenario, variant, hardware) or 0.0
 
     def _longest(self, condition: str, scenario: Scenario, variant: dict[str, str], hardware: str) -> float | None:
-        rows = self._steering("max(seconds)", f"{condition} {_HERE}", scenario, variant, hardware=hardware)
+        rows = self._steering("max(seconds)", f"{condition} {_ON_HARDWARE}", scenario, variant, hardware=hardware)
         return max((seconds for (seconds,) in rows if seconds is not None), default=None)
 
     def decisive(self, environment: str, scenario: Scenario, variant: dict[str, str], seconds: float) -> Record | None:
@@ -109,7 +109,7 @@ class Records:
 
     def has_run_out(self, scenario: Scenario, variant: dict[str, str], hardware: str = "") -> bool:
         """Return whether a test was not done in its time, in any environment on a kind of machine."""
-        condition = f"outcome in ('hang', 'slow') {_HERE} limit 1"
+        condition = f"outcome in ('hang', 'slow') {_ON_HARDWARE} limit 1"
         return bool(self._steering("1", condition, scenario, variant, hardware=hardware))
 
     def has_hung_at(self, scenario: Scenario, variant: dict[str, str], signature: str = "") -> bool:

@@ -23,8 +23,8 @@ class AttemptRequest:
     idle_limit: float | None = None  # seconds without headway that end it
     rerun_because: str = ""  # why it is made
     may_fork: bool = False  # from a process that has imported torch
-    cold_because: str = ""  # why it may not, where others of its cell might
-    is_brief: bool = False  # shorter than the test is due: what is busy is only slow, unless it hung there before
+    cold_because: str = ""  # why it may not fork, where other attempts of its cell may
+    is_brief: bool = False  # shorter than `Patience.due`: a busy run is only slow then, unless it hung there before
     native: Path | None = None  # the module that was built from the scenario's native sources
     caches: Path | None = None  # of compilers, kept from run to run; None: empty ones
     arguments: tuple[str, ...] = ()  # of the script

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from whichtorch.matrix.model import Environment
-    from whichtorch.matrix.run.work import Site, Worker, WorkTaker
+    from whichtorch.matrix.run.work import Site, Worker, WorkListener
 
 CHECK = 0.5  # seconds between looks at who is there
 SHARES = 2  # batches for each slot, at least, so that all slots end at about the same time
@@ -66,7 +66,7 @@ class CellScheduler:
         self._failure: BaseException | None = None
         self._fit_at = 0.0  # when there was a worker for what is left
 
-    def add(self, work: EnvironmentWork, run: WorkTaker) -> Future[None]:
+    def add(self, work: EnvironmentWork, run: WorkListener) -> Future[None]:
         """Have cells run. The future ends when none of them is left to run or awaited.
 
         It holds the error that came; after one nothing more is run.

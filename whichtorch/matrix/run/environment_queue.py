@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Environment
     from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.records.known_records import Records
-    from whichtorch.matrix.run.work import EnvironmentWork, Worker, WorkTaker
+    from whichtorch.matrix.run.work import EnvironmentWork, Worker, WorkListener
 
 TYPICAL_CELL = 5.5  # seconds: 152 cells of the suite take eight minutes on two cores, with four installs
 
@@ -23,7 +23,7 @@ class EnvironmentQueue:
     """An environment with its cells that are still to be run."""
 
     work: EnvironmentWork
-    run: WorkTaker
+    run: WorkListener
     over: Future[None] = field(default_factory=Future)
     environment: Environment | None = None  # None: no worker has made it ready yet
     is_preparing: bool = False

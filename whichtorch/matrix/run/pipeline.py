@@ -201,9 +201,9 @@ def opened_run(home: Path, planned: int = 0) -> Iterator[RunStore]:
 def with_answers(
     planned: Sequence[PlannedCell], environments: Environments, records: Records
 ) -> Iterator[tuple[tuple[str, ...], PlannedCell, Environment | None, Sequence[Record]]]:
-    """Yield the key of each cell's request, the cell, its environment as it is known, and the records that answer it.
+    """Yield the key of each cell's request, the cell, its environment if known, and the records that answer it.
 
-    There are none where it must run.
+    There are no records where the cell must run.
     """
     known: dict[tuple[str, ...], Environment | None] = {}
     request: Request | None = None

@@ -115,7 +115,7 @@ class LocalSite(Site):
         ends: list[CellEnd] = []
         for position, planned in batch.cells.items() if environment.is_usable else ():
             ready = ReadyCell(position, planned, environment, batch.cancelled)
-            end = batch.trial.made(ready, self) if batch.trial else self._run_cell(ready)
+            end = batch.trial.run(ready, self) if batch.trial else self._run_cell(ready)
             if end is None:
                 break
             ends.append(end)

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 class CellTrial(Protocol):
-    """A run of a cell's script that is no attempt of the cell: its record judges nothing else."""
+    """A run of a cell's script that is not an attempt of the cell: its record says nothing about the cell."""
 
-    def made(self, cell: ReadyCell, site: LocalSite) -> CellEnd | None:
+    def run(self, cell: ReadyCell, site: LocalSite) -> CellEnd | None:
         """Make the run, on the machine that has the environment; None where it was interrupted."""
 
 
@@ -44,7 +44,7 @@ class EnvironmentWork:
     request: Request
     first: int  # position of the first of all its cells
     cells: Mapping[int, PlannedCell]
-    trial: CellTrial | None = None  # what its cells are run for; None: for the attempts that they need
+    trial: CellTrial | None = None  # made with each cell; None: the cells get the attempts that they need
 
 
 class CellEnd(Model):
@@ -57,8 +57,8 @@ class CellEnd(Model):
     notes: dict[str, str] = Field(default_factory=dict)  # of a trial: the texts that it wrote for us, by their paths
 
 
-class WorkTaker(Protocol):
-    """What takes in what comes of an environment's cells; the scheduler calls it, in its thread."""
+class WorkListener(Protocol):
+    """Receives an environment and the ends of its cells; the scheduler calls it in its own thread."""
 
     def acquired(self, work: EnvironmentWork, environment: Environment) -> Mapping[int, PlannedCell]:
         """Take an environment, and return the cells of the work that are to be run in it."""

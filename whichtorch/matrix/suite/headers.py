@@ -52,7 +52,7 @@ _TAKEN_VARIANTS = {
 _REMEDIES = {  # by pydantic's type of the mistake
     "missing": "is missing",
     "greater_than": "must be more than 0",
-    "finite_number": "must be finite; a hang is a hang after minutes",
+    "finite_number": "must be finite; minutes are enough to see a hang",
     "tuple_type": "must be a list, in [brackets]",
     "dict_type": "must be a table of names and values",
     "model_type": "must be a table, in {braces}",

@@ -66,7 +66,7 @@ def _is_triton(facts: FailureFacts) -> bool:
 
 
 def _is_missing_api(facts: FailureFacts) -> bool:
-    """Return whether the script asks for what is gone, or for what is no setting of this release."""
+    """Return whether the script asks for something that was removed, or for a setting that this release lacks."""
     is_removed = facts.innermost is not Component.SCRIPT and bool(_REMOVED.search(facts.text))
     return not is_tracing(facts) and (facts.failure.is_missing_api or is_removed)
 
@@ -157,7 +157,7 @@ CATEGORIES = (
     Category("hang", "it hangs", "", _ended(Outcome.HANG)),
     Category(
         "compiled-crash",
-        "what was compiled crashes, and the same code does not when it is not compiled",
+        "compiled code crashes, and the same code does not when it is not compiled",
         "generated code",
         lambda facts: facts.failure.outcome is Outcome.CRASH and facts.calls != () and facts.is_right_eagerly is True,
         ("output_code", "post_grad_graphs"),
@@ -278,7 +278,7 @@ CATEGORIES = (
     ),
     Category(
         "accuracy",
-        "the result is wrong compiled, and right when it is not",
+        "the result is wrong when compiled, and right when not",
         "",
         is_wrong,
         ("aot_graphs", "post_grad_graphs", "output_code"),

@@ -25,7 +25,7 @@ _PARTS = re.compile(r"(dynamo_output_graph|fx_graph_runnable|inductor_output_cod
 
 
 def keep_trace(written: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Write what torch traced, texts by path, into a folder; return what it is, by path below the folder's parent."""
+    """Write torch's traces, texts by path, into a folder; return what each is, by path below the folder's parent."""
     kept: dict[str, str] = {}
     for path, text in sorted(written.items()):
         if not path.endswith(".log") or len(text) > MOST_BYTES:

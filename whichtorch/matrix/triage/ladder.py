@@ -1,4 +1,4 @@
-"""The same script at one layer of the compiler after another, to see at which it fails first, and with which pass.
+"""The same script at one layer of the compiler after another: at which it fails first, and with which pass.
 
 Nothing of the script is edited: a start-up hook changes what its calls of torch.compile and torch.export ask for.
 torch's bisector counts what a part of a layer applies, and can skip the applications past a given count (torch 2.6 or

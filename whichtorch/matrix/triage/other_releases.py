@@ -26,9 +26,9 @@ FIX_SECONDS = 300.0  # of trials: most patches are found within; the command `fi
 def change_of(
     case: Case, folder: Path, other_releases: OtherReleases, test: CaseTest, seconds: float | None
 ) -> tuple[Bisection | None, str]:
-    """Return a search of all releases by the smallest script, and the file of the script that it was made with.
+    """Search all releases with the smallest script; return the answer, and the file of the script that gave it.
 
-    Where that is healthy nowhere, it is made by the whole one: its user made it pass in healthy releases.
+    If the smallest script passes nowhere, the whole one is used: its user made it pass in healthy releases.
     """
     assert case.environment is not None
     known, bisected = case.bisection, case.bisected
@@ -42,7 +42,7 @@ def change_of(
 
 
 def newest_of(case: Case, folder: Path, other_releases: OtherReleases, test: CaseTest) -> Newest | None:
-    """Return what the smallest script of a case comes to in the newest release, None where that cannot be used."""
+    """Return how the smallest script of a case ends in the newest release; None where that release cannot be used."""
     assert case.reproduction is not None
     source = (folder / case.smallest).read_text(encoding="utf-8")
     with other_releases.runs(NEWEST, test) as runs:
@@ -64,9 +64,9 @@ def newest_of(case: Case, folder: Path, other_releases: OtherReleases, test: Cas
 def patch_for(
     case: Case, folder: Path, other_releases: OtherReleases, test: CaseTest, seconds: float | None
 ) -> FixAnswer | None:
-    """Return what of the healthy release's Python cures the script; the patch is in the case's folder.
+    """Search the healthy release's Python for what cures the script; write the patch into the case's folder.
 
-    None where that cannot be searched for.
+    Return None where such a search cannot help.
     """
     assert case.reproduction is not None
     if not case.healthy_release:

@@ -45,7 +45,7 @@ class CasePlace:
     interpreter: Path | None = None  # instead of it
     beside: Path  # the folder that the user is in
     machines: Machines | None = None  # None: this one
-    jobs: int = 1  # of what other releases are asked, at once
+    jobs: int = 1  # runs at once in other releases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """A test that fails where the script fails and passes where it passes: for pytest, and in the form of PyTorch's own.
 
 What ends with an exception becomes the body of a test. What hangs or crashes would take the test's runner with it, so
-its test runs the script in a process of its own. A test is then seen to fail and to pass where the script does.
+its test runs the script in a process of its own. Each test is run to see it fail and pass where the script does.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _as_process(source: str, limit: float) -> tuple[str, str]:
 def shown_test(case: Case, folder: Path, runs: Runner, other_releases: OtherReleases, test: CaseTest) -> ShownTest:
     """Write both forms of a test into a case's folder, and run it here and in the nearest healthy release.
 
-    It is made of the script with which that release was found, for the smallest one may be healthy nowhere.
+    It is made from the script that found that release, because the smallest one may pass nowhere.
     """
     seen, found, healthy = case.reproduction, case.classification, case.healthy_release
     assert seen is not None

@@ -1,4 +1,4 @@
-"""Open a place where trials of one test are made: on this machine, or on the workers of a cluster."""
+"""Open a runner for trials of one test: on this machine, or on the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 def opened_runner(
     planned: PlannedCell, requests: Sequence[Request], machines: Machines, show: Show
 ) -> Iterator[tuple[Runner, list[Environment]]]:
-    """Give a runner in the first of some environments, and all of them, made ready. What runs at the end is stopped.
+    """Make environments ready; yield a runner in the first one, and all of them. Stop what still runs at the end.
 
-    An environment that cannot be made is given, too: its outcome says why.
+    An environment that cannot be made is yielded, too: its outcome says why.
     """
     home = machines.environments.home
     with ExitStack() as held:

@@ -1,6 +1,6 @@
 """Trials on the workers of a site: what is sent there, and the observation that comes back.
 
-A worker makes each with a `Runner` of its own; which worker, and what one that is lost costs, is for the scheduler.
+A worker makes each with a `Runner` of its own. The scheduler chooses the worker, and handles lost ones.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 class RemoteTrial(Model):
-    """A run in a variation, as it is sent to a worker."""
+    """A run of a variation, as it is sent to a worker."""
 
     limit: float  # seconds
     variation: Variation
     forks: bool = False  # as in `Runner`
 
-    def made(self, cell: ReadyCell, site: LocalSite) -> CellEnd | None:
+    def run(self, cell: ReadyCell, site: LocalSite) -> CellEnd | None:
         """Make the run on this machine; None where it was interrupted."""
         home = site.environments.home
         runner = Runner(
@@ -73,19 +73,19 @@ def overlays_below(home: Path) -> Overlays:
 
 
 @dataclass(slots=True)
-class _Taken:
-    """What came of one piece of work."""
+class _WorkResult:
+    """The results of one piece of work."""
 
     environment: Environment | None = None
     end: CellEnd | None = None
 
     def acquired(self, work: EnvironmentWork, environment: Environment) -> Mapping[int, PlannedCell]:
-        """Take the environment; what it is made for is run in it, if it can be used."""
+        """Keep the environment; return the cells to run in it, none if it cannot be used."""
         self.environment = environment
         return work.cells if environment.is_usable else {}
 
     def ended(self, _environment: Environment, end: CellEnd) -> None:
-        """Take the end of the run."""
+        """Keep the end of the run."""
         self.end = end
 
 
@@ -106,18 +106,18 @@ class RemoteTrials:
     def acquire(self, request: Request, show: Show) -> Environment:
         """Have a worker make an environment ready; show its stages. Where none can, its outcome says why."""
         with show(None) as emit, _telling(self.site, emit):
-            environment = self._taken(EnvironmentWork(request=request, first=0, cells={})).environment
+            environment = self._result_of(EnvironmentWork(request=request, first=0, cells={})).environment
         if environment is None:
             raise KeyboardInterrupt
         self._requests[environment.id] = request
         return environment
 
     def run(self, runner: Runner, limit: float, variation: Variation) -> Observation:
-        """Return what comes of a run; raises PreventedError where no worker can tell."""
+        """Return what comes of a run; raises PreventedError where no worker can make it."""
         trial = RemoteTrial(limit=limit, variation=variation, forks=runner.forks)
         request = self._requests[runner.environment.id]
-        taken = self._taken(EnvironmentWork(request=request, first=0, cells={0: runner.planned}, trial=trial))
-        label, environment, end = runner.environment.label, taken.environment, taken.end
+        result = self._result_of(EnvironmentWork(request=request, first=0, cells={0: runner.planned}, trial=trial))
+        label, environment, end = runner.environment.label, result.environment, result.end
         if environment is not None and not environment.is_usable:
             raise PreventedError(f"{label} cannot be used: {environment.reason or environment.outcome}", hint=GOES_ON)
         if end is None:
@@ -128,21 +128,21 @@ class RemoteTrials:
         return Observation(record=record, stderr=text_of(runner.home / record.attempt.stderr), notes=end.notes)
 
     def interrupt(self) -> None:
-        """End all runs, and begin no other."""
+        """End all runs, and start no other."""
         with self._guard:
             self._is_over = True
             under_way = tuple(self._under_way)
         for work in under_way:
             self._scheduler.cancel(work)
 
-    def _taken(self, work: EnvironmentWork) -> _Taken:
-        """Have work done, and return what came of it."""
-        taken = _Taken()
+    def _result_of(self, work: EnvironmentWork) -> _WorkResult:
+        """Have work done, and return its results."""
+        result = _WorkResult()
         with self._guard:
             if self._is_over:
-                return taken
+                return result
             self._under_way.append(work)
-        over = self._scheduler.add(work, taken)
+        over = self._scheduler.add(work, result)
         try:
             while not wait([over], SIGNAL_CHECK).done:
                 pass
@@ -153,12 +153,12 @@ class RemoteTrials:
         finally:
             with self._guard:
                 self._under_way = [each for each in self._under_way if each is not work]
-        return taken
+        return result
 
 
 @contextmanager
 def remote_trials(machines: Machines, store: RunStore) -> Iterator[RemoteTrials]:
-    """Open machines as a place for trials, of which nothing runs at the end."""
+    """Open machines for trials; stop those that still run at the end."""
     with machines.site(Records(), store, lambda _: None) as site:
         trials = RemoteTrials(site)
         try:
@@ -169,7 +169,7 @@ def remote_trials(machines: Machines, store: RunStore) -> Iterator[RemoteTrials]
 
 @contextmanager
 def _telling(site: Site, emit: Emit) -> Iterator[None]:
-    """Have a site tell what happens."""
+    """Have a site report what happens to `emit`."""
     before, site.emit = site.emit, emit
     try:
         yield

@@ -52,7 +52,7 @@ class Runner:
     tell: Callable[[str], None] = lambda _: None
     lookout: Lookout = field(default_factory=lambda: Lookout(tuple))
     cancelled: threading.Event | None = None  # ends a run once it is set
-    remote: RemoteTrials | None = None  # makes the runs on other machines, which have the environments; None: here
+    remote: RemoteTrials | None = None  # makes the runs on other machines, which have the environments; None: this one
     cut_off: str = ""  # how long the run took that was interrupted, and where it was, in words
 
     @cached_property
@@ -67,7 +67,7 @@ class Runner:
     def run(self, limit: float, variation: Variation = PLAIN) -> Observation:
         """Run the script once, for so many seconds.
 
-        Raises KeyboardInterrupt where it was interrupted, PreventedError where no worker of a cluster can tell.
+        Raises KeyboardInterrupt where it was interrupted, PreventedError where no worker of a cluster can make the run.
         """
         if self.remote is not None:
             remote = self.remote
@@ -120,7 +120,7 @@ class Runner:
         return WorkerPool(count, stop)
 
     def _told_if_stopped(self, environment: Environment, run: Callable[[], Result | None]) -> Result:
-        """Return what comes of a run; where it is interrupted, tell where it was."""
+        """Return the result of a run; where it is interrupted, tell the user where it was."""
         begun, result = time.monotonic(), None
         try:
             result = run()

@@ -21,7 +21,7 @@ HOOK_VARIABLES = {
 
 
 def _as_json(text: str | None) -> str | None:
-    """Return a source file's text as JSON can hold it: a character for each byte, for some files are no UTF-8."""
+    """Return a source file's text as JSON can hold it: a character for each byte, because some are not UTF-8."""
     return None if text is None else text.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
@@ -41,7 +41,7 @@ class Variation(Model):
     arguments: tuple[str, ...] = ()  # of the script
     in_scratch: bool = False  # in a folder and a home of its own, with copies of what the script reads
     is_alone: bool = False  # without these copies
-    files: Mapping[str, SourceFile] = Field(default_factory=dict)  # of site-packages, with other texts; None: gone
+    files: Mapping[str, SourceFile] = Field(default_factory=dict)  # of site-packages: new texts; None: deleted
     variables: Mapping[str, str] = Field(default_factory=dict)
     hooks: Mapping[str, Any] = Field(default_factory=dict)  # by name: what each is told
     goal: float | None = None  # seconds with a core, of a longer look at what was slow

@@ -41,7 +41,7 @@ class GridEntry:
     row: str  # name of its row
     column: Column
     is_different: bool  # fails otherwise than most of its row
-    is_boundary: bool  # the neighbouring version of the same build, Python and config came to the opposite
+    is_boundary: bool  # the neighboring version of the same build, Python and config has the opposite outcome
     footnote: int | None  # number of the known issue
 
     @property
@@ -108,7 +108,7 @@ class Footnote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionBoundary:
-    """Two neighbouring versions of torch of which some tests pass in one and are red in the other."""
+    """Two neighboring versions of torch: some tests pass in one and are red in the other."""
 
     before: str
     after: str
@@ -238,7 +238,7 @@ def _columns(environments: Sequence[Environment]) -> Iterator[Column]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RowBoundary:
-    """Two neighbouring versions in which one test is red and passes, in one build, Python, config and patch."""
+    """Two neighboring versions: a test is red in one and passes in the other, all else being the same."""
 
     stream: str  # build, Python, config, and the patch if there is one
     before: str

@@ -61,7 +61,7 @@ class CellGroup:
     title: str
     links: tuple[CellLink, ...]
     count: int
-    kind: str = ""  # for the page's colours
+    kind: str = ""  # for the page's colors
     note: str = ""
     more: str = ""  # who waits for whom
 

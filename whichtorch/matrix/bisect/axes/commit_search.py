@@ -1,7 +1,7 @@
-"""A search along the commits of a history: both bounds, what `git bisect` asks for, the final pair again.
+"""A search along the commits of a history: both bounds, the commits that `git bisect` asks for, the final pair again.
 
 git knows the shape of the history, and which commit to try next if one cannot be built. It takes every answer as
-certain, so if runs disagree its bisection is begun again, with all that is known by then.
+certain, so if runs disagree, its bisection starts over with everything known by then.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 class CommitSearch:
     """One search of one test along one history. Call `run` once.
 
-    It ends: the final pair is asked while each has less than MOST_RUNS_EACH runs, and the bisection begins anew only
-    with new evidence. What git names last are the suspects: the first commit with the change is one of them, and the
-    last of them has it.
+    It always ends: the final pair is run again only while each has fewer than MOST_RUNS_EACH runs, and the bisection
+    starts over only with new evidence. The commits that git names last are the suspects: the first commit with the
+    change is one of them, and the last suspect has it.
     """
 
     checkout: Checkout
@@ -49,8 +49,8 @@ class CommitSearch:
     change: Change
     request: SearchRequest
     bench: InitVar[Workbench]
-    make_request: InitVar[Callable[[str], Request]]  # of a commit
-    _seen: tuple[ProbeRun, ...] | None = None  # when the bisection began last
+    make_request: InitVar[Callable[[str], Request]]  # for a commit's hash
+    _seen: tuple[ProbeRun, ...] | None = None  # the observations when the bisection last started
     _notes: tuple[str, ...] = ()
 
     def __post_init__(self, bench: Workbench, make_request: Callable[[str], Request]) -> None:
@@ -100,7 +100,7 @@ class CommitSearch:
         yield from self._probe(bad, runs, Purpose.BOUND, until=SearchVerdict.GOOD)
         yield from self._probe(good, runs, Purpose.BOUND, until=SearchVerdict.GOOD)
         if self._bound_labels == (SearchVerdict.GOOD, SearchVerdict.GOOD):
-            # a flaky failure had one run so far
+            # a single run may have missed a flaky failure
             yield from self._probe(bad, runs, Purpose.BOUND, until=SearchVerdict.BAD)
         if self._bound_labels == self.change.sides[::-1]:
             missing = self.change
@@ -139,7 +139,7 @@ class CommitSearch:
                 what = "fixed" if self.change is Change.REGRESSION else "broken"
                 raise SearchEndedError(
                     f"the bounds differ, but their merge base {commit[:10]} is like the newer one: "
-                    f"it was {what} on the way from there to {self.bounds[0][:10]}"
+                    f"the test was {what} on the way from there to {self.bounds[0][:10]}"
                 ) from None
 
     def _is_confirmed(self, suspects: list[str]) -> ProbeSearch[bool]:
@@ -175,12 +175,12 @@ class CommitSearch:
         return len(seen.records) if seen else 0
 
     def _confirm(self, commit: str, runs: int) -> ProbeSearch[None]:
-        """Run a commit until it has so many runs in all, or its verdict is contradicted."""
+        """Run a commit until it has `runs` runs in all, or its verdict is contradicted."""
         label = self._label(commit)
         yield from self._probe(commit, runs, Purpose.CONFIRM, until=label and label.opposite)
 
     def _probe(self, commit: str, runs: int, purpose: Purpose, *, until: SearchVerdict | None) -> ProbeSearch[None]:
-        """Ask for a commit until it has so many runs in all, or one shows `until`; it is built if needed."""
+        """Ask for a commit until it has `runs` runs in all, or one shows `until`; it is built if needed."""
         ledger, position = self._ledger, self._position[commit]
         if position not in ledger.evidence:
             ledger.recall(position)
@@ -212,10 +212,10 @@ class CommitSearch:
         return (labeled or around or [self.bounds[0]])[0], suspects[-1]
 
     def _weighed(self, suspects: list[str]) -> tuple[SearchState, Posterior, tuple[int, int]]:
-        """Return what was seen in an order of the history that makes the change a single step, which is weighed there.
+        """Return the search in an order that makes the change a single step, its posterior, and the step's two sides.
 
         After a merge, neighbors in the history need not be parent and child. In this order all commits that cannot
-        have the change come first, then the suspects, then all that have it. The positions are the step's two sides.
+        have the change come first, then the suspects, then all that have it.
         """
         before, after = self._pair(suspects)
         newer = self.checkout.descendants(after, self.bounds[1])

@@ -50,7 +50,7 @@ def search(request: SearchRequest, _cache: Environments, show: Show) -> Bisectio
         commits = CommitSearch(
             checkout=checkout, bounds=bounds, change=change, request=request, bench=bench, make_request=cache.request
         )
-        return commits.run()  # with no build running at its end: git resets the checkout
+        return commits.run()  # it ends with no build running, because git resets the checkout next
 
 
 def _bounds(request: SearchRequest, checkout: Checkout) -> tuple[tuple[str, str], Change]:

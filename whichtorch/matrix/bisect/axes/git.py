@@ -27,7 +27,7 @@ BAD_MERGE_BASE = 3  # exit code of `git bisect`: the change was undone on the li
 _GITHUB = re.compile(r"github\.com[:/](?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(?:\.git)?/?$")
 _LINE = "--format=%H%x09%P%x09%s"
 _FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")  # set where a hook called the tool
-# whatever the user's configuration says
+# overrides the user's configuration
 _PLAIN = ("-c", "core.quotePath=false", "-c", "log.showSignature=false", "-c", "blame.ignoreRevsFile=")
 # git before 2.44 knows only the second variable
 _OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "TZ": "UTC"}
@@ -78,16 +78,16 @@ class Checkout:
         return self._run(arguments, GIT_TIMEOUT).decode(errors="replace").strip()
 
     def read(self, *arguments: str, seconds: float) -> str:
-        """Return exactly what a git command prints that changes nothing; raises GitError.
+        """Run a git command that changes nothing, and return exactly what it prints; raises GitError.
 
-        Ctrl-C ends it, and so does the end of `seconds`. It fetches nothing, not even what a partial clone lacks.
+        Ctrl-C kills it, and so does the end of `seconds`. It fetches nothing, not even what a partial clone lacks.
         """
         if seconds <= 0:
             raise GitError(arguments[0], self.folder, -signal.SIGKILL, TOO_LONG)
         return self._run(arguments, seconds, only_reads=True).decode(errors="surrogateescape")
 
     def _run(self, arguments: Sequence[str], seconds: float, *, only_reads: bool = False) -> bytes:
-        """Run a git command, to its end if it is interrupted: only what reads may be killed then."""
+        """Run a git command. An interrupt kills it only if it just reads; any other command first runs to its end."""
         # it writes to files, because a hook's grandchild may hold a pipe open
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             try:

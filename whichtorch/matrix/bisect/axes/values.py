@@ -121,7 +121,7 @@ def _probes(ledger: Ledger) -> ProbeSearch[None]:
 
 
 def _runs(ledger: Ledger, positions: Iterable[int], runs: int, until: SearchVerdict | None = None) -> ProbeSearch[None]:
-    """Ask for positions until each has so many runs or has shown `until`, several at once."""
+    """Ask for positions until each has `runs` runs or has shown `until`, several at once."""
     probes = []
     for position in positions:
         seen = ledger.evidence.get(position)

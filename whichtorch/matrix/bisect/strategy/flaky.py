@@ -69,7 +69,7 @@ def _confirmed(search: SearchState, found: Bracket) -> NextProbe | SearchAnswer:
 
 
 def _oriented(search: SearchState) -> Posterior:
-    """Return the posterior of the change that is asked for, or of the other if the evidence is clearly for that."""
+    """Return the posterior of the change asked for, or of the opposite one if the evidence clearly favors that."""
 
     def weight(posterior: Posterior) -> float:
         is_asked_for = search.options.find.value == posterior.change.value

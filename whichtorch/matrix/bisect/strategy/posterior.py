@@ -30,9 +30,10 @@ RUN_COUNTS = (1, 2, 3, 5, 8, 13, 21)  # lengths of a batch that are weighed agai
 
 _NEVER = -1e300  # stands for the logarithm of 0, but can be multiplied by 0
 _RATES = (*FAILURE_RATES, 1.0)
-# of a batch at a bad position, by its length and the failure rate
-_ALL_GOOD = [[(1 - rate) ** runs for rate in _RATES] for runs in RUN_COUNTS]  # the probability
-_GOOD_RUNS = [[(1 - rate) * (1 - (1 - rate) ** runs) / rate for rate in _RATES] for runs in RUN_COUNTS]  # the mean
+# of a batch at a bad position, by its length and the failure rate: the probability that all its runs are good
+_ALL_GOOD = [[(1 - rate) ** runs for rate in _RATES] for runs in RUN_COUNTS]
+# and the expected number of its good runs
+_GOOD_RUNS = [[(1 - rate) * (1 - (1 - rate) ** runs) / rate for rate in _RATES] for runs in RUN_COUNTS]
 
 
 def _log(value: float) -> float:
@@ -44,10 +45,10 @@ class PosteriorPiece(NamedTuple):
 
     first: int
     last: int
-    log_weight: float  # of each of them
-    # of a batch at a position that they call bad, by RUN_COUNTS; it ends with its first bad run
-    all_good: list[float]  # the probability
-    good_runs: list[float]  # the expected number
+    log_weight: float  # of each hypothesis
+    # of a batch at a position that these hypotheses call bad, by RUN_COUNTS; a batch ends with its first bad run
+    all_good: list[float]  # the probability that all its runs are good
+    good_runs: list[float]  # the expected number of its good runs
 
 
 class Posterior:
@@ -63,7 +64,7 @@ class Posterior:
         self._pieces = []
         for first, after in pairwise(sorted(edges)):
             bad_side = [counts for position, counts in inside.items() if position >= first]
-            evidence, all_good, good_runs = _of_bad_positions(bad_side, always)
+            evidence, all_good, good_runs = _weigh_bad_side(bad_side, always)
             if any(counts.bad for position, counts in inside.items() if position < first):
                 evidence += _NEVER
             prior = NO_CHANGE if first in {low, high + 1} else (1 - 2 * NO_CHANGE) / max(1, high - low)
@@ -98,12 +99,12 @@ class Posterior:
         return self._up_to[bad + 1 - self._low] - self._up_to[good + 1 - self._low]
 
     def best_batch(self, costs: Costs, positions: Iterable[int]) -> tuple[int, int] | None:
-        """Return at which of some positions to run how often, for the most expected bits per second.
+        """Return the position, and the number of runs there, with the most expected bits per second.
 
-        None if nothing is left to learn there. The batch ends with its first bad run. The bits are the mutual
-        information of its result (all good, or a bad run) and the first bad position. The seconds are those of the
-        install and of the runs that are expected to happen. All sums are linear in the position within a piece, so a
-        choice costs O(positions x run counts).
+        None if nothing is left to learn at these positions. The batch ends with its first bad run. The bits are the
+        mutual information of its result (all good, or a bad run) and the first bad position. The seconds are those of
+        the install and of the runs that are expected to happen. All sums are linear in the position within a piece, so
+        a choice costs O(positions x run counts).
         """
         best: tuple[int, int] | None = None
         best_rate = 1e-9  # bits per second: below that it is rounding
@@ -126,7 +127,7 @@ class Posterior:
         return best
 
 
-def _of_bad_positions(counted: Iterable[Tally], always: float) -> tuple[float, list[float], list[float]]:
+def _weigh_bad_side(counted: Iterable[Tally], always: float) -> tuple[float, list[float], list[float]]:
     """Return the logarithm of the evidence of runs at bad positions, and what to expect of more runs there.
 
     `always` is the prior that a bad position fails in every run.

@@ -23,7 +23,7 @@ from whichtorch.matrix.bisect.strategy.search_state import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-NO_EVIDENCE = {SearchVerdict.DIFFERENT, SearchVerdict.UNTESTABLE}  # labels of positions that were tried in vain
+NO_EVIDENCE = {SearchVerdict.DIFFERENT, SearchVerdict.UNTESTABLE}  # labels of positions whose runs decide nothing
 
 
 def check_bounds(search: SearchState) -> NextProbe | tuple[int, int] | None:
@@ -48,7 +48,7 @@ def check_bounds(search: SearchState) -> NextProbe | tuple[int, int] | None:
     if len(tested) < 2:
         return None
     bounds = (tested[0], tested[-1])
-    # a bad bound that is known from elsewhere may have had too few runs to say how reliable it is
+    # a bad bound that is known from earlier runs may have had too few of them to say how reliable it is
     return rerun_bound(search, bounds, SearchVerdict.BAD) or bounds
 
 
@@ -86,7 +86,7 @@ def widen_towards(search: SearchState, direction: int) -> NextProbe | None:
 def sample(search: SearchState) -> NextProbe | None:
     """Return a position to try where the bounds agree, or for Find.ALL; None where enough positions were tried.
 
-    While nothing fails, that is every position: those worth trying first, then the middle of the widest gap.
+    While nothing fails, every position is tried: those worth trying first, then the middle of the widest gap.
     """
     low, high = search.reaches
     positions = [position for position in search.tallies if low <= position <= high]
@@ -101,7 +101,7 @@ def sample(search: SearchState) -> NextProbe | None:
 
 
 def rerun_bound(search: SearchState, bounds: Iterable[int], verdict: SearchVerdict) -> NextProbe | None:
-    """Return a rerun of a bound that showed nothing but a verdict, in fewer runs than a bound gets."""
+    """Return a rerun of a bound that showed only this verdict, and had fewer runs than a bound gets."""
     for bound in bounds:
         missing = search.missing(bound, search.options.bound_runs)
         if search.label(bound) is verdict and not search.at(bound).is_mixed and missing > 0:

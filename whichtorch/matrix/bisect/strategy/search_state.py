@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.bisect.strategy.posterior import Posterior
 
 MOST_RUNS_EACH = 64  # runs of one position: a failure of one run in 20 shows in so many with a probability of 96 %
-ENDED_BY_CLOCK = 2  # runs of a position that the clock ended, where others have more
+TIMED_OUT_RUNS = 2  # runs that are enough for a position whose runs time out
 
 
 def most_runs(size: int, *, flaky: bool) -> int:
@@ -167,7 +167,7 @@ class Tally:
     different: int = 0
     untestable: int = 0
     provisional: bool = False
-    runs: int = 0  # all of them, those without a verdict, too
+    runs: int = 0  # all of them, also those without a verdict
 
     @classmethod
     def of(cls, runs: Sequence[ProbeRun]) -> Tally:
@@ -206,10 +206,10 @@ class SearchState:
     options: SearchOptions = field(default_factory=SearchOptions)
     costs: Costs = field(default_factory=Costs)
     names: tuple[str, ...] = ()  # of positions, for reasons
-    twins: tuple[frozenset[int], ...] = ()  # positions that are one environment, whose runs are the same ones
-    exhausted: frozenset[int] = frozenset()  # positions of which another run said nothing: they are left at that
+    twins: tuple[frozenset[int], ...] = ()  # positions that share an environment, and so its runs
+    exhausted: frozenset[int] = frozenset()  # positions where a rerun showed nothing new: they are not run again
     first: tuple[int, ...] = ()  # positions worth trying first where everything passes
-    made: int | None = None  # runs that this search made, where others made some of those observed
+    made: int | None = None  # runs that this search made; None: all those observed
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -304,7 +304,7 @@ class SearchState:
     # how much more may be run
 
     def runs_of(self, positions: Iterable[int]) -> int:
-        """Return how many runs some positions had, those of one environment once."""
+        """Return how many runs some positions had, counting those of each environment once."""
         firsts = {twin: min(twins) for twins in self.twins for twin in twins}
         return sum(self.at(position).runs for position in {firsts.get(position, position) for position in positions})
 
@@ -316,20 +316,20 @@ class SearchState:
 
     @property
     def runs_left(self) -> int:
-        """How many of these are left."""
+        """How many more runs the search may make."""
         return self.runs_allowed - (self.runs_of(self.tallies) if self.made is None else self.made)
 
     def missing(self, position: int, wanted: int) -> int:
         """Return how many more runs a position needs, whatever its runs showed; 0 if another would say nothing.
 
-        Runs that the clock ended are the dearest, and a longer look checks them where they matter: two are enough.
+        Runs that time out cost the most, and a longer look checks them where they matter, so two are enough.
         """
         known = self.at(position)
-        wanted = min(wanted, ENDED_BY_CLOCK) if known.provisional else wanted
+        wanted = min(wanted, TIMED_OUT_RUNS) if known.provisional else wanted
         return wanted - known.runs if self.is_open(position) else 0
 
     def is_open(self, position: int) -> bool:
-        """Return whether a position may be run again: it has runs left, and most that it had were evidence."""
+        """Return whether a position may be run again: it has runs left, and most of its runs were evidence."""
         known = self.at(position)
         is_telling = known.different + known.untestable < max(1, known.decisive)
         return is_telling and known.runs < MOST_RUNS_EACH and position not in self.exhausted

@@ -1,4 +1,4 @@
-"""Read JSON that a collector wrote, perhaps only half of it: what makes no sense is left out, and nothing raises."""
+"""Read JSON that a collector may have written only in part. What makes no sense is left out, and nothing raises."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_json(text: str) -> Any:
-    """Return what a text of JSON holds; None where it cannot be read."""
+    """Return the value of a JSON text; None where it cannot be read."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -112,7 +112,7 @@ def _relevant(chain: Chain) -> list[ThreadState]:
         and states[0] not in chain.cycle
         and states[0].awaits in _PARENTS
         and not states[0].user.is_exit
-        # of one that waits for another program, the user's line is in the caller, too
+        # a thread that waits for another program stays: the user's line is in its caller
         and not (states[0].user.call and states[0].user.call.file == "subprocess.py")
         and any(state.user.is_known and state.pid != states[0].pid for state in states[1:])
     ):

@@ -34,24 +34,24 @@ class HangKind(StrEnum):
     FILE_LOCK = "wait for a file lock", Waiting.FILE_LOCK
     SPIN_PYTHON = "spin in Python"
     SPIN_NATIVE = "spin in native code"
-    ENDLESS_LOOP = "endless loop"  # of Python: it came back to the same state
+    ENDLESS_LOOP = "endless loop"  # in Python: it came back to the same state
     SLOW_COMPILE = "slow compile"
     SLEEP = "sleep", Waiting.SLEEP
-    ENDLESS_COMPILE = "endless compile"  # the same in what is a hang: the longer look, or a stall, says so
+    ENDLESS_COMPILE = "endless compile"  # a slow compile that the longer look, or a stall, shows to be a hang
     IO = "wait for I/O", Waiting.IO
     DEVICE = "wait for the GPU", Waiting.DEVICE
     STOPPED = "stopped", Waiting.STOPPED
     UNKNOWN = "unknown", Waiting.OPENMP, Waiting.FUTEX, Waiting.POLL, Waiting.ENDED, None
 
-    waits: tuple[Waiting | None, ...]  # at the end of a chain of waits they make it this kind
+    waits: tuple[Waiting | None, ...]  # a chain of waits that ends in one of these is of this kind
 
     def __new__(cls, value: str, *waits: Waiting | None) -> Self:
-        """Make the value a string, as any StrEnum's, and keep the waits."""
+        """Make the value a string, as in any StrEnum, and keep the waits."""
         member = str.__new__(cls, value)
         member._value_, member.waits = value, waits
         return member
 
     @classmethod
     def of(cls, waiting: Waiting | None) -> HangKind:
-        """Return the kind of a hang in which the last thread of a chain waits so."""
+        """Return the kind of a hang whose chain of waits ends in this one."""
         return next(kind for kind in cls if waiting in kind.waits)

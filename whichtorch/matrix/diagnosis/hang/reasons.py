@@ -117,16 +117,16 @@ def _of_open_file(state: ThreadState) -> str:
     if row is None or state.pid not in row.holders:
         return ""
     if state.awaits is Waiting.FILE_LOCK:
-        return "this process has locked the file itself, by another descriptor"
+        return "this process has locked the file itself, through another descriptor"
     if state.awaits not in {Waiting.PIPE, Waiting.IO, Waiting.SOCKET}:
         return ""
     if row.holders == (state.pid,):
-        nothing = "nothing comes from elsewhere, and no end of the data either"
+        nothing = "nobody else can write data to it or close it"
         why = "nobody else can read it" if row.is_written else nothing
         return f"only this process itself has the other end open: {why}"
     if row.is_written:
         return ""
-    return "this process has the writing end open itself, so that it never sees the end of the messages"
+    return "this process has the writing end open itself, so it never sees the end of the messages"
 
 
 def _of_pool(narration: Narration, state: ThreadState) -> str:
@@ -136,7 +136,8 @@ def _of_pool(narration: Narration, state: ThreadState) -> str:
     is_free = any(not other.user.place for other in workers)
     if is_pool_worker(state) and not is_free:
         return (
-            "it is a worker of a pool itself, and no worker is free: one that waits for its own pool waits for itself"
+            "it is a worker of a pool itself, and no worker is free: "
+            "a worker that waits for its own pool waits for itself"
         )
     is_of_processes = state.user.frame is not None and (state.user.frame.file or "").endswith("multiprocessing/pool.py")
     others = [other for other in narration.graph.states if other.process is not state.process]

@@ -69,7 +69,7 @@ def read_file(page: Path) -> list[pypi_simple.DistributionPackage]:
 
 @contextmanager
 def _session(certificates: str | None) -> Iterator[requests.Session]:
-    """Give a session for the network. Raises PageError for what goes wrong in it."""
+    """Yield a session for the network. Raises PageError for whatever goes wrong in it."""
     try:
         with requests.Session() as session:
             if certificates and Path(certificates).exists():

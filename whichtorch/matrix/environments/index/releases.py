@@ -100,11 +100,11 @@ def list_releases(build: Build, python: str, cache: Path | None, *, sources: Sou
     state folder; wheels that are kept beside it count as available. Raises IndexUnreachableError for an index that
     does not answer in three tries.
     """
-    users = sources or configured_sources()
-    sources = users.of(build)
+    all_sources = sources or configured_sources()
+    sources = all_sources.of(build)
     shown = [(without_credentials(url), is_index) for url, is_index in sources.places]
     machine = next(iter(tags.platform_tags()), "")  # machines that share a home folder may differ
-    key = digest([SCHEMA, python, machine, sources is users, sources.strategy, shown], 16)
+    key = digest([SCHEMA, python, machine, sources is all_sources, sources.strategy, shown], 16)
     # a folder is read in no time, and may have changed a second ago
     is_remote = any(local_folder(url) is None for url, _ in sources.places)
     file = cache / "listings" / f"{key}.json" if cache is not None and is_remote else None
@@ -114,7 +114,7 @@ def list_releases(build: Build, python: str, cache: Path | None, *, sources: Sou
     rows: list[_Row] = []
     for url, is_index in sources.places:
         if not (is_index and rows and sources.strategy == FIRST_INDEX):
-            is_users_link = not is_index and sources is users
+            is_users_link = not is_index and sources is all_sources
             rows += [(url, is_users_link, wheel) for wheel in _linked_wheels(url, sources, is_index=is_index)]
     listing = _sorted_listing(rows, python, tuple(url for url, _ in shown))
     if file is not None:
@@ -182,7 +182,7 @@ def _linked_wheels(url: str, sources: Sources, *, is_index: bool) -> list[Linked
         return [LinkedWheel.of(package) for package in _fetched(url, sources, is_index=is_index)]
     folder, page = (place / PROJECT, place / PROJECT / "index.html") if is_index else (place, place)
     if page.is_file():
-        from whichtorch.matrix.environments.index import pages  # here: it imports what reads HTML, which takes long
+        from whichtorch.matrix.environments.index import pages  # here: it imports an HTML parser, which takes long
 
         return [LinkedWheel.of(package) for package in pages.read_file(page)]
     wheels = sorted(folder.glob(f"{PROJECT}-*.whl"))

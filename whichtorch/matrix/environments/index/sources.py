@@ -52,7 +52,7 @@ class Sources:
     index_url: str | None = DEFAULT_INDEX  # None where the user's settings say no-index
     extra_index_urls: tuple[str, ...] = ()  # before index_url where versions tie, as in uv
     find_links: tuple[str, ...] = ()  # folders, file: URLs, or pages of links
-    strategy: str = BEST_MATCH  # uv's --index-strategy, by the tool that the settings are of
+    strategy: str = BEST_MATCH  # the --index-strategy of uv that fits the tool whose settings these are
     certificates: str | None = None  # pip's `cert`: a bundle that uv and requests would not know of
 
     @property
@@ -170,7 +170,7 @@ def local_folder(url: str) -> Path | None:
 
 
 def _tool_settings(tables: Iterable[dict[str, Any]], environ: Mapping[str, str]) -> _ToolSettings:
-    """Return what tables of settings name, which have uv's keys; the first one comes first."""
+    """Return the settings in tables with uv's keys; earlier tables take precedence."""
     tables = list(tables)
     defaults: list[str] = []
     extra: list[str] = []
@@ -192,7 +192,7 @@ def _tool_settings(tables: Iterable[dict[str, Any]], environ: Mapping[str, str])
 
 
 def _uv_tables(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield what uv's variables say, then its user's and its system's uv.toml."""
+    """Yield what uv's variables say, then what the user's and the system's uv.toml say."""
     yield {
         "index-url": environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL"),
         "extra-index-url": environ.get("UV_INDEX", "").split() + environ.get("UV_EXTRA_INDEX_URL", "").split(),

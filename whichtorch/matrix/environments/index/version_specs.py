@@ -29,7 +29,7 @@ class UnknownVersionError(UsageError):
 
 
 def split_specs(text: str) -> list[str]:
-    """Split a --torch value at its commas, keeping neighbouring clauses of a specifier together."""
+    """Split a --torch value at its commas, keeping neighboring clauses of a specifier together."""
     specs: list[str] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         if specs and _CLAUSE.match(part) and _CLAUSE.match(specs[-1]):

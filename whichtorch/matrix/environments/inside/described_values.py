@@ -6,8 +6,8 @@
     {"tensor": [2, 3], "dtype": ..., ...}     a tensor by its shape, and by its values where these are wanted
     {"unknown": "Counter"}                    what no line can make
 
-A Recorder writes down what some names of a script stand for, at some of its places. The script calls `record` there
-itself: its source was changed for that.
+A Recorder writes down the values of some names at some places of a script. The script's source was changed so that it
+calls `record` there.
 
 Runs in the environments under test, under any Python that has torch wheels, with the standard library only.
 """
@@ -92,9 +92,9 @@ def described_module(torch: Any, module: Any) -> Any:
 
 
 class Recorder:
-    """What is known of the places so far.
+    """Keeps the values at each place, and writes them to a file.
 
-    Its file holds a JSON object for all places, as they were when they were reached last:
+    The file holds a JSON object with each place as it was when it was last reached:
     {place: {path: what `described` says}}. A path is a name, or a name with attributes: "self.weight".
     """
 
@@ -113,7 +113,7 @@ class Recorder:
             self.places[place] = {
                 path: described(torch, value, _MOST_VALUES)
                 for path in self.paths[place]
-                for value in [reached(names, path)]
+                for value in [value_at(names, path)]
                 if value is not _MISSING
             }
         whole = self.file + ".new"
@@ -122,7 +122,7 @@ class Recorder:
         os.replace(whole, self.file)  # noqa: PTH105
 
 
-def reached(names: dict[str, Any], path: str) -> Any:
+def value_at(names: dict[str, Any], path: str) -> Any:
     """Return what a path leads to, _MISSING where it leads nowhere."""
     first, *attributes = path.split(".")
     value = names.get(first, _MISSING)

@@ -117,7 +117,7 @@ class Server:
 
 
 class Script:
-    """What is to run in a forked process, which becomes its own: session, folder, environment, files, arguments."""
+    """A script for this forked process, which gets the script's session, folder, environment, files and arguments."""
 
     def __init__(self, order: dict[str, Any], said: tuple[bytes, bytes]) -> None:
         os.setsid()

@@ -1,4 +1,4 @@
-"""Write what torch's binary has to say of itself. Runs inside an environment, so: Python 3.8 and torch.
+"""Write what torch's binary says of itself. Runs inside an environment, so: Python 3.8 and torch.
 
     python native_dump.py ANSWER.json
 
@@ -7,7 +7,7 @@ writes a sorted list of the dotted names that it offers to Python: "torch._C._ji
 
     python native_dump.py ANSWER.json aten::mm [aten::add.Tensor ...]
 
-writes {"aten::mm": the dispatch table as torch tells it, or null for an operator that is not there}.
+writes {"aten::mm": the dispatch table as torch prints it, or null for an operator that does not exist}.
 """
 
 # One flat file without pathlib, as probe.py is.
@@ -25,8 +25,8 @@ if sys.path and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
     del sys.path[0]
 
 
-def told(dump, operator):  # type: (types.FunctionType, str) -> str | None
-    """Return what torch tells of an operator, None where there is no such operator."""
+def dump_of(dump, operator):  # type: (types.FunctionType, str) -> str | None
+    """Return what one of torch's dump functions prints of an operator, None where there is no such operator."""
     try:
         return str(dump(operator))
     except (RuntimeError, IndexError):
@@ -53,7 +53,7 @@ def symbols(torch):  # type: (types.ModuleType) -> set[str]
     found = set()  # type: set[str]
     members(torch._C, "torch._C", set(), found)
     for name in torch._C._dispatch_get_all_op_names():
-        dump = told(torch._C._dispatch_dump, name)
+        dump = dump_of(torch._C._dispatch_dump, name)
         if dump is not None and ".py:" not in dump.partition("debug:")[2].partition("\n")[0]:  # where it is registered
             found.add("torch.ops." + name.partition(".")[0].replace("::", "."))
             found.add("torch.ops." + name.replace("::", "."))
@@ -61,10 +61,10 @@ def symbols(torch):  # type: (types.ModuleType) -> set[str]
 
 
 def main(path, operators):  # type: (str, list[str]) -> None
-    """Ask torch."""
+    """Write the tables of operators; without operators, the names of everything that the binary offers."""
     import torch
 
-    tables = {operator: told(torch._C._dispatch_dump_table, operator) for operator in operators}
+    tables = {operator: dump_of(torch._C._dispatch_dump_table, operator) for operator in operators}
     with open(path + ".part", "w", encoding="utf-8") as file:
         json.dump(tables if operators else sorted(symbols(torch)), file)
     os.replace(path + ".part", path)

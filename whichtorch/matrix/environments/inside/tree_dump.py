@@ -2,8 +2,8 @@
 
     python tree_dump.py FOLDER
 
-writes files of JSON into the folder, each with the texts of some files by their paths in site-packages, and among them
-the RECORD of the installed wheel. Bytes that are no UTF-8 are surrogates.
+writes JSON files into the folder. Each holds the texts of some files by their paths in site-packages; the RECORD of the
+installed wheel is one of them. Bytes that are not UTF-8 become surrogates.
 """
 
 # One flat file without pathlib, as probe.py is.
@@ -17,7 +17,7 @@ import os
 import sys
 import sysconfig
 
-AT_ONCE = 200  # files of torch in a file of JSON
+AT_ONCE = 200  # files of torch in one JSON file
 # What a wheel of torch installs, as fix/package_trees.py has it.
 PACKAGES = ("torch", "torchgen", "functorch")
 
@@ -27,7 +27,7 @@ if sys.path and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
 
 
 def main(target):  # type: (str) -> None
-    """Write what the packages' folders hold."""
+    """Write the files in the packages' folders."""
     root = sysconfig.get_paths()["purelib"]
     paths = glob.glob(os.path.join(root, "torch-*.dist-info", "RECORD"))
     for package in PACKAGES:

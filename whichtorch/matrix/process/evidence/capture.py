@@ -143,7 +143,7 @@ class Collection:
     def close(self) -> None:
         """End the collectors that still run, and remove empty files."""
         self._work.close()
-        is_to_be_asked = not (self._may_ask or self.has_frames)  # later, and writes into its file then
+        is_to_be_asked = not (self._may_ask or self.has_frames)  # they write their files later
         kept = {self._own(pid) for pid in self._pids} if is_to_be_asked else set()
         for path in self._folder.iterdir():
             if path.suffix == ".part" or not (path.stat().st_size or path in kept):
@@ -168,18 +168,18 @@ class Collection:
         return notes
 
     def _write_kernel_view(self, pids: Sequence[int]) -> None:
-        """Write what /proc knows; where it goes wrong beyond states and system calls, that is a note."""
+        """Write what /proc knows. A failure beyond states and system calls is only a note."""
         with (self._folder / KERNEL.file).open("w", encoding="utf-8", errors="replace") as file:
             file.writelines(line + "\n" for line in kernel_lines(pids))
-        from whichtorch.matrix.process.evidence import facts  # the tool itself reads this module, and needs no facts
+        from whichtorch.matrix.process.evidence import facts  # here: the tool imports this module without needing facts
 
         try:
             facts.write_facts(pids, self._folder / FACTS.file)
-        except Exception as error:  # noqa: BLE001 - a hang is told without facts, too
+        except Exception as error:  # noqa: BLE001 - a hang can be explained without facts
             self._failures[FACTS.name] = repr(error)
 
     def _steps(self) -> Generator[None]:
-        """Read the processes, at first at a glance where there are many, and have them write what they know."""
+        """Read the processes, at a glance first where there are many, and have them write their own stacks."""
         chosen = self._pids
         if len(chosen) > FEW:
             yield from self._read_all(chosen, GLANCES, is_glance=True)
@@ -199,7 +199,7 @@ class Collection:
         return [own[0] for own in sorted(kinds.values(), key=lambda own: (own[0] not in self.has_frames, len(own)))]
 
     def _read_all(self, pids: Sequence[int], seconds: float, *, is_glance: bool) -> Generator[None]:
-        """Read processes side by side; after so many seconds no other is begun with."""
+        """Read processes in parallel; start no more of them after so many seconds."""
         end = time.monotonic() + seconds
         waiting = list(pids)
         active: list[Generator[None]] = []
@@ -252,7 +252,7 @@ class Collection:
                 part.replace(path)
             if size and status == 0:
                 self.has_frames.add(pid)
-            elif _is_alive(pid):  # one that ended meanwhile cannot be read, which is no lack of permission
+            elif _is_alive(pid):  # failing to read a process that has ended is no lack of permission
                 self._take_failure(name, pid, text.strip() or f"ended with status {os.waitstatus_to_exitcode(status)}")
 
     def _take_failure(self, collector: str, pid: int, why: str) -> None:

@@ -146,7 +146,7 @@ def _describe(file: _OpenFile, kind: str, row: SocketRow, openers: Mapping[str, 
 
 
 def _lock_holders(file: _OpenFile, openers: Iterable[_OpenFile]) -> list[int]:
-    """Return which processes have locked a file: all that inherited a descriptor share its lock of flock(2)."""
+    """Return which processes have locked a file. Processes that inherited a descriptor share its flock(2) lock."""
     if holders := [other.pid for other in openers if other.has_locked]:
         return holders
     return sorted(holder for holder in peers.lock_holders(file.pid, file.number) if kernel.process(holder))

@@ -20,7 +20,7 @@ _known: dict[tuple[int, int, int, bytes], tuple[int, int, bool] | None] = {}  # 
 
 
 def symbol_ranges(pid: int, is_wanted: Callable[[bytes], bool], *symbols: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the addresses [start, end) of variables in the files of a process that are wanted, by their paths."""
+    """Yield the addresses [start, end) of variables in the mapped files of a process whose paths are wanted."""
     for start, _, fields in kernel.mappings(pid):
         if len(fields) < 6 or int(fields[2], 16) or not is_wanted(fields[5]):
             continue  # not the first page of a file

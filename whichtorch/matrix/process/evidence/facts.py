@@ -163,7 +163,7 @@ def environment(pid: int) -> dict[str, str]:
 def _variables_now(pid: int) -> list[bytes] | None:
     """Follow the variable `environ` of the C library, which setenv(3) changes; None where it is not found."""
     program = os.fsencode(os.readlink(f"/proc/{pid}/exe"))
-    # A program that uses the variable by itself has it, and the library uses that.
+    # A program that uses the variable itself holds it, and the library then uses the program's.
     for is_wanted in (lambda path: path == program, _is_c_library):
         for address, _ in elf.symbol_ranges(pid, is_wanted, b"environ", b"__environ"):
             (array,) = struct.unpack("=Q", kernel.memory(pid, address, 8))

@@ -54,7 +54,7 @@ class LoopWatch:
         busiest = max(alive, key=lambda member: grown[member.pid], default=None)
         if busiest is None or self._asked is not None or grown[busiest.pid] <= LEAST_BUSY:
             return self.repeats
-        # the signal would disturb a thread that waits, and it would learn nothing
+        # the signal would disturb a thread that waits, and show nothing
         if busiest.state == RUNNING and kernel.catches(busiest.pid, LOOP_SIGNAL):
             self._asked = (busiest.pid, now)
             kernel.send(busiest.pid, LOOP_SIGNAL)

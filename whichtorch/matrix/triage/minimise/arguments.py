@@ -73,7 +73,7 @@ def given_values(parameters: ast.arguments, call: ast.Call, skip: int = 0) -> di
 
 
 def arguments_at(layout: Layout, name: str, place: int, word: str) -> list[ast.AST] | None:
-    """Return what all calls of a name give to one of its parameters; None where it is not only called, or never."""
+    """Return what all calls of a name give to a parameter; None where it is never called, or used otherwise, too."""
     outer = [layout.parents[use] for use in layout.loads.get(name, [])]
     calls = [each for each in outer if isinstance(each, ast.Call)]
     if not calls or len(calls) < len(outer):

@@ -1,4 +1,4 @@
-"""Statements left out: those that did not run, those that only people read, any other, and what nothing uses then."""
+"""Statements left out: those that did not run, those that only people read, any other, and then unused names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.triage.minimise.edit_search import ReductionState
 
-MOST_ROUNDS = 8  # what went may have been the last to use something else
+MOST_ROUNDS = 8  # a deleted statement may have been the last one to use another
 _UNTRACED = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)  # they may run and leave no trace
 
 
@@ -113,7 +113,7 @@ def drop_decorators(program: Program, _: ReductionState) -> Iterator[Edit]:
 
 
 def cleaned(program: Program, *, before: Program) -> Program:
-    """Return a program without what nothing uses any more; what was as unused before stays."""
+    """Return a program without what nothing uses any more; what was unused before already stays."""
     known = _unused_keys(before)
     for _ in range(MOST_ROUNDS):
         edits = [edit for edit in unused(program) if edit.key not in known]

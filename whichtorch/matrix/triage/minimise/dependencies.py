@@ -88,7 +88,7 @@ def _needed(program: Program, state: ReductionState) -> set[ast.stmt]:
 
 
 def _scope(layout: Layout, statement: ast.stmt, name: str) -> Scope:
-    """Return the scope in which a statement names something: an attribute is of the same name in all of them."""
+    """Return the scope of a name in a statement. For an attribute it is the module: all scopes share its name."""
     return layout.tree if name.startswith(".") else layout.scope(statement)
 
 
@@ -106,7 +106,7 @@ def _bound_by(statement: ast.stmt, *, is_field: bool) -> Iterator[str]:
             case ast.Subscript(value=ast.Attribute(attr=name), ctx=ast.Store()):
                 yield f".{name}"
             case ast.Constant(value=str(name)) if name.isidentifier() and isinstance(statement, ast.Expr):
-                yield f".{name}"  # as `setattr` and its like do it
+                yield f".{name}"  # as `setattr` and similar calls bind it
 
 
 def _changed_by(statement: ast.stmt) -> Iterator[str]:

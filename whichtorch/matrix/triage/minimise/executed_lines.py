@@ -38,7 +38,7 @@ def _call(line: int) -> ast.stmt:
 
 
 def with_prelude(tree: ast.Module, prelude: str) -> str:
-    """Return the text of a tree with other lines at its beginning, after what must stay first. Changes the tree."""
+    """Return the text of a tree with a prelude after the statements that must stay first. Changes the tree."""
     head = first_statements(tree)
     tree.body = [*head, *ast.parse(prelude).body, *(node for node in tree.body if node not in head)]
     return ast.unparse(ast.fix_missing_locations(tree))

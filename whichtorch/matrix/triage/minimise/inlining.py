@@ -48,7 +48,7 @@ def inline_functions(program: Program, _: ReductionState) -> Iterator[Edit]:
 
 
 def _functions(layout: Layout) -> Iterator[tuple[ast.FunctionDef, list[ast.Name]]]:
-    """Yield the functions that are no methods, with where they are named; those that name themselves are left out."""
+    """Yield the functions that are neither methods nor recursive, with the places where they are named."""
     for function in statements_in(layout.tree):
         if isinstance(function, ast.FunctionDef) and not isinstance(layout.parents[function], ast.ClassDef):
             uses = layout.loads.get(function.name, [])
@@ -129,7 +129,7 @@ def _is_context(function: ast.FunctionDef) -> bool:
 
 
 def _yielded(statement: ast.stmt) -> ast.expr | None:
-    """Return what a statement yields that does nothing else."""
+    """Return what a statement yields; None where it does anything else."""
     match statement:
         case ast.Expr(value=ast.Yield(value=value)):
             return value or ast.Constant(value=None)

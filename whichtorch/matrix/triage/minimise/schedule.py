@@ -22,7 +22,7 @@ _STRUCTURE = (
     members.inline_unpacking,
     members.inline_methods,
     members.inline_registered,
-    unwrapping.keep_first_element,  # what is in a list is no class's only object
+    unwrapping.keep_first_element,  # an object in a list does not count as a class's only one
     unwrapping.inline_first_items,
     inlining.inline_functions,
     inline_single_instance,
@@ -33,7 +33,7 @@ _STRUCTURE = (
 _BLOCKS = (unwrapping.unwrap_blocks, deletion.drop_variable_hints)
 _EXPRESSIONS = (deletion.drop_decorators, expressions.keep_one_name, expressions.drop_keywords)
 _NAMES = (variables.inline_variables, inlining.functions_to_lambdas)
-_LAST = (expressions.drop_elements, expressions.keep_any_part)  # they take most questions for what they leave out
+_LAST = (expressions.drop_elements, expressions.keep_any_part)  # they take the most questions for what they leave out
 _ALONE = (drop_unneeded, deletion.drop_any_statement, variables.merge_imports, expressions.shrink_numbers)
 RULES = frozenset((*_UNUSED, *_SETTINGS, *_STRUCTURE, *_BLOCKS, *_EXPRESSIONS, *_NAMES, *_LAST, *_ALONE))
 

@@ -1,4 +1,4 @@
-"""Where a script was when it failed: statements and functions, what they need, and how what they read is noted."""
+"""Where a script was when it failed: statements and functions, what they need, and how their values are recorded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ScriptPlace:
     """A piece of a script that can stand alone."""
 
     key: str
-    before: ast.stmt  # it is reached before this statement
+    before: ast.stmt  # values are recorded before this statement
     body: list[ast.stmt]  # the piece
     parameters: tuple[str, ...] = ()  # of the function that it is; none where it is a statement
     is_compiled: bool  # a compiler was reading it when it failed
@@ -140,7 +140,7 @@ def outermost_chains(body: Sequence[ast.stmt]) -> Iterator[ast.Attribute | ast.N
 
 
 def needed_by(piece: ast.Module, tree: ast.Module, always: Collection[ast.stmt] = ()) -> str:
-    """Return a script's statements that bind what a piece reads, `import torch` among them, and others `always`."""
+    """Return the statements of a script that bind what a piece reads, always with `import torch` and `always`."""
     needed = {*loads_in(piece), "torch"}
     kept: list[ast.stmt] = []
     for statement in reversed(tree.body):
@@ -153,7 +153,7 @@ def needed_by(piece: ast.Module, tree: ast.Module, always: Collection[ast.stmt] 
 
 
 def registering(tree: ast.Module, line: int) -> list[ast.stmt]:
-    """Return the statements before a line that may matter to what does not name them: operators, settings of torch."""
+    """Return the statements before a line that affect code without being named: operators, settings of torch."""
     before = itertools.takewhile(lambda statement: (statement.end_lineno or 0) < line, tree.body)
     return [statement for statement in before if _acts(statement)]
 

@@ -81,7 +81,7 @@ class _SingleInstance:
         return Edit(key=f"single instance {self.node.name} {self.stand_in}", replaced=replaced)
 
     def _members(self) -> tuple[dict[str, ast.FunctionDef], dict[str, ast.expr]]:
-        """Return the methods of the class, and its own values. Raises InvalidEditError where it has more."""
+        """Return the methods of the class, and its class attributes. Raises InvalidEditError where it has more."""
         methods, values = dict[str, ast.FunctionDef](), dict[str, ast.expr]()
         for statement in self.node.body:
             match statement:

@@ -19,7 +19,7 @@ _OPTIONAL = {
 _BODIES = ("body", "orelse", "finalbody")
 _NAMING = (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal)
 NOWHERE = 0  # line of what was not written by anybody
-_WIDEST = 50_000  # nodes: what grows beyond is no reduction
+_WIDEST = 50_000  # nodes: a larger program is no reduction
 
 NodeT = TypeVar("NodeT", bound=ast.AST)
 

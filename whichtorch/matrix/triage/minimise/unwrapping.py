@@ -1,4 +1,4 @@
-"""Blocks without what is around them: branches, loops that run once, contexts, `async`; the first of many items."""
+"""Blocks without the statement around them: branches, loops, contexts, `async`; and the first of many items."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _binder(name: str, layout: Layout) -> ast.Assign | None:
 
 
 def _item(node: ast.expr) -> ast.expr | None:
-    """Return the first element of a list or of a call with one: the whole of a list that is unpacked there."""
+    """Return the first element of a list, or of the list that a call is given or unpacks."""
     match node:
         case ast.List(elts=[first, *_]) | ast.Tuple(elts=[first, *_]):
             return _item(first.value) if isinstance(first, ast.Starred) else first

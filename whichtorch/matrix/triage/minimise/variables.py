@@ -1,4 +1,4 @@
-"""Values where they are read: variables read once, constants, fields of a config; packages imported twice."""
+"""Values where names are read: variables read once, constants, fields of a config; and packages imported once."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def install(after_import: Callable[[str, Callable[[Any], object]], None]) -> Non
 
 
 def _wrap(_module: Any) -> None:
-    """Wrap what is there by now: `import torch` brings all of it in some releases."""
+    """Wrap the calls that are loaded by now: in some releases, `import torch` loads all of them."""
     calls = (
         ("torch", "compile", _compile),
         ("torch._dynamo", "optimize", _optimize),
@@ -69,7 +69,7 @@ def _optimize(original: Callable[..., Any], backend: Any = "inductor", *rest: An
 
 
 def _changed(call: str, options: dict[str, Any], fullgraph: Any) -> dict[str, Any]:
-    """Note a call that compiles; return the options that it is to have."""
+    """Note a call that compiles; return its options, changed as the environment variable asks."""
     backend = options.get("backend", "inductor")
     is_own = _is_own(backend)
     name = backend if isinstance(backend, str) else str(getattr(backend, "__qualname__", type(backend).__qualname__))

@@ -66,7 +66,7 @@ class _Writer:
         torch = self.torch
         self.number += 1
         most = MOST_VALUES if ASKED.get("values_at") == self.number else 0
-        # what a script would have to switch on, too
+        # modes that a script must also switch on to repeat the call
         modes = {"no_grad": not torch.is_grad_enabled(), "inference_mode": torch.is_inference_mode_enabled()}
         with torch._C.DisableTorchFunction():
             call = {

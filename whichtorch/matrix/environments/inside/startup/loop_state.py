@@ -55,7 +55,7 @@ _COUNTED = {"range", "enumerate"}  # iterators whose place shows in the loop's o
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))  # what marshal writes
 _MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 _SIZED = (list, tuple, set, frozenset, collections.deque, *_MAPPINGS)
-_FIELDS: dict[type, tuple[str, ...]] = {  # what holds no more than these
+_FIELDS: dict[type, tuple[str, ...]] = {  # types that hold nothing but these
     range: ("start", "stop", "step"),
     slice: ("start", "stop", "step"),
     property: ("fget", "fset"),
@@ -82,7 +82,7 @@ class HiddenError(Exception):
 
 
 def is_users(origin: Any) -> bool:
-    """Return whether a file, or a module's, is the user's: of no installed package, and not made by one."""
+    """Return whether a file, or a module's file, is the user's: neither in an installed package nor made by one."""
     file = origin if isinstance(origin, str) else getattr(origin, "__file__", None) or ""
     places = ("/site-packages/", "/dist-packages/", "/lib/python", "/environments/inside/")
     return bool(file) and not file.startswith("<") and not any(place in file for place in places)
@@ -111,7 +111,7 @@ class StateDigest:
     def __init__(self, *, with_gradients: bool = True) -> None:
         self.with_gradients = with_gradients
         self.crc, self.visited, self.bytes = 0, 0, 0
-        self.seen: dict[int, tuple[int, Any]] = {}  # by id: when a value was met, and the value, so that the id stays
+        self.seen: dict[int, tuple[int, Any]] = {}  # by id: when a value was met, and the value, which keeps its id
 
     def add(self, *facts: object, memory: bytes = b"") -> None:
         """Take in the texts of facts, and bytes."""
@@ -129,7 +129,7 @@ class StateDigest:
             if self.visited + len(waiting) + (len(value) if type(value) in _SIZED else 0) > VISITED:
                 raise HiddenError("its state is too large")
             if type(value) in _PLAIN:
-                self.add(memory=marshal.dumps(value, 2))  # a later format says which objects are the same one
+                self.add(memory=marshal.dumps(value, 2))  # later formats also write which objects are identical
             elif id(value) in self.seen:
                 self.add("again", self.seen[id(value)][0])
             else:
@@ -186,7 +186,7 @@ class StateDigest:
 
 
 def function_parts(value: Any) -> Iterator[Any]:
-    """Yield what a function of the user's can reach; what a library's does follows from what it is given."""
+    """Yield what a user's function can reach. What a library's function does follows from its arguments."""
     if not is_users(value.__code__.co_filename):
         check_origin(value)
         return
@@ -196,7 +196,7 @@ def function_parts(value: Any) -> Iterator[Any]:
 
 
 def class_parts(kind: Any) -> Iterator[Any]:
-    """Yield what a class of the user's holds: its attributes may change, and its methods reach more."""
+    """Yield what a user's class holds: its attributes may change, and its methods reach more."""
     if is_python_class(kind) and is_users(sys.modules.get(kind.__module__)):
         yield from (value for name, value in vars(kind).items() if name not in _CONSTANT_NAMES)
         yield from kind.__bases__
@@ -205,7 +205,7 @@ def class_parts(kind: Any) -> Iterator[Any]:
 
 
 def held_by(read: Any, *arguments: Any) -> Any:
-    """Return what a slot, a closure's variable or the like holds; a text where it is not set."""
+    """Return what a slot or a closure's variable holds; a text where it is not set."""
     try:
         return read(*arguments)
     except (AttributeError, ValueError):
@@ -223,10 +223,10 @@ def is_python_class(kind: Any) -> bool:
 
 
 def module_of(value: Any) -> str:
-    """Return the name of the module that a function, class or descriptor is of; what does not say it is torch's."""
+    """Return the name of the module that a function, class or descriptor belongs to; "torch" where it does not say."""
     if isinstance(value, types.ModuleType):
         return value.__name__
-    module = getattr(value, "__module__", None)  # of a class always there: no metaclass is asked
+    module = getattr(value, "__module__", None)  # every class has it, so no metaclass is asked
     if module:
         return str(module)
     owner = getattr(value, "__self__", None)

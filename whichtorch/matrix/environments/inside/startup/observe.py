@@ -41,7 +41,7 @@ def install(after_import: Callable[[str, Callable[[ModuleType], object]], object
 def observe(torch: Any, file: str, pid: int) -> None:
     """Start the profiler and the mode, and write what they see when this process ends; a forked child writes nothing.
 
-    The script must not notice an error: it is written.
+    The script must not notice an error, so errors are written, too.
     """
     calls: list[dict[str, Any]] = []
 

@@ -138,7 +138,7 @@ def register_loop(here: str, folder: str) -> None:
                     with open(path, encoding="utf-8") as file:
                         exec(compile(file.read(), path, "exec"), module)  # noqa: S102
                 module["report"](frame, answers, _signal)
-            except Exception:  # noqa: BLE001  # the import of what it needs may be under way
+            except Exception:  # noqa: BLE001  # a module that it needs may be half imported
                 write_unknown(answers)
 
         module: dict[str, Any] = {"__name__": "whichtorch_loop_state"}
