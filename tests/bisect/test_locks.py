@@ -40,6 +40,12 @@ def test_lock_file_is_read_as_pins(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("comment", ["  # from C:\\wheels\\", "\t# \\"])
+def test_a_comment_ends_its_line(tmp_path: Path, comment: str) -> None:
+    """A backslash at the end of a comment joins no line to it."""
+    assert read_lock(lock(tmp_path, f"numpy==2.2.6{comment}\nsympy==1.13\n")) == {"numpy": "==2.2.6", "sympy": "==1.13"}
+
+
 def test_all_that_pins_nothing_is_told_with_its_line(tmp_path: Path) -> None:
     """A range, a bare name, a wildcard and an editable install are named together, each with its line."""
     path = lock(tmp_path, f"numpy>=2\n{EDITABLE}\nscipy\ntorch==2.*\nsympy==1.13\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from tests.environments.conftest import PYTHON, MakeCache, ask
 from tests.wheels import Index, build_companion, build_wheel, serve
-from whichtorch.matrix.environments import canary
+from whichtorch.matrix.environments import canary, commander
 from whichtorch.matrix.environments.configs import cell_environ
 from whichtorch.matrix.environments.index.sources import Sources
 from whichtorch.matrix.environments.installation import installed_packages
@@ -359,3 +360,38 @@ def test_metadata_stays_readable_json(wheels: Path, tmp_path: Path, make_cache: 
     text = (folder_of(tmp_path / "home", ask("2.11.0")) / "installation.json").read_text()
     sizes = {package["name"]: package["size"] for package in json.loads(text)["packages"]}
     assert sizes["torch"] > 5000
+
+
+def test_what_packages_require_is_read_where_older_versions_kept_it(
+    wheels: Path, tmp_path: Path, make_cache: MakeCache
+) -> None:
+    """An installation that was made before is known with the requirements of its packages."""
+    build_companion(wheels, "filelock", "3.0")
+    build_wheel(wheels, "2.11.0", requires=("filelock>=3",))
+    made = make_cache()
+    assert made.acquire(ask("2.11.0")).is_usable
+    assert made.requirements_of(ask("2.11.0"))["torch"] == ("filelock>=3",)
+    record = folder_of(tmp_path / "home", ask("2.11.0")) / "installation.json"
+    kept = json.loads(record.read_text())
+    kept["requires"] = {each["name"]: each.pop("requires") for each in kept["packages"]}
+    record.write_text(json.dumps(kept))
+    assert make_cache().requirements_of(ask("2.11.0"))["torch"] == ("filelock>=3",)
+
+
+def test_an_interrupt_ends_the_download_of_a_python(
+    tmp_path: Path, make_cache: MakeCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that is cancelled does not wait for the Python that it needs."""
+    begun, cancelled = tmp_path / "begun", threading.Event()
+    uv = tmp_path / "uv"
+    uv.write_text(f"#!/bin/sh\ntouch {begun}\nexec sleep 60\n")
+    uv.chmod(0o755)
+    monkeypatch.setattr(commander, "uv_path", lambda: str(uv))
+    started = time.monotonic()
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(make_cache().acquire, ask("2.11.0").model_copy(update={"python": "3.99"}), cancelled)
+        while not begun.exists() and not future.done():
+            time.sleep(0.05)
+        cancelled.set()
+        assert future.result().reason == "interrupted"
+    assert time.monotonic() - started < 30

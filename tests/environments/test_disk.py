@@ -19,6 +19,7 @@ from tests.wheels import Index, build_companion, build_wheel, serve
 from whichtorch.matrix.environments.commander import CancelledError
 from whichtorch.matrix.environments.disk import Disk, NoRoomError
 from whichtorch.matrix.environments.index.sources import Sources
+from whichtorch.matrix.environments.unpacked_wheels import contents
 from whichtorch.matrix.model import Build, Outcome
 
 SIZE = 2_000_000  # bytes of a padded stand-in: two fit a budget of 5 MB, three do not
@@ -297,3 +298,10 @@ def test_a_lock_is_dropped_with_its_process(tmp_path: Path) -> None:
         holder.kill()
     with Disk(tmp_path).locked("torch"):
         pass
+
+
+def test_a_record_with_odd_rows_is_counted_as_far_as_it_goes() -> None:
+    """Rows without a digest or a size, empty ones and those that the installer wrote break nothing."""
+    record = "a.py,sha256=x,12\nb.py\n\nc.py,,\nd.py,,unknown\ne.py,sha256=y,3,more\n../bin/f,,7\n"
+    sizes = [("a.py", "sha256=x", 12), ("b.py", "", 0), ("c.py", "", 0), ("d.py", "", 0), ("e.py", "sha256=y", 3)]
+    assert list(contents(record)) == sizes

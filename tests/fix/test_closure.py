@@ -28,6 +28,7 @@ EMPTY = {"torch/__init__.py": "", "torch/m.py": "class C:\n    pass\n", "torch/h
          {"H"}),
         ({"torch/m.py": "from __future__ import annotations\ndef f(x: Later): pass\n"}, "f", {"import annotations"}),
         ({"torch/m.py": "def f(): print(len([]), __file__)\n"}, "f", set()),
+        ({"torch/m.py": "class B: pass\nclass C(B):\n    pass\n"}, "C", {"B"}),
     ],
 )  # fmt: skip
 def test_needs(good: dict[str, str], seed: str, needs: set[str]) -> None:

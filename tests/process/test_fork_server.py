@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +20,9 @@ import pytest
 
 from tests.process.running import PROGRAMS, family, is_alive, until
 from whichtorch.matrix.environments.inside.startup import FOLDER
-from whichtorch.matrix.process import forking_executor, marks
+from whichtorch.matrix.process import fork_link, forking_executor, marks
 from whichtorch.matrix.process.executor import LocalExecutor
+from whichtorch.matrix.process.fork_link import ForkLink, ForkServerError
 from whichtorch.matrix.process.forking_executor import BRIEF_EXIT, ForkingExecutor
 from whichtorch.matrix.process.supervision import Ending, Supervised, Task
 
@@ -346,6 +351,46 @@ def test_server_with_threads_forks_nothing(tmp_path: Path, packages: Path) -> No
         assert ending is not None
         assert (ending.start, ending.exit_code) == ("cold", 0)
         assert "2 threads are left" in ending.cold_because
+
+
+def test_a_supervisor_that_cannot_be_started_takes_no_place(
+    tmp_path: Path, packages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later tasks are forked, and nothing of the failed start is left."""
+
+    def fail(_mark: str) -> None:
+        raise OSError(errno.EAGAIN, "no process left")
+
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    with ForkingExecutor(1) as executor:
+        with monkeypatch.context() as patched:
+            patched.setattr(forking_executor, "launch", fail)
+            with pytest.raises(OSError, match="no process left"):
+                executor.run(task_of(tmp_path / "first", packages, ""))
+        assert not list(scratch.iterdir())
+        forked(executor, task_of(tmp_path / "second", packages, ""))
+
+
+def test_a_server_for_which_no_file_can_be_opened_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task need not wait for it, and starts cold."""
+    link = ForkLink({"level": "torch", "argv": ["true"], "env": {}, "scratch": str(tmp_path / "scratch")})
+
+    def fail(_name: str) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", fail)
+    monkeypatch.setattr(fork_link, "leader_settings", nullcontext)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(link.start)
+        try:
+            with pytest.raises(ForkServerError, match="too many open files"):
+                started.result(5)
+        finally:
+            link._is_known.set()  # a test that fails ends, too
+    link.end()
 
 
 def test_two_tasks_at_once_have_two_servers(tmp_path: Path, packages: Path) -> None:

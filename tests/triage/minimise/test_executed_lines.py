@@ -61,3 +61,9 @@ def test_statements_that_run_are_noted_once(tmp_path: Path) -> None:
 def test_what_python_cannot_read_is_not_instrumented(source: str) -> None:
     """There is nothing to run."""
     assert instrumented(source, "lines.txt") is None
+
+
+def test_a_long_script_is_instrumented_too() -> None:
+    """A graph of a large model is written out in thousands of lines."""
+    source = "".join(f"t{number} = [t{number - 1}, f(t0, t1, t2)]\n" for number in range(1, 6000))
+    assert (instrumented(source, "lines.txt") or "").count("t5999 = ") == 1

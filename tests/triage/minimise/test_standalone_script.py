@@ -200,3 +200,9 @@ def test_values_of_the_places_are_written_down(tmp_path: Path) -> None:
         "thing": {"unknown": "Thing"},
         "thing.grow": {"unknown": "method"},
     }
+
+
+def test_values_of_a_place_in_a_long_script_are_written_down() -> None:
+    """A graph of a large model is written out in thousands of lines."""
+    source = "".join(f"t{number} = [t{number - 1}, f(t0, t1, t2)]\n" for number in range(1, 6000))
+    assert ScriptPlaces(source, [5999], []).recording("values.json").count("t5999 = ") == 1

@@ -161,7 +161,8 @@ class BatchHost:
         new = [record for end in result.ends for record in end.records if identity(record) not in known]
         packed = pack(delivery.model_dump_json(by_alias=True), new, self.home)
         for record in new if order.trial else ():  # nobody asks for the same trial again
-            remove_tree(self.home / folder_of(record.attempt))
+            if folder := folder_of(record.attempt):
+                remove_tree(self.home / folder)
         return packed
 
     def _store_for(self, client_run: str) -> RunStore:

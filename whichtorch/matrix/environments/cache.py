@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from whichtorch.matrix.atomic_files import remove_tree, write_atomic
@@ -71,12 +71,12 @@ class EnvironmentCache:
     ) -> None:
         self.home = home.absolute()
         self._timeout, self._sources = install_timeout, sources
-        self._interpreter = lru_cache(lambda python: find_interpreter(python, self._commander))
         self._disk = Disk(self.home, disk_budget_mb, unknown_size_mb)
         self._guard = threading.Lock()  # of all below
         self._held: Counter[_Use] = Counter()
         self._pins: dict[str, tuple[str, tuple[str, ...]]] = {}  # by install key: given locks, with notes
         self._failed: dict[_Use, Environment] = {}
+        self._interpreters: dict[str, Path] = {}  # by version, as they were found
 
     @cached_property
     def _commander(self) -> Commander:
@@ -117,8 +117,9 @@ class EnvironmentCache:
     def requirements_of(self, request: Request) -> dict[str, tuple[str, ...]]:
         """Return by package what its metadata requires, for an installation that was made, evicted or not."""
         installation = self._folder(request).installation()
-        packages = installation.packages if installation else ()
-        return {package.name: package.requires for package in packages}
+        if installation is None:
+            return {}
+        return {package.name: package.requires for package in installation.packages} | installation.requires
 
     def lock_of(self, request: Request) -> tuple[str, tuple[str, ...]] | None:
         """Return the pins that a request was resolved to, and notes on them; None where that is not known."""
@@ -200,11 +201,18 @@ class EnvironmentCache:
         kept = folder / "lock.txt"
         is_settled = before is None or before <= datetime.now(UTC).isoformat()
         if not (is_settled and kept.exists()):
-            interpreter, commander = self._interpreter(python), replace(self._commander, logs=folder)
+            commander = replace(self._commander, logs=folder)
+            interpreter = self._interpreter(python, commander)
             text = compile_lock(requirements, build, interpreter, commander, constraints=constraints, before=before)
             write_atomic(kept, text)
         lines = kept.read_text(encoding="utf-8").splitlines()
         return tuple(line.strip() for line in lines if line.strip() and not line.startswith(("#", "-")))
+
+    def _interpreter(self, python: str, commander: Commander) -> Path:
+        """Return the interpreter of a version, looked for once; a download ends with the request that needs it."""
+        if python not in self._interpreters:
+            self._interpreters[python] = find_interpreter(python, commander)
+        return self._interpreters[python]
 
     # below: with the lock of the installation held
 
@@ -252,7 +260,7 @@ class EnvironmentCache:
     def _install_lock(self, request: Request, installation: Installation | None, commander: Commander) -> None:
         """Install what the lock of an earlier installation pins, or what is resolved now."""
         key, folder = request.install_key, self._folder(request)
-        interpreter = self._interpreter(request.python)
+        interpreter = self._interpreter(request.python, commander)
         notes = installation.notes if installation else ()
         if installation is None or not folder.lock.exists():
             with self._guard:

@@ -51,6 +51,7 @@ class Installation(BaseModel):
     packages: tuple[Package, ...]
     notes: tuple[str, ...] = ()
     watched: tuple[Stamp, ...]  # the local wheels: a wheel that was built again is another installation
+    requires: dict[str, tuple[str, ...]] = {}  # by package: where older versions kept what `packages` has now
     seconds: float | None = None  # that the install took
 
 

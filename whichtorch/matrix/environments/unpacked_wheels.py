@@ -39,10 +39,11 @@ class UnpackedWheel(NamedTuple):
 
 def contents(record: str) -> Iterator[tuple[str, str, int]]:
     """Yield path, digest and size of the files that a wheel brought, leaving out what the installer wrote."""
-    for path, digest, size in filter(None, csv.reader(record.splitlines())):
+    for row in csv.reader(record.splitlines()):
+        path, digest, size = (*row, "", "", "")[:3]
         written = path.startswith("..") or path.endswith((".pyc", "/INSTALLER", "/REQUESTED", "/RECORD"))
-        if not written and not path.endswith(("direct_url.json", "uv_cache.json")):
-            yield path, digest, int(size or 0)
+        if path and not written and not path.endswith(("direct_url.json", "uv_cache.json")):
+            yield path, digest, int(size) if size.isdigit() else 0
 
 
 def unpacked(cache: Path) -> Iterator[UnpackedWheel]:

@@ -113,10 +113,9 @@ def _fixed(
         request=requests[0], scenario=search.scenario, variant=search.variant, options=search.run_options
     )
     machines = search.machines or ThisMachine(environments=cache)
-    with opened_runner(planned, requests, machines, show) as (runner, pair), TemporaryDirectory() as trees:
+    opening = opened_runner(planned, requests, machines, show, _check_usable)
+    with opening as (runner, pair), TemporaryDirectory() as trees:
         runner.tell = order.tell
-        for environment in pair:
-            _check_usable(environment)
         asked = CureRequest(
             bad=pair[0],
             good=pair[1],

@@ -69,8 +69,7 @@ def _statements(text: str, *, is_head: bool = False) -> tuple[ast.stmt, ...]:
     indent = first[: len(first) - len(first.lstrip())]
     (head,) = statements_of(f"{text.rstrip()}\n{indent} pass\n")
     assert isinstance(head, ast.ClassDef)
-    head.body = []
-    return (head,)
+    return (head,)  # with a body of `pass`: without one it would be no text of Python
 
 
 def statements_of(text: str) -> list[ast.stmt]:

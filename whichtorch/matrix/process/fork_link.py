@@ -69,15 +69,17 @@ class ForkLink:
             "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
             "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
         }
-        output = os.memfd_create("output")
         self._server_end.set_inheritable(True)
         try:
-            argv = [*self._server["argv"], str(self._server_end.fileno())]
-            self._pid = spawn(argv, environ, output, self._errors)
+            output = os.memfd_create("output")
+            try:
+                argv = [*self._server["argv"], str(self._server_end.fileno())]
+                self._pid = spawn(argv, environ, output, self._errors)
+            finally:
+                os.close(output)
         except OSError as error:
             self.problem = f"the fork server could not be started: {error}"
         finally:
-            os.close(output)
             self._server_end.close()
             self._is_known.set()
         if self._pid:

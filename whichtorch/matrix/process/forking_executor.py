@@ -136,7 +136,14 @@ class ForkingExecutor(LocalExecutor):
                 self._alive += 1
         if left is not None:
             left.close()
-        return ForkSlot(key, self._server(task, level)), ""
+        server = self._server(task, level)
+        try:
+            return ForkSlot(key, server), ""
+        except BaseException:  # its supervisor could not be started
+            shutil.rmtree(server.scratch, ignore_errors=True)
+            with self._lock:
+                self._alive -= 1
+            raise
 
     def _give_back(self, slot: ForkSlot, ending: Ending | None) -> None:
         """Keep a slot for the next task, unless its server failed, grew old, or is not wanted any more."""

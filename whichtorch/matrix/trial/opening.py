@@ -18,7 +18,7 @@ from whichtorch.matrix.trial.remote import overlays_below, remote_trials
 from whichtorch.matrix.trial.runner import Runner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Environment, Request
@@ -28,22 +28,32 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened_runner(
-    planned: PlannedCell, requests: Sequence[Request], machines: Machines, show: Show
+    planned: PlannedCell,
+    requests: Sequence[Request],
+    machines: Machines,
+    show: Show,
+    check: Callable[[Environment], None] = lambda _: None,
 ) -> Iterator[tuple[Runner, list[Environment]]]:
     """Make environments ready; yield a runner in the first one, and all of them. Stop what still runs at the end.
 
-    An environment that cannot be made is yielded, too: its outcome says why.
+    An environment that cannot be made is yielded, too: its outcome says why. `check` is called with each one before the
+    next is made, and may raise.
     """
     home = machines.environments.home
+    environments: list[Environment] = []
     with ExitStack() as held:
         if isinstance(machines, ThisMachine):
-            environments = [held.enter_context(acquired(machines.environments, each, show)) for each in requests]
+            for each in requests:
+                environments.append(held.enter_context(acquired(machines.environments, each, show)))
+                check(environments[-1])
             store, remote = held.enter_context(opened_run(home)), None
         else:
             machines.check(requests)
             store = held.enter_context(opened_run(home))
             remote = held.enter_context(remote_trials(machines, store))
-            environments = [remote.acquire(each, show) for each in requests]
+            for each in requests:
+                environments.append(remote.acquire(each, show))
+                check(environments[-1])
         executor = LocalExecutor()
         forking = held.enter_context(ForkingExecutor(level=read_script(planned.scenario.path).level))
         held.callback(executor.interrupt)

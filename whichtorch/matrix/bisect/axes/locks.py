@@ -72,8 +72,9 @@ def read_lock(path: Path) -> dict[str, str]:
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield the lines that say something, with their numbers; continued lines are joined, without hashes."""
+    text = re.sub(r"(^|[^\S\n])#.*", "", text, flags=re.MULTILINE)  # a comment ends its line, whatever it ends with
     for match in re.finditer(r"(?:.*\\\n)+.*|.+", text):
-        line = re.sub(r"\\(\n|$)|(^|\s)#.*", " ", match[0]).split(" --hash")[0].strip()
+        line = re.sub(r"\\(\n|$)", " ", match[0]).split(" --hash")[0].strip()
         if line:
             yield text.count("\n", 0, match.start()) + 1, line
 

@@ -7,6 +7,7 @@ compiler take a minute. The script has to run with nothing compiled, because a c
 from __future__ import annotations
 
 import ast
+import math
 
 from whichtorch.matrix.source.syntax import is_docstring, statements_in
 from whichtorch.matrix.triage.minimise.tree_edit import copied
@@ -30,7 +31,7 @@ def instrumented(source: str, path: str) -> str | None:
     calls: dict[ast.AST, list[ast.stmt]] = {
         each: [_call(each.lineno), each] for each in statements_in(tree) if each not in head
     }
-    return with_prelude(copied([tree], calls)[0], _PRELUDE.format(name=_NAME, path=path))
+    return with_prelude(copied([tree], calls, math.inf)[0], _PRELUDE.format(name=_NAME, path=path))
 
 
 def _call(line: int) -> ast.stmt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,7 +77,7 @@ class ScriptPlaces:
             placed[place.before] = [*call, *placed[place.before]]
         paths = {place.key: place.paths(self.defined) for place in self.places}
         prelude = _PRELUDE.format(name=_NAME, recorder=str(INSIDE / "described_values.py"), file=file, paths=paths)
-        return with_prelude(copied([self.tree], placed)[0], prelude)
+        return with_prelude(copied([self.tree], placed, math.inf)[0], prelude)
 
     def _found(self, lines: Sequence[tuple[int, bool]]) -> Iterator[ScriptPlace]:
         done = set[int]()

@@ -87,9 +87,14 @@ def assignment(target: ast.expr | str, value: ast.expr, place: ast.AST) -> ast.A
     return ast.copy_location(ast.Assign(targets=[stored], value=value), place)
 
 
-def copied(nodes: Iterable[NodeT], replaced: Mapping[ast.AST, Sequence[ast.AST]]) -> list[NodeT]:
-    """Return copies of nodes, with others in place of some inside of them. Raises InvalidEditError."""
-    copier = _Copier(replaced)
+def copied(
+    nodes: Iterable[NodeT], replaced: Mapping[ast.AST, Sequence[ast.AST]], widest: float = _WIDEST
+) -> list[NodeT]:
+    """Return copies of nodes, with others in place of some inside of them.
+
+    Raises InvalidEditError, also for more than `widest` nodes.
+    """
+    copier = _Copier(replaced, widest)
     found: list[NodeT] = []
     for node in nodes:
         found += cast("list[NodeT]", copier.copies(node))
@@ -99,8 +104,8 @@ def copied(nodes: Iterable[NodeT], replaced: Mapping[ast.AST, Sequence[ast.AST]]
 class _Copier:
     """Copies a tree; a replacement may hold nodes of the tree, and even the node that it stands for."""
 
-    def __init__(self, replaced: Mapping[ast.AST, Sequence[ast.AST]]) -> None:
-        self._replaced = replaced
+    def __init__(self, replaced: Mapping[ast.AST, Sequence[ast.AST]], widest: float) -> None:
+        self._replaced, self._widest = replaced, widest
         self._open: set[ast.AST] = set()  # nodes whose replacement is being copied
         self._made = 0
 
@@ -115,7 +120,7 @@ class _Copier:
 
     def _copy(self, node: ast.AST) -> list[ast.AST]:
         self._made += 1
-        if self._made > _WIDEST:
+        if self._made > self._widest:
             raise InvalidEditError
         kind = type(node).__name__
         fields: dict[str, object] = {}

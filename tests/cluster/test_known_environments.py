@@ -1,0 +1,28 @@
+"""What a state folder knows of the environments that workers have made for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.environments.conftest import ask
+from tests.fakes import FakeCache
+from whichtorch.matrix.cluster.known_environments import KnownEnvironments
+
+
+def test_an_environment_is_known_with_what_its_packages_require(tmp_path: Path) -> None:
+    """Another command on the same state folder needs no worker to say what it is."""
+    environment = FakeCache(tmp_path).environment(ask("2.11.0"))
+    KnownEnvironments(tmp_path).remember(ask("2.11.0"), environment, {"torch": ("filelock",)})
+    known = KnownEnvironments(tmp_path)
+    assert known.known(ask("2.11.0")) == environment
+    assert known.requirements_of(ask("2.11.0")) == {"torch": ("filelock",)}
+
+
+def test_what_an_older_version_kept_is_known(tmp_path: Path) -> None:
+    """Its cells are answered without a worker, though what the packages require is not known."""
+    known, environment = KnownEnvironments(tmp_path), FakeCache(tmp_path).environment(ask("2.11.0"))
+    known.remember(ask("2.11.0"), environment, {})
+    (file,) = (tmp_path / "cache" / "cluster").glob("*.json")
+    file.write_text(environment.model_dump_json())
+    assert known.known(ask("2.11.0")) == environment
+    assert known.requirements_of(ask("2.11.0")) == {}
