@@ -7,6 +7,7 @@ import io
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,8 @@ SCRIPT = "script.py"
 def failure(source: str) -> str:
     """Run a source and return how it failed, "" where it did not."""
     names: dict[str, object] = {"__name__": "__main__"}
-    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
+    without_arguments = mock.patch.object(sys, "argv", [SCRIPT])  # pytest's own are none of a script's
+    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()), without_arguments:
         try:
             exec(compile(source, SCRIPT, "exec"), names)  # noqa: S102 - that is what an oracle does
         except Exception as error:  # noqa: BLE001 - whatever it is
