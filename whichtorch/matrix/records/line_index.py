@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Row = tuple[Any, ...]
 
 Line = TypeVar("Line", bound=Model)
-CACHED = 2_000  # lines kept in memory
+CACHED = 2_000  # questions whose lines are kept in memory
 BATCH = 10_000  # lines in one transaction: other commands can read between two
 _TABLES = """
 drop table if exists files;
@@ -92,13 +92,15 @@ class LineIndex(Generic[Line]):
         self._added = scratch_database(self, kind.tables)
         self._added.execute(_KNOWN.format(last=sys.maxsize))
         self._stored = self._opened() if home else None
-        self._read = lru_cache(CACHED)(self._parsed)  # a matrix asks twice: for its forecast, and as it runs
+        self._additions = 0
+        self._found = lru_cache(CACHED)(self._look_up)  # a matrix asks twice: for its forecast, and as it runs
 
     def add(self, line: Line) -> None:
         """Add a line that this process has made."""
         text = line.model_dump_json(by_alias=True).encode()
         with self._lock:
             self._added.execute(self._insert, (None, None, None, text, *self._values(line)))
+        self._additions += 1  # answers from before are not given again
 
     def rows(self, columns: str, condition: str = "true", **values: str) -> list[Row]:
         """Return columns, in SQL, of the lines for which a condition is true: those stored, then those added."""
@@ -115,8 +117,11 @@ class LineIndex(Generic[Line]):
 
     def lines(self, condition: str, **values: str) -> list[Line]:
         """Return the lines for which a condition in SQL is true, oldest first."""
-        rows = self.rows(_LINE, condition + _OLDEST_FIRST, **values)
-        return [line for row in rows if (line := self._read(*row)) is not None]
+        return list(self._found(self._additions, condition, *values.items()))
+
+    def _look_up(self, _additions: int, condition: str, *values: tuple[str, str]) -> list[Line]:
+        rows = self.rows(_LINE, condition + _OLDEST_FIRST, **dict(values))
+        return [line for row in rows if (line := self._parsed(*row)) is not None]
 
     def latest(self, column: str, condition: str = "true", **values: str) -> dict[str, Line]:
         """Return the last line for each value of a column, of the lines for which a condition is true."""
@@ -124,7 +129,7 @@ class LineIndex(Generic[Line]):
         for value, *row in self.rows(f"{column}, {_LINE}", condition + _OLDEST_FIRST, **values):
             last.pop(value, None)
             last[value] = tuple(row)
-        return {value: line for value, found in last.items() if (line := self._read(*found)) is not None}
+        return {value: line for value, found in last.items() if (line := self._parsed(*found)) is not None}
 
     def _parsed(self, run: str, start: int, checksum: int, line: bytes | None) -> Line | None:
         """Return a line; None where another command has removed it."""
