@@ -100,7 +100,7 @@ class LineIndex(Generic[Line]):
         text = line.model_dump_json(by_alias=True).encode()
         with self._lock:
             self._added.execute(self._insert, (None, None, None, text, *self._values(line)))
-        self._additions += 1  # answers from before are not given again
+            self._additions += 1  # answers from before are not given again
 
     def rows(self, columns: str, condition: str = "true", **values: str) -> list[Row]:
         """Return columns, in SQL, of the lines for which a condition is true: those stored, then those added."""
