@@ -11,7 +11,8 @@ import threading
 import traceback
 import types
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from whichtorch.matrix.trial.variation import NOTES, PLAIN, Variation
 BROKEN, HEALTHY = "2.11.0", "2.12.0"
 MESSAGE = "cannot lower a shape of seven"
 LIBRARY = "/env/lib/python3.11/site-packages/torch/_inductor/lowering.py"
+PATIENCE = 10.0  # seconds for runs that are made at once
 ONE_AT_A_TIME = threading.Lock()  # a candidate and its reference run side by side, and this process has one torch
 SOURCE = f"def lower(shape):\n    if shape == 7:\n        raise RuntimeError({MESSAGE!r})\n"
 
@@ -58,13 +60,40 @@ def stand_in(torch: str, layer: dict[str, Any] | None, calls: list[str]) -> type
     return module
 
 
+@dataclass
+class Crowd:
+    """Counts the runs that are made at once; the first ones wait until there are as many as `wanted`."""
+
+    wanted: int = 0
+    active: int = 0
+    most: int = 0
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        with self.changed:
+            self.active += 1
+            self.most = max(self.most, self.active)
+            self.changed.notify_all()
+            if threading.current_thread() is not threading.main_thread():
+                self.changed.wait_for(lambda: self.most >= self.wanted, PATIENCE)
+        yield
+        with self.changed:
+            self.active -= 1
+
+
 @dataclass(kw_only=True)
 class FakeRunner(Runner):
     """Runs no process. It keeps what it was asked."""
 
     asked: list[Variation] = field(default_factory=list)
+    crowd: Crowd = field(default_factory=Crowd)
 
     def run(self, limit: float, variation: Variation = PLAIN) -> Observation:
+        with self.crowd.joined():
+            return self._observed(variation)
+
+    def _observed(self, variation: Variation) -> Observation:
         self.asked.append(variation)
         script = self.planned.scenario.path
         layer, calls = variation.hooks.get("compile_layer"), list[str]()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 from tests.results import environment
-from tests.triage.fake_runner import BROKEN, HEALTHY, MESSAGE, FakeReleases, FakeRunner
+from tests.triage.fake_runner import BROKEN, HEALTHY, MESSAGE, Crowd, FakeReleases, FakeRunner
 from whichtorch.matrix.model import Build, Config, Outcome, Request
 from whichtorch.matrix.plan.matrix_file import MatrixFile
 from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
@@ -48,7 +48,9 @@ print(step(settings["shape"]))
 """
 
 
-def triaged(folder: Path, *, steps: tuple[Step, ...] = tuple(Step)) -> tuple[Case, FakeRunner, FakeReleases]:
+def triaged(
+    folder: Path, *, steps: tuple[Step, ...] = tuple(Step), jobs: int = 1
+) -> tuple[Case, FakeRunner, FakeReleases]:
     """Return the case of SCRIPT in the broken release, and what was asked of the runner and of other releases."""
     script = folder / "repro.py"
     script.write_text(SCRIPT)
@@ -67,10 +69,11 @@ def triaged(folder: Path, *, steps: tuple[Step, ...] = tuple(Step)) -> tuple[Cas
             store=store,
             overlays=Overlays(folder / "overlays"),
             beside=folder,
+            crowd=Crowd(wanted=3 if jobs > 1 else 0),  # a candidate is two runs, one of them with nothing compiled
         )
         releases = FakeReleases(runner=runner, healthy=environment(HEALTHY))
         request = TriageRequest(
-            place=CasePlace(home=folder / "home", file=cast("MatrixFile", None), beside=folder),
+            place=CasePlace(home=folder / "home", file=cast("MatrixFile", None), beside=folder, jobs=jobs),
             test=CaseTest(scenario=runner.planned.scenario, variant={}, options=RunOptions(timeout=20)),
             folder=folder / "case",
             steps=steps,
@@ -104,6 +107,19 @@ def test_a_script_becomes_a_case(tmp_path: Path) -> None:
     assert (tmp_path / "case" / "fix.patch").read_text() == "-    if shape == 7:\n"
     assert releases.searched_scripts == [case.bisected]
     assert {variation.source for variation in runner.asked} >= {None, case.minimal.source}
+
+
+def test_several_candidates_are_tried_at_once(tmp_path: Path) -> None:
+    """The smallest script is the same, and its candidates ran side by side."""
+    steps = tuple(Step)[:6]
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    (one, _, _), (two, runner, _) = (triaged(folder, steps=steps, jobs=jobs) for jobs, folder in enumerate(folders, 1))
+    assert one.minimal is not None
+    assert two.minimal is not None
+    assert two.minimal.source == one.minimal.source
+    assert runner.crowd.most > 2
 
 
 def test_a_case_goes_on_where_it_ended(tmp_path: Path) -> None:

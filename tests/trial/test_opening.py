@@ -32,7 +32,7 @@ def test_nothing_is_made_after_an_environment_that_is_refused(tmp_path: Path, wh
     machines = ClusterMachines(FakeEngine(worker), tmp_path) if where == "cluster" else ThisMachine(environments=cache)
     asked = requests("2.0.0", "2.1.0")
     planned = PlannedCell(request=asked[0], scenario=scenario(tmp_path, "s"), variant={}, options=RunOptions())
-    opening = opened_runner(planned, asked, machines, lambda _: nullcontext(lambda _event: None), refuse)
+    opening = opened_runner(planned, asked, machines, lambda _: nullcontext(lambda _event: None), check=refuse)
     with pytest.raises(PreventedError, match="cannot be used"), opening:
         pass
     worker.host.finish()

@@ -46,6 +46,11 @@ class TriageOptions:
     environment: CaseEnvironmentOptions = group(CaseEnvironmentOptions)
     run: RunOptions = group(RunOptions, "timeout", "look_longer")
     cluster: ClusterAddress = group(ClusterAddress)
+    jobs: int | None = running_option(
+        metavar="N",
+        least=1,
+        help="Smaller scripts, and releases, tried at once. [default: 1; with --executor its slots]",
+    )
     until: Step | None = running_option(metavar="STEP", parse=step_named, help=f"The last step: {', '.join(Step)}.")
     only: tuple[Step, ...] = running_option(
         default=(), metavar="STEP", parse=step_named, help="Take this step, and what it needs. Repeatable."
@@ -90,7 +95,7 @@ def triage(options: TriageOptions) -> Exit:
         shown=partial(_keep, folder),
     )
     cache = options.environment.storage.cache(place.home)
-    with command.resumable(order.max_seconds), options.cluster.searching(cache, None) as (machines, jobs):
+    with command.resumable(order.max_seconds), options.cluster.searching(cache, options.jobs) as (machines, jobs):
         order = replace(order, place=replace(place, machines=machines, jobs=jobs))
         case = make_case(order, cache, command.progress_on(console))
         command.write_json(options.json_file, case)

@@ -113,7 +113,7 @@ def _fixed(
         request=requests[0], scenario=search.scenario, variant=search.variant, options=search.run_options
     )
     machines = search.machines or ThisMachine(environments=cache)
-    opening = opened_runner(planned, requests, machines, show, _check_usable)
+    opening = opened_runner(planned, requests, machines, show, order.search.jobs, _check_usable)
     with opening as (runner, pair), TemporaryDirectory() as trees:
         runner.tell = order.tell
         asked = CureRequest(

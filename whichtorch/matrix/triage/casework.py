@@ -243,6 +243,7 @@ class Casework:
             whole=whole,
             calls=self.case.calls,
             known=answers,
+            jobs=self.order.place.jobs,
             wrong_without=mending(self.case.ladder.rungs) if is_wrong_result and self.case.ladder else None,
             tell=self.order.tell,
         ).smallest(source)

@@ -45,7 +45,7 @@ class CasePlace:
     interpreter: Path | None = None  # instead of it
     beside: Path  # the folder that the user is in
     machines: Machines | None = None  # None: this one
-    jobs: int = 1  # runs at once in other releases
+    jobs: int = 1  # smaller scripts, and runs in other releases, at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def opened_case(place: CasePlace, test: CaseTest, cache: EnvironmentCache, show:
     request = _request(place)
     planned = PlannedCell(request=request, scenario=test.scenario, variant=test.variant, options=test.options)
     machines = place.machines or ThisMachine(environments=cache)
-    with opened_runner(planned, [request], machines, show) as (runner, _):
+    with opened_runner(planned, [request], machines, show, place.jobs) as (runner, _):
         runner.beside = place.beside
         yield runner
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.environments.provider import acquired
 from whichtorch.matrix.process.executor import LocalExecutor
-from whichtorch.matrix.process.forking_executor import ForkingExecutor
+from whichtorch.matrix.process.forking_executor import SERVERS, ForkingExecutor
 from whichtorch.matrix.process.script_reading import read_script
 from whichtorch.matrix.run.pipeline import opened_run
 from whichtorch.matrix.run.signals import Lookout
@@ -32,6 +32,7 @@ def opened_runner(
     requests: Sequence[Request],
     machines: Machines,
     show: Show,
+    jobs: int = 1,
     check: Callable[[Environment], None] = lambda _: None,
 ) -> Iterator[tuple[Runner, list[Environment]]]:
     """Make environments ready; yield a runner in the first one, and all of them. Stop what still runs at the end.
@@ -55,7 +56,8 @@ def opened_runner(
                 environments.append(remote.acquire(each, show))
                 check(environments[-1])
         executor = LocalExecutor()
-        forking = held.enter_context(ForkingExecutor(level=read_script(planned.scenario.path).level))
+        level = read_script(planned.scenario.path).level
+        forking = held.enter_context(ForkingExecutor(SERVERS * jobs, level=level))
         held.callback(executor.interrupt)
         held.callback(forking.interrupt)
         caches = held.enter_context(TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True))

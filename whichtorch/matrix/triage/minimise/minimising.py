@@ -8,7 +8,7 @@ import re
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from whichtorch.matrix.diagnosis.code_owner import Component
 from whichtorch.matrix.search.driving import drive
@@ -25,12 +25,13 @@ from whichtorch.matrix.triage.minimise.standalone_script import scripts_of_place
 from whichtorch.matrix.trial.variation import NOTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from whichtorch.matrix.triage.failure_facts import CompileCall
     from whichtorch.matrix.triage.minimise.same_failure import SameFailure
     from whichtorch.matrix.trial.observation import Observation
 
+Found = TypeVar("Found")
 PLACE_TRIALS = 16  # scripts of a place alone that are tried
 FALLBACKS = 4  # larger scripts that are tried where the smallest does not hold
 OPERATOR_TRIALS = 6  # scripts of a single call that are tried: the innermost calls, and what is around them
@@ -61,13 +62,15 @@ class Minimising:
     whole: Observation  # the script, run in a folder of its own
     calls: tuple[CompileCall, ...]  # of compilers, that it makes
     known: KnownAnswers  # by candidate: kept, the same minimising goes on
+    jobs: int = 1  # candidates that are tried at once
     wrong_without: Mapping[str, Any] | None = None  # of a wrong result: the rung that mends it; {} where none is known
     tell: Callable[[str], None]
 
     def smallest(self, source: str) -> Minimal:
         """Return the smallest script found. KeyboardInterrupt passes through."""
         started = time.monotonic()
-        found = next((each for each in self._smaller(source) if each.holds()), None)
+        with self.oracle:
+            found = next((each for each in self._smaller(source) if each.holds()), None)
         best, method, same = (found.source, found.method, found.same) if found else (source, ITSELF, self.same)
         return Minimal(
             source=best,
@@ -109,7 +112,10 @@ class Minimising:
     def _reduced(
         self, source: str, executed: frozenset[int] | None = None, failing_lines: Sequence[int] = ()
     ) -> Reduction:
-        return drive(reduced(source, executed, failing_lines), self.oracle)
+        return self._driven(lambda: reduced(source, executed, failing_lines))
+
+    def _driven(self, search: Callable[[], Generator[str, bool, Found]]) -> Found:
+        return drive(search(), self.oracle, search)
 
     @cached_property
     def oracle(self) -> RunsOracle[str, bool]:
@@ -121,7 +127,9 @@ class Minimising:
 
         oracle = RunsOracle[str, bool](
             inquiry=lambda candidate: Inquiry(key=digest_of(candidate), run=partial(self.same, candidate)),
+            pool=self.same.runs.workers(self.jobs) if self.jobs > 1 else None,
             journal=self.known,
+            guess=False,
             answered=answered,
         )
         return oracle
@@ -147,7 +155,7 @@ class Minimising:
         context = needed_by(ast.Module([], []), tree, acting) if acting else ""
         if self.wrong_without is not None:
             return self._wrong_graph(replace(graph, is_checked=True), context)
-        found = drive(graph.smallest(context), self.oracle)
+        found = self._driven(lambda: graph.smallest(context))
         return SmallerScript(self._reduced(found).source, GRAPH, self.same) if found is not None else None
 
     def _wrong_graph(self, graph: CapturedGraph, context: str) -> SmallerScript | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import threading
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.diagnosis.failure import Changed
@@ -48,10 +49,12 @@ class SameFailure:
     brief_limit: float  # for candidates; less where the failure is a hang
     reference: Reference | None  # None: nothing else tells the failure from others
     asked: int = 0
+    _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, source: str) -> bool:
-        """Return whether a candidate shows the failure."""
-        self.asked += 1
+        """Return whether a candidate shows the failure. It may be called from several threads."""
+        with self._guard:
+            self.asked += 1
         variation = self._forked(source, {})  # with the hook that the other layer needs, too
         reference = self.reference
         if reference is None:
