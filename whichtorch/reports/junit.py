@@ -23,6 +23,7 @@ that a viewer can follow its cells from night to night.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
@@ -36,6 +37,7 @@ from whichtorch.reports.table import shown_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from whichtorch.matrix.inspect.watched_run import WatchedRun
     from whichtorch.matrix.records.store import StoredRun
 
 SCRIPTS = "script"  # family of what is no scenario of the suite
@@ -58,9 +60,23 @@ def junit_xml(stored: StoredRun, command: str) -> bytes:
             suite.append(_case(cell, environment, class_, stored, command))
         _count(suite, sum(cell.seconds for cell in own))
     _count(root, result.run.seconds)
-    ET.indent(root, " ")
-    written: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
-    return written + b"\n"
+    return _written(root)
+
+
+def watched_xml(seen: WatchedRun) -> bytes:
+    """Return a report with one case, of a command that was watched."""
+    root = ET.Element("testsuites", name="whichtorch run")
+    suite = ET.SubElement(root, "testsuite", name="whichtorch run")
+    case = ET.SubElement(suite, "testcase", name=cleaned_line(shlex.join(seen.command)), classname="whichtorch.run")
+    case.set("time", f"{seen.seconds:.3f}")
+    if tag := seen.outcome.row.junit:
+        message = seen.hang.sentence if seen.hang else f"exit code {seen.exit_code}"
+        element = ET.SubElement(case, tag, type=str(seen.outcome), message=cut(cleaned_line(message)))
+        stacks = seen.hang.diagnosis.stacks if seen.hang and seen.hang.diagnosis else ()
+        element.text = cleaned("\n\n".join(stacks))
+    _count(suite, seen.seconds)
+    _count(root, seen.seconds)
+    return _written(root)
 
 
 def element_of(cell: Cell) -> str | None:
@@ -140,6 +156,12 @@ def _add_properties(parent: ET.Element, facts: dict[str, str | None]) -> None:
         properties = ET.SubElement(parent, "properties")
         for name, value in known.items():
             ET.SubElement(properties, "property", name=name, value=cut(cleaned_line(value)))
+
+
+def _written(root: ET.Element) -> bytes:
+    ET.indent(root, " ")
+    written: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"
 
 
 def _count(parent: ET.Element, seconds: float) -> None:

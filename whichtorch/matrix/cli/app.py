@@ -16,12 +16,13 @@ from whichtorch.matrix.cli.fix import fix
 from whichtorch.matrix.cli.inspect import dispatch, doctor, stacks
 from whichtorch.matrix.cli.matrix import matrix
 from whichtorch.matrix.cli.parser import SETTINGS, PanelCommand, PanelGroup, command_of
+from whichtorch.matrix.cli.run import run
 from whichtorch.matrix.cli.runs import compare, history, merge, report, runs, runs_name, runs_prune
 from whichtorch.matrix.cli.triage import new_scenario, replay, triage
 from whichtorch.matrix.errors import GOES_ON, WhichtorchError, is_disk_full
 
 # each command, with the arguments of two examples
-_COMMANDS: dict[Callable[[Any], Exit | None], tuple[str, str]] = {
+_COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {
     matrix: ("--script repro.py --torch '>=2.9'", "--scenario 'meta_mm/*' --config default,single-thread"),
     bisect: ("repro.py --torch '>=2.9'", "repro.py --axis config --config default,single-thread,iomp"),
     fix: ("repro.py", "repro.py --bad 2.11.0 --good 2.12.0"),
@@ -33,6 +34,7 @@ _COMMANDS: dict[Callable[[Any], Exit | None], tuple[str, str]] = {
     compare: ("latest~1 latest", "2026-11-20 latest --json changes.json"),
     merge: ("downloads", "run-of-linux run-of-mac"),
     history: ("meta_mm/linear", "repro.py --json history.json"),
+    run: ("-- python train.py", "--timeout 30m --on-hang stop -- pytest tests"),
     stacks: ("4711", "--merge host1.json host2.json"),
     dispatch: ("aten::mm torch-2.11.0-cpu torch-2.15.0-cpu", "aten::add.Tensor .venv/bin/python"),
     doctor: ("", "--interpreter .venv/bin/python"),
@@ -40,7 +42,7 @@ _COMMANDS: dict[Callable[[Any], Exit | None], tuple[str, str]] = {
     worker: ("tls://head:8786", "tls://head:8786 --slots 4 --home /scratch/whichtorch --idle 10m"),
     runs: ("", "--json runs.json"),
 }
-_RUNS_COMMANDS: dict[Callable[[Any], Exit | None], tuple[str, str]] = {
+_RUNS_COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {
     runs_name: ("latest before-the-update", "2026-11-20 friday"),
     runs_prune: ("--keep 20", "--keep 20 --dry-run"),
 }
@@ -61,7 +63,7 @@ def app() -> click.Group:
 
 
 def _command(
-    function: Callable[[Any], Exit | None], above: str, examples: tuple[str, str], *, is_group: bool = False
+    function: Callable[[Any], int | None], above: str, examples: tuple[str, str], *, is_group: bool = False
 ) -> PanelCommand:
     """Return a command with the name and the docstring of its function."""
     text, name = getdoc(function) or "", function.__name__.replace("_", "-").removeprefix(above.replace(" ", "-"))

@@ -1,0 +1,63 @@
+"""`whichtorch run`: watch a command where you are, and say where it hangs."""
+
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.cli import command
+from whichtorch.matrix.inspect.watch_request import WatchRequest
+from whichtorch.matrix.plan.option import output_file
+
+if TYPE_CHECKING:
+    from whichtorch.matrix.inspect.watched_command import Standstill
+    from whichtorch.matrix.inspect.watched_run import SeenHang
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCommandOptions(WatchRequest):
+    """The options of `run`."""
+
+    json_file: Path | None = output_file("--json", help="Write how it ended, and the hang, as JSON.")
+    junit_file: Path | None = output_file("--junit", help="Write the same as JUnit XML.")
+
+
+def run(options: RunCommandOptions) -> int:
+    """Run a command here, in the environment that you are in, and say where it hangs.
+
+    Nothing is installed. The command has your terminal, folder and variables. When all its processes wait for each
+    other, or its loop comes back to the same state, stderr gets one sentence that says where, and the stacks.
+    Exit code: that of the command, 128 and a signal's number if one ended it, or 124 if it was stopped or kept.
+    """
+    from whichtorch.matrix.inspect.watched_command import CommandWatch
+
+    hangs: list[SeenHang] = []
+    with tempfile.TemporaryDirectory(prefix="whichtorch-run-") as folder:
+        end = CommandWatch(options, folder).watch(lambda seen: hangs.append(_told(seen, Path(folder))))
+    if not (hangs or options.json_file or options.junit_file):
+        return end.exit_code
+    from whichtorch.matrix.inspect.watched_run import WatchedRun
+
+    ended = WatchedRun.of(options.command, end, hangs[-1] if hangs else None)
+    command.write_json(options.json_file, ended)
+    if options.junit_file:
+        from whichtorch.reports.junit import watched_xml
+
+        options.junit_file.write_bytes(watched_xml(ended))
+    return ended.exit_code
+
+
+def _told(seen: "Standstill", folder: Path) -> "SeenHang":
+    """Say on stderr where a command hangs, with its stacks; on GitHub also as an annotation of the job."""
+    from whichtorch.matrix.inspect.watched_run import read_hang
+    from whichtorch.matrix.privacy.redaction import Redactor
+
+    hang, lines = read_hang(seen, folder)
+    redact = Redactor.of_this_machine().text
+    shown = [f"\nwhichtorch: {hang.headline}", *lines, *(f"note: {note}" for note in hang.notes)]
+    print(*map(redact, shown), sep="\n", file=sys.stderr, flush=True)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        print(f"::error title=whichtorch::{redact(hang.headline)}", flush=True)
+    return hang

@@ -1,0 +1,27 @@
+"""What a user asks of `whichtorch run`."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from whichtorch.matrix.plan.option import Strings, argument, option, seconds
+
+
+class OnHang(StrEnum):
+    """What happens to a command after its hang was told."""
+
+    TELL = "tell"  # it goes on, and is watched
+    STOP = "stop"  # it is ended
+    KEEP = "keep"  # it goes on without us, for a debugger
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchRequest:
+    """A command, and what to do when it hangs."""
+
+    command: Strings = argument("COMMAND...", "A program and its arguments, after --.")
+    on_hang: OnHang = option(
+        default=OnHang.TELL, help="After a hang: tell it and go on watching, stop the command, or keep it running."
+    )
+    timeout: float | None = option(
+        metavar="TIME", parse=seconds, help="Tell where it is after 90s, 30m, 2h, ..., and end it."
+    )

@@ -1,0 +1,89 @@
+"""What was seen of a command that `whichtorch run` has watched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field, TypeAdapter
+
+from whichtorch.matrix.diagnosis.busy_loop import busy_loop
+from whichtorch.matrix.diagnosis.hang import stack_folder
+from whichtorch.matrix.model import Diagnosis, Model, Outcome, ThreadWait
+from whichtorch.matrix.process import kernel
+from whichtorch.matrix.process.evidence import capture
+from whichtorch.matrix.process.supervision import LoopAnswers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from whichtorch.matrix.inspect.watched_command import CommandEnd, Standstill
+
+SCHEMA = 1
+ENDED_WELL = "it went on after all, and ended well"
+_WAITS = TypeAdapter(tuple[ThreadWait, ...])
+_ANSWERS = TypeAdapter(LoopAnswers)
+
+
+class SeenHang(Model):
+    """What the stacks of a command showed when it was stuck, or when its time was over."""
+
+    is_stuck: bool  # False: its time was over, and it may have been only slow
+    after: float  # seconds
+    sentence: str  # who waits for what, on which line; "" where no stack could be read
+    diagnosis: Diagnosis | None = None
+    notes: tuple[str, ...] = ()  # what could not be read, and why
+
+    @property
+    def headline(self) -> str:
+        """What happened, in one line."""
+        what = "HANG" if self.is_stuck else "not done"
+        return f"{what} after {self.after:.0f} s: {self.sentence or 'no stack could be read'}"
+
+
+class WatchedRun(Model):
+    """How a watched command ended; what `run --json` writes."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    command: tuple[str, ...]
+    outcome: Outcome
+    exit_code: int  # of `whichtorch run`: that of the command, 128 and its signal's number, or 124
+    signal: str | None = None  # that ended the command
+    seconds: float
+    hang: SeenHang | None = None  # the last that was seen
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, command: tuple[str, ...], end: CommandEnd, hang: SeenHang | None) -> WatchedRun:
+        """Return how a command ended. What hung and ended well afterwards did not hang for good: it is a pass."""
+        signal = kernel.signal_of(end.code)
+        if end.code == 0:
+            outcome = Outcome.PASS
+        elif hang is not None:
+            outcome = Outcome.HANG if hang.is_stuck else Outcome.SLOW
+        else:
+            outcome = Outcome.CRASH if signal else Outcome.FAIL
+        return cls(
+            command=command,
+            outcome=outcome,
+            exit_code=end.exit_code,
+            signal=signal,
+            seconds=round(end.seconds, 1),
+            hang=hang,
+            notes=(ENDED_WELL,) if hang and end.code == 0 else (),
+        )
+
+
+def read_hang(seen: Standstill, folder: Path) -> tuple[SeenHang, list[str]]:
+    """Take the stacks of a command into a folder; return what they show, and the lines that show it to people."""
+    collection = capture.collect(seen.pids, folder, capture.find_tools())
+    shown = stack_folder.diagnose_folder(folder, stall=_WAITS.validate_python(seen.waits))
+    loop = None if seen.waits else busy_loop(_ANSWERS.validate_python(seen.loops), seen.elapsed)
+    sentence = loop.words if loop else f"{shown[0].kind}: {shown[0].summary}" if shown else ""
+    hang = SeenHang(
+        is_stuck=seen.is_stuck,
+        after=round(seen.elapsed, 1),
+        sentence=sentence,
+        diagnosis=stack_folder.stored(*shown, seconds=0) if shown else None,
+        notes=tuple(collection.notes),
+    )
+    return hang, [*stack_folder.diagnosis_lines(*shown)][1:] if shown else []
