@@ -67,6 +67,7 @@ _COMMANDS = {
     "merge": "Make one run of those made on several machines: `nox -s merge -- DIR...`.",
     "history": "Tell what became of a test night after night: `nox -s history -- SCENARIO`.",
     "runs": "List, name and remove stored runs: `nox -s runs -- [name RUN NAME | prune --keep N]`.",
+    "run": "Run a command here, and say where it hangs: `nox -s run -- -- pytest tests`.",
     "stacks": "Say where a running process is stuck, and who waits for whom: `nox -s stacks -- PID`.",
     "dispatch": "Compare by which kernels environments dispatch an operator: `nox -s dispatch -- OPERATOR ENV [ENV]`.",
     "scheduler": "Let the workers and users of a cluster find each other: `nox -s scheduler -- --tls DIR`.",

@@ -16,6 +16,7 @@ from whichtorch.matrix.compare.nights import Histories
 from whichtorch.matrix.explain.explainer import Explanations
 from whichtorch.matrix.fix.commission import FixAnswer
 from whichtorch.matrix.inspect.process_report import ProcessReport
+from whichtorch.matrix.inspect.watched_run import WatchedRun
 from whichtorch.matrix.model import Attempt, Cell, Environment, Fingerprint, Model, Outcome, Result, Run, StoppedBy
 from whichtorch.matrix.triage.case import Case
 from whichtorch.matrix.triage.replay import Replayed
@@ -33,6 +34,7 @@ MODELS: dict[str, type[Model]] = {
     "history": Histories,
     "runs": Runs,
     "stacks": ProcessReport,
+    "run": WatchedRun,
 }
 
 RESULT = Result(

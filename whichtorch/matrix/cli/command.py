@@ -41,6 +41,7 @@ class Exit(IntEnum):
     USAGE = 2
     PREVENTED = 3  # environments or the machine kept cells from running
     UNANSWERED = 4  # `explain` and `bisect` have too little to go by
+    STOPPED = 124  # `run` has stopped its command, or left it running
     INTERRUPTED = 130
 
 

@@ -29,7 +29,7 @@ def run(options: RunCommandOptions) -> int:
 
     Nothing is installed. The command has your terminal, folder and variables. When all its processes wait for each
     other, or its loop comes back to the same state, stderr gets one sentence that says where, and the stacks.
-    Exit code: that of the command, 128 and a signal's number if one ended it, or 124 if it was stopped or kept.
+    Exit code: that of the command, as a shell gives it; 124 if the command was stopped or kept.
     """
     from whichtorch.matrix.inspect.watched_command import CommandWatch
 

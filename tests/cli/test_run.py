@@ -1,0 +1,171 @@
+"""A command that is watched behaves as if it were not, until it hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from junitparser import JUnitXml
+
+from tests.process.running import PROGRAMS
+from whichtorch.matrix.process import kernel
+from whichtorch.matrix.process.evidence import snapshots, stall
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+PATIENCE = 60  # seconds; what has not come true by then never will
+WATCHED = [sys.executable, "-m", "whichtorch", "run"]
+
+
+@pytest.fixture
+def locks(tmp_path: Path) -> list[str]:
+    """Return the command of a deadlock of two threads, which no other test runs."""
+    return [sys.executable, shutil.copy(str(PROGRAMS / "stuck_locks.py"), str(tmp_path))]
+
+
+def run(
+    *options: str, command: Sequence[str], given: str = "", environ: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Watch a command to its end."""
+    return subprocess.run(
+        [*WATCHED, *options, "--", *command],
+        input=given,
+        env=os.environ | (environ or {}),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 128 + 9)])
+def test_exit_code_is_that_of_the_command(script: str, code: int) -> None:
+    """A number is passed on; a signal is told as a shell does."""
+    assert run(command=["sh", "-c", script]).returncode == code
+
+
+def test_input_and_output_are_those_of_the_command() -> None:
+    """It reads what it is given, and its two outputs stay apart, with nothing of ours between them."""
+    ended = run(command=["sh", "-c", "cat; echo aside >&2"], given="to the letter\n")
+    assert (ended.stdout, ended.stderr) == ("to the letter\n", "aside\n")
+
+
+def test_import_path_of_the_user_stays() -> None:
+    """PYTHONPATH is kept, and a sitecustomize of the user's is imported."""
+    probe = "import sys; print('/of/the/user' in sys.path, any('startup' in entry for entry in sys.path))"
+    ended = run(command=[sys.executable, "-c", probe], environ={"PYTHONPATH": "/of/the/user"})
+    assert ended.stdout == "True False\n"
+
+
+def test_hang_is_told_and_stopped(tmp_path: Path, locks: list[str]) -> None:
+    """Standard error gets one sentence with the user's lines; JSON and JUnit say the same; nothing is left running."""
+    files = ["--json", str(tmp_path / "run.json"), "--junit", str(tmp_path / "run.xml")]
+    ended = run("--on-hang", "stop", *files, command=locks, environ={"GITHUB_ACTIONS": "true"})
+    assert ended.returncode == 124
+    (headline,) = (line for line in ended.stderr.splitlines() if line.startswith("whichtorch: HANG after "))
+    assert "each waits for the other" in headline
+    assert "stuck_locks.py:" in headline
+    sentence = headline.removeprefix("whichtorch: ")
+    assert f"::error title=whichtorch::{sentence}\n" in ended.stdout
+    answer = json.loads((tmp_path / "run.json").read_text())
+    assert (answer["outcome"], answer["hang"]["is_stuck"]) == ("hang", True)
+    assert answer["hang"]["sentence"] in sentence
+    (case,) = (case for suite in JUnitXml.fromfile(str(tmp_path / "run.xml")) for case in suite)
+    assert [result.type for result in case.result] == ["hang"]
+    assert not running(locks)
+
+
+def test_hang_is_told_and_the_command_goes_on(locks: list[str]) -> None:
+    """By default nothing is ended; a signal for us reaches the command, whose end is passed on."""
+    with subprocess.Popen([*WATCHED, "--", *locks], stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stderr is not None
+        assert any("HANG after" in line for line in watching.stderr)
+        assert running(locks)
+        watching.send_signal(signal.SIGTERM)
+        watching.stderr.read()
+        assert watching.wait(PATIENCE) == 128 + signal.SIGTERM
+    assert not running(locks)
+
+
+def test_hung_command_is_kept_for_a_debugger(locks: list[str]) -> None:
+    """We end, the command stays as it is."""
+    with Path(os.devnull).open("w") as nowhere:  # what is kept would hold a pipe open
+        command = [*WATCHED, "--on-hang", "keep", "--", *locks]
+        assert subprocess.run(command, stderr=nowhere, timeout=PATIENCE, check=False).returncode == 124
+    (kept,) = running(locks)
+    kept.kill()
+
+
+def test_end_of_its_time_says_where_it_is(tmp_path: Path) -> None:
+    """What is busy at its timeout is not called a hang; the line is told, its children end with it."""
+    script = tmp_path / "busy.py"
+    script.write_text("import subprocess\nsubprocess.Popen(['sleep', '987'])\nsteps = 0\nwhile True:\n    steps += 1\n")
+    ended = run("--timeout", "5", "--json", str(tmp_path / "run.json"), command=[sys.executable, str(script)])
+    assert ended.returncode == 124
+    assert "whichtorch: not done after 5 s: " in ended.stderr
+    assert "busy.py:" in ended.stderr
+    assert json.loads((tmp_path / "run.json").read_text())["outcome"] == "slow"
+    assert not running(["sleep", "987"])
+
+
+def test_loop_that_repeats_is_a_hang(tmp_path: Path) -> None:
+    """An endless loop is told with its first line and the variables that do not change."""
+    script = tmp_path / "loop.py"
+    script.write_text("loss = 2.0\nwhile loss > 1.0:\n    half = loss / 2\n")
+    ended = run("--on-hang", "stop", command=[sys.executable, str(script)])
+    assert "busy in `while loss > 1.0` (loop.py:2)" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [(["no-such-program"], "error: no-such-program: No such file or directory"), ([], "COMMAND")],
+)
+def test_what_cannot_be_run_is_a_mistake(command: list[str], words: str) -> None:
+    """It is said in one line, with exit code 2."""
+    ended = run(command=command)
+    assert (ended.returncode, words in ended.stderr) == (2, True)
+
+
+def test_wait_for_our_own_input_is_no_hang() -> None:
+    """A command that waits for what the user's pipe brings is not stuck: we hold that pipe as it does."""
+    reading = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with reading:
+        tree = kernel.Tree(os.getpid())
+        view = snapshots.ProcView(tree, supervisor=0)
+        watch = stall.Watch(view)
+        end = time.monotonic() + PATIENCE
+        while not is_waiting(view, reading.pid):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        members = [member for member in tree.look(full=True) if member.pid == reading.pid]
+        verdicts = [watch.observe(now, members) for now in (0.0, 5.0, 10.0)]
+    assert verdicts == [None, None, None]
+
+
+def is_waiting(view: snapshots.ProcView, pid: int) -> bool:
+    """Return whether a process reads a pipe, and waits for it."""
+    threads = view.threads(pid, pid)
+    return all((wait := stall.classify(pid, thread, view)) and wait.descriptors == (0,) for thread in threads)
+
+
+def running(command: Sequence[str]) -> list[psutil.Process]:
+    """Return the processes with a command line."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            found += [process] if process.cmdline() == list(command) and process.status() != "zombie" else []
+        except psutil.Error:
+            continue
+    return found
