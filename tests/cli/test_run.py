@@ -99,6 +99,15 @@ def test_hang_is_told_and_the_command_goes_on(locks: list[str]) -> None:
     assert not running(locks)
 
 
+def test_command_is_stopped_though_nobody_reads_why(locks: list[str]) -> None:
+    """A reader that has gone, such as `head`, does not leave a hung command running."""
+    with subprocess.Popen([*WATCHED, "--on-hang", "stop", "--", *locks], stderr=subprocess.PIPE) as watching:
+        assert watching.stderr is not None
+        watching.stderr.close()
+        assert watching.wait(PATIENCE) == 124
+    assert not running(locks)
+
+
 def test_hung_command_is_kept_for_a_debugger(locks: list[str]) -> None:
     """We end, the command stays as it is."""
     with Path(os.devnull).open("w") as nowhere:  # what is kept would hold a pipe open

@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,7 +58,8 @@ def _told(seen: "Standstill", folder: Path) -> "SeenHang":
     hang, lines = read_hang(seen, folder)
     redact = Redactor.of_this_machine().text
     shown = [f"\nwhichtorch: {hang.headline}", *lines, *(f"note: {note}" for note in hang.notes)]
-    print(*map(redact, shown), sep="\n", file=sys.stderr, flush=True)
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        print(f"::error title=whichtorch::{redact(hang.headline)}", flush=True)
+    with suppress(BrokenPipeError):  # nobody reads it any more; the command is stopped all the same
+        print(*map(redact, shown), sep="\n", file=sys.stderr, flush=True)
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            print(f"::error title=whichtorch::{redact(hang.headline)}", flush=True)
     return hang

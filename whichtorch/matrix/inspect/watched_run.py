@@ -76,14 +76,18 @@ class WatchedRun(Model):
 def read_hang(seen: Standstill, folder: Path) -> tuple[SeenHang, list[str]]:
     """Take the stacks of a command into a folder; return what they show, and the lines that show it to people."""
     collection = capture.collect(seen.pids, folder, capture.find_tools())
-    shown = stack_folder.diagnose_folder(folder, stall=_WAITS.validate_python(seen.waits))
-    loop = None if seen.waits else busy_loop(_ANSWERS.validate_python(seen.loops), seen.elapsed)
+    shown, loop, notes = None, None, collection.notes
+    try:
+        shown = stack_folder.diagnose_folder(folder, stall=_WAITS.validate_python(seen.waits))
+        loop = None if seen.waits else busy_loop(_ANSWERS.validate_python(seen.loops), seen.elapsed)
+    except Exception as error:  # noqa: BLE001 - a command goes on, or is stopped, without a diagnosis
+        notes.append(f"diagnosis failed: {error!r}")
     sentence = loop.words if loop else f"{shown[0].kind}: {shown[0].summary}" if shown else ""
     hang = SeenHang(
         is_stuck=seen.is_stuck,
         after=round(seen.elapsed, 1),
         sentence=sentence,
         diagnosis=stack_folder.stored(*shown, seconds=0) if shown else None,
-        notes=tuple(collection.notes),
+        notes=tuple(notes),
     )
     return hang, [*stack_folder.diagnosis_lines(*shown)][1:] if shown else []
