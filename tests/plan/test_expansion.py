@@ -24,13 +24,11 @@ def folder_of_wheels(tmp_path: Path, *versions: str) -> str:
     return f'[build.mine]\nfind-links = "{wheels}"\n'
 
 
-def requests_of(
-    tmp_path: Path, text: str, path: Path | None = None, interpreters_given: Sequence[Path] = ()
-) -> list[Request]:
+def requests_of(tmp_path: Path, text: str, interpreters_given: Sequence[Path] = ()) -> list[Request]:
     """Return the environments that a matrix file asks for; with interpreters only these."""
     file = matrix_file.read_matrix_file(write(tmp_path, text))
     expansion = expand(
-        file, cache=tmp_path / "cache", interpreters_given=interpreters_given, product=not interpreters_given, path=path
+        file, cache=tmp_path / "cache", interpreters_given=interpreters_given, product=not interpreters_given
     )
     return list(expansion.requests)
 
@@ -96,7 +94,7 @@ def test_interpreters_are_taken_as_they_are(tmp_path: Path) -> None:
     python = tmp_path / "conda" / "bin" / "python"
     (request,) = requests_of(tmp_path, '[axes]\ntorch = ["latest"]\n', interpreters_given=(python,))
     assert request.label == "python-conda"
-    assert request.options == ("--interpreter", str(python))
+    assert request.options == ("--matrix", str(tmp_path / "matrix.toml"), "--interpreter", str(python))
 
 
 def test_python_is_part_of_the_label_where_it_is_an_axis(tmp_path: Path) -> None:
@@ -111,10 +109,10 @@ def test_python_is_part_of_the_label_where_it_is_an_axis(tmp_path: Path) -> None
 def test_an_environment_is_asked_for_again_with_the_file_that_says_what_it_is(tmp_path: Path) -> None:
     """A build, config or requirement of the file's own means nothing without the file."""
     text = '[axes]\ntorch = ["9.1.0"]\nbuild = ["mine"]\n' + folder_of_wheels(tmp_path, "9.1.0")
-    (request,) = requests_of(tmp_path, text, path=Path("matrix.toml"))
-    assert request.options == ("--matrix", "matrix.toml", "--torch", "9.1.0", "--build", "mine")
-    (bare,) = requests_of(tmp_path, text)
-    assert request.install_key == bare.install_key
+    (request,) = requests_of(tmp_path, text)
+    matrix = str(tmp_path / "matrix.toml")
+    assert request.options == ("--matrix", matrix, "--torch", "9.1.0", "--build", "mine")
+    assert request.install_key == request.model_copy(update={"matrix": None}).install_key
 
 
 def test_patches_are_multiplied(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_all_mistakes_are_told_at_once_with_place_and_remedy(tmp_path: Path) -> 
     ("text", "message"),
     [
         ("[axes\n", "not a TOML file"),
-        ("", "axes: is missing"),
+        ("[axes]\ntorch = 3\n", "axes.torch: "),
         ("[axes]\ntorch = '2.11.0'\n", "must be a list"),
         ("[axes]\ntorch = []\n", "axes.torch"),
         ("[axes]\ntorch = ['latest']\nconfig = ['singel-thread']\n", "single-thread"),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Model, Outcome, Scenario
+    from whichtorch.matrix.plan.matrix_file import MatrixFile
     from whichtorch.matrix.run.site import ThisMachine
     from whichtorch.matrix.run.work import Machines
 
@@ -84,18 +85,19 @@ def progress_on(console: "Console | None" = None) -> "Show":
     return partial(Progress, console or new_console())
 
 
-def scenarios_of(test: str) -> "list[Scenario]":
-    """Return the scenarios with a name or path in the suite, or the user's own script."""
+def scenarios_of(test: str, file: "MatrixFile | None" = None) -> "list[Scenario]":
+    """Return the scenarios with a name or path in the suite, or the user's own script, by the matrix file."""
+    from whichtorch.matrix.plan.environment_options import matrix_file
     from whichtorch.matrix.suite import selection
     from whichtorch.matrix.suite.headers import SUITE_ROOT
 
     path = Path(test.partition("[")[0])
     if path.suffix == ".py" and not path.resolve().is_relative_to(SUITE_ROOT):
-        return [selection.script(test)]
+        return [(file or matrix_file(None)).script(test)]
     return selection.select(selection.suite(), (test,))
 
 
-def one_test(test: str) -> "tuple[Scenario, dict[str, str]]":
+def one_test(test: str, file: "MatrixFile | None" = None) -> "tuple[Scenario, dict[str, str]]":
     """Return the one scenario and variant that a user names.
 
     If none of several variants is named, it is the first that the header expects to go wrong, or else the first.
@@ -103,7 +105,7 @@ def one_test(test: str) -> "tuple[Scenario, dict[str, str]]":
     from whichtorch.matrix.model import variant_suffix
     from whichtorch.matrix.suite import selection
 
-    scenarios = scenarios_of(test)
+    scenarios = scenarios_of(test, file)
     if len(scenarios) > 1:
         names = ", ".join(scenario.name for scenario in scenarios[:4])
         raise UsageError(f"{test} names {len(scenarios)} tests", hint=f"name one of {names}")

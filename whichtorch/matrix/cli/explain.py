@@ -48,7 +48,7 @@ def explain(options: ExplainOptions) -> Exit:
         here=options.here.absolute() if options.here else None,
         options=options.run,
     )
-    suite = command.scenarios_of(options.test)
+    suite = command.scenarios_of(options.test, options.axes.file)
     cluster = options.cluster if options.may_run else ClusterAddress()
     again = "" if options.may_run else command.rerun_command("explain", "--run")
     with command.resumable():

@@ -97,7 +97,7 @@ def _search_request(options: FixOptions, home: Path) -> SearchRequest:
     from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
 
     file = options.axes.file(options.torch or [EVERY_RELEASE])
-    scenario, variant = command.one_test(options.test)
+    scenario, variant = command.one_test(options.test, file)
     failure = command.failure_words(options.failure, (scenario, variant), home)
     test = {"scenario": scenario, "variant": variant, "failure": failure}
     return filled(SearchRequest, options, home=home, file=file, jobs=1, **test)

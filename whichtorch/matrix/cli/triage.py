@@ -82,7 +82,7 @@ def triage(options: TriageOptions) -> Exit:
     from whichtorch.reports.case_text import case_lines
 
     place = options.environment.place(options.torch or ("latest",), command.state_folder())
-    scenario, variant = command.one_test(options.test)
+    scenario, variant = command.one_test(options.test, place.file)
     console = command.new_console()
     folder = options.case_folder or CASES / scenario.path.stem
     order = filled(

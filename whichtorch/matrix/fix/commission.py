@@ -28,7 +28,6 @@ from whichtorch.matrix.model import Environment, Model
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.planning import PlannedCell
 from whichtorch.matrix.run.site import ThisMachine
-from whichtorch.matrix.suite import selection
 from whichtorch.matrix.trial.opening import opened_runner
 
 if TYPE_CHECKING:
@@ -135,9 +134,8 @@ def with_suite(answer: FixAnswer, search: SearchRequest, patch: Path, cache: Env
 
     Each scenario has its own timeout, as `matrix` runs it. Raises as `fix_of`.
     """
-    suite = selection.select(selection.suite(), search.file.suite.scenarios)
     machines = search.machines or ThisMachine.of(cache)
-    checked = check_suite(_request(search, answer.bad), read_patch(patch), suite, machines, show)
+    checked = check_suite(_request(search, answer.bad), read_patch(patch), search.file.scenarios, machines, show)
     return answer.model_copy(update={"suite": checked})
 
 

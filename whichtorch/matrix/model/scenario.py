@@ -67,6 +67,7 @@ class Scenario(Model):
     on_request: bool = False  # left out unless asked for by name: the controls
     one_factor: bool = False  # the first value of each variant is the base; the others differ from it in one
     native: tuple[str, ...] = ()  # C++ sources beside the script, built into one extension module
+    folder: Path | None = Field(default=None, exclude=True)  # where a user's script runs; None: where the user is
     data: tuple[str, ...] = Field(default=(), exclude=True)  # files beside it that its scratch folder has, too
 
     def declared(self, variant: Mapping[str, str]) -> tuple[Condition, ...]:

@@ -29,7 +29,11 @@ _python = partial(environment_option, "--python", default=(), metavar="3.11[,3.1
 _patch = partial(environment_option, "--patch", default=(), metavar="FILE[,FILE]")
 _scenario_option = partial(option, panel="Scenarios", default=())
 _file = partial(
-    environment_option, "--matrix", metavar="FILE", parse=Path, help="Matrix file, instead of the default one."
+    environment_option,
+    "--matrix",
+    metavar="FILE",
+    parse=Path,
+    help="Matrix file. [default: whichtorch.toml or pyproject.toml, of the nearest folder, that says what runs]",
 )
 
 
@@ -39,10 +43,11 @@ def commas(values: Strings) -> Strings:
 
 
 def matrix_file(path: Path | None) -> "MatrixFile":
-    """Read a matrix file, or the default one."""
+    """Read a matrix file: without a path the user's own, or else the default one."""
     from whichtorch.matrix.plan.matrix_file import DEFAULT_FILE, read_matrix_file
+    from whichtorch.matrix.plan.own_file import own_file
 
-    return read_matrix_file(path or DEFAULT_FILE)
+    return read_matrix_file(path or own_file() or DEFAULT_FILE)
 
 
 def torch_specs(torch: Sequence[str]) -> Strings:

@@ -43,16 +43,14 @@ def expand(
     cache: Path,
     interpreters_given: Sequence[Path] = (),
     product: bool = True,
-    path: Path | None = None,
 ) -> Expansion:
     """Return the environments that a matrix file asks for, each once: oldest torch first, then given interpreters.
 
-    Without `product` only the interpreters count. `path` is where the file was read, for the commands that ask
-    for an environment again. The indexes are asked which versions exist; listings are kept below `cache`. An index
-    that does not answer gives a request with a `problem` for each environment that needs it. Raises UsageError for a
-    version that no index lists.
+    Without `product` only the interpreters count. The indexes are asked which versions exist; listings are kept below
+    `cache`. An index that does not answer gives a request with a `problem` for each environment that needs it. Raises
+    UsageError for a version that no index lists.
     """
-    expander = _Expander(file, cache, path)
+    expander = _Expander(file, cache)
     chosen: list[Request] = []
     if product:
         rows = [{axis: (value,) for axis, value in row if value} for row in file.include]
@@ -62,7 +60,7 @@ def expand(
         hint = "name a release with --torch, or apply the patch there yourself"
         raise UsageError("a patch is tried on what whichtorch installs, not on what --interpreter names", hint=hint)
     for interpreter, name in itertools.product(interpreters_given, file.axes.config):
-        chosen.append(existing(interpreter, configs.config_named(name, file.config), path))
+        chosen.append(existing(interpreter, configs.config_named(name, file.config), file.path))
     requests: dict[tuple[str, ...], Request] = {}
     for request in chosen:
         if not any(row.matches(request) for row in file.exclude):
@@ -90,8 +88,8 @@ class _Choice(NamedTuple):
 class _Expander:
     """Multiplies axes, and notes what there is to say about it."""
 
-    def __init__(self, file: MatrixFile, cache: Path, path: Path | None) -> None:
-        self.file, self.cache, self.path = file, cache, path
+    def __init__(self, file: MatrixFile, cache: Path) -> None:
+        self.file, self.cache = file, cache
         self.notes: list[str] = []
 
     def product(self, axes: Axes) -> list[Request]:
@@ -110,7 +108,7 @@ class _Expander:
                 requirements=self.file.requirements,
                 problem=choice.problem,
                 show_python=bool(self.file.axes.python),
-                matrix=self.path,
+                matrix=self.file.path,
             )
             for choice in sorted(choices, key=lambda choice: choice.age)
             for name in axes.config
@@ -156,7 +154,7 @@ def request_for(file: MatrixFile, home: Path, axes: dict[str, str], interpreter:
     """Return the request for one environment, with a matrix file's builds and configs; None where it has no such."""
     try:
         if interpreter is not None:
-            return existing(interpreter, configs.config_named(axes["config"], file.config))
+            return existing(interpreter, configs.config_named(axes["config"], file.config), file.path)
         narrowed = file.with_axes(
             torch=(axes["torch"],),
             python=() if axes["python"] == DEFAULT_PYTHON else (axes["python"],),

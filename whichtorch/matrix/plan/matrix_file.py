@@ -13,12 +13,23 @@ from inspect import isclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+)
 
 from whichtorch.matrix.environments import configs, patches
 from whichtorch.matrix.environments.index import sources, version_specs
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import NO_PATCH, TABLE_NAME, Build, Config, Hardware, Patch, Request, Specifier
+from whichtorch.matrix.model import NO_PATCH, TABLE_NAME, Build, Config, Hardware, Patch, Request, Scenario, Specifier
+from whichtorch.matrix.plan import own_file
+from whichtorch.matrix.suite import selection
 from whichtorch.matrix.suite.toml_lines import line_of
 from whichtorch.matrix.version_parsing import in_specifier
 
@@ -81,7 +92,7 @@ class _Table(BaseModel):
 class Axes(_Table):
     """What is multiplied."""
 
-    torch: tuple[_TorchSpec, ...] = Field(min_length=1)
+    torch: tuple[_TorchSpec, ...] = Field(default=("recent:3",), min_length=1)
     python: tuple[Annotated[str, AfterValidator(_python_version)], ...] = ()
     build: tuple[_BuildName, ...] = Field(default=("auto",), min_length=1)
     config: tuple[_ConfigName, ...] = Field(default=("default",), min_length=1)
@@ -90,9 +101,16 @@ class Axes(_Table):
 
 
 class Suite(_Table):
-    """Which scenarios run."""
+    """What runs: scripts of the user's own, by globs, and bundled scenarios: all of them where nothing is named."""
 
-    scenarios: tuple[str, ...] = ("*",)
+    scenarios: tuple[str, ...] | None = None
+    scripts: tuple[Annotated[str, _named(lambda glob, own: selection.script_paths(glob, own.folder))], ...] = ()
+
+
+class Run(_Table):
+    """How cells are run, where neither an option nor a script's header says it."""
+
+    timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # seconds
 
 
 class Exclude(_Table):
@@ -146,8 +164,10 @@ def _with_names(tables: Any) -> Any:
 class MatrixFile(_Table):
     """A whole matrix file."""
 
-    axes: Axes
+    axes: Axes = Axes()
     suite: Suite = Suite()
+    run: Run = Run()
+    state: Annotated[Path, _beside_file] | None = None  # the state folder, in the file of the user's own repository
     requirements: tuple[str, ...] = ()
     exclude: tuple[Exclude, ...] = ()
     include: tuple[Include, ...] = ()
@@ -155,6 +175,37 @@ class MatrixFile(_Table):
     config: Annotated[dict[str, Config], _with_names] = {}
     patch: dict[str, PatchTable] = {}
     hardware: Annotated[dict[str, Hardware], _with_names] = {}
+    _path: Path | None = PrivateAttr(default=None)
+
+    @property
+    def path(self) -> Path | None:
+        """Where it was read; None for the default file."""
+        return self._path
+
+    @property
+    def scripts(self) -> list[Scenario]:
+        """The user's own scripts of the suite, by path; each has its path in the file's folder as its name."""
+        folder = (self._path or Path()).resolve().parent
+        paths = sorted({path for glob in self.suite.scripts for path in selection.script_paths(glob, folder)})
+        return [self._timed(selection.suite_script(path, folder)) for path in paths]
+
+    @property
+    def scenarios(self) -> list[Scenario]:
+        """What runs where no test is named: bundled scenarios, then the user's own scripts."""
+        globs = self.suite.scenarios
+        globs = (() if self.suite.scripts else ("*",)) if globs is None else globs
+        return [*(selection.select(selection.suite(), globs) if globs else ()), *self.scripts]
+
+    def script(self, text: str) -> Scenario:
+        """Return the user's script that "repro.py" or "repro.py[op=mm]" names, here or in the file's folder."""
+        folder = self._path and self._path.resolve().parent
+        return self._timed(selection.script(text, folder))
+
+    def _timed(self, scenario: Scenario) -> Scenario:
+        """Return a script with the file's timeout if it has none of its own."""
+        if self.run.timeout is None or scenario.has_timeout:
+            return scenario
+        return scenario.model_copy(update={"timeout": self.run.timeout, "has_timeout": True})
 
     @cached_property
     def patches(self) -> dict[str, Patch]:
@@ -182,15 +233,16 @@ class MatrixFile(_Table):
 def read_matrix_file(path: Path) -> MatrixFile:
     """Read a matrix file. Raises UsageError that names every mistake with its line and remedy."""
     try:
-        text = path.read_text(encoding="utf-8")
-        table = tomllib.loads(text)
+        table, text = own_file.table_in(path)
     except FileNotFoundError:
         raise UsageError(f"no such matrix file: {path}", hint=f"start from a copy of {DEFAULT_FILE}") from None
     except OSError as error:
         raise UsageError(f"cannot read the matrix file {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not a TOML file: {error}") from None
-    return checked(table, str(path), text)
+    file = checked(table, str(path), text)
+    file._path = None if path == DEFAULT_FILE else path
+    return file
 
 
 def checked(table: Mapping[str, Any], source: str, text: str = "") -> MatrixFile:

@@ -247,11 +247,11 @@ def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: RunOpt
 
 def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
     """Return the cells that a user asks for, and notes on how their environments were chosen; raises as `expand`."""
-    globs = request.scenarios or (() if request.scripts else request.file.suite.scenarios)
-    suite = selection.select(selection.suite(), globs) if globs else []
-    suite += map(selection.script, request.scripts)
+    file, globs = request.file, request.scenarios
+    suite = selection.select([*selection.suite(), *file.scripts], globs) if globs else []
+    suite += map(file.script, request.scripts)
+    suite = suite if globs or request.scripts else file.scenarios
     cache, given = request.home / "cache", request.interpreters
-    requests, notes = expand(
-        request.file, cache=cache, interpreters_given=given, product=request.product, path=request.path
-    )
-    return plan(requests, suite, request.options), notes
+    requests, notes = expand(file, cache=cache, interpreters_given=given, product=request.product)
+    found = (f"matrix file {file.path}",) if file.path and not request.path else ()
+    return plan(requests, suite, request.options), found + notes

@@ -29,6 +29,8 @@ from pydantic import ValidationError
 from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Record, Result, Run, Scenario
+from whichtorch.matrix.plan.matrix_file import read_matrix_file
+from whichtorch.matrix.plan.own_file import own_file
 from whichtorch.matrix.privacy.redaction import Redactor
 from whichtorch.matrix.records.known_records import Records
 from whichtorch.matrix.records.line_index import LineIndex, LineKind
@@ -55,8 +57,11 @@ _ELSEWHERE = "set WHICHTORCH_HOME to a folder on a disk with room that you may w
 
 
 def state_folder() -> Path:
-    """Make and return the state folder: $WHICHTORCH_HOME or .whichtorch. Raises PreventedError if it is unwritable."""
-    home = Path(os.environ.get("WHICHTORCH_HOME") or ".whichtorch").absolute()
+    """Make and return the state folder: $WHICHTORCH_HOME, `state` of the user's own matrix file, or .whichtorch.
+
+    Raises PreventedError if it is unwritable.
+    """
+    home = Path(os.environ.get("WHICHTORCH_HOME") or _own_state() or ".whichtorch").absolute()
     try:
         home.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=home):
@@ -64,6 +69,11 @@ def state_folder() -> Path:
     except OSError as error:
         raise PreventedError(f"cannot write to {home}: {error.strerror}", hint=_ELSEWHERE) from error
     return home
+
+
+def _own_state() -> Path | None:
+    state = read_matrix_file(path).state if (path := own_file()) else None
+    return state.resolve() if state else None
 
 
 class CellLine(Model):

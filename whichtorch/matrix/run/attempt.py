@@ -175,9 +175,9 @@ def _agreed(
 
 
 def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest, home: Path, folder: Path) -> Task:
-    scratch = folder / "tmp"
+    scratch, scenario = folder / "tmp", planned.scenario
     scratch.mkdir()
-    copy_companions({name: planned.scenario.path.parent / name for name in planned.scenario.data}, scratch)
+    copy_companions({name: scenario.path.parent / name for name in scenario.data}, scratch)
     stacks = folder / STACKS
     stacks.mkdir()
     # unless it is asked for, every attempt compiles anew, and leaves nothing behind for the next
@@ -192,8 +192,8 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
     if order.role is Role.OBSERVE:
         environ |= _observing(environ, folder)
     return Task(
-        argv=(str(environment.interpreter), str(planned.scenario.path), *order.arguments),
-        cwd=str(order.folder or (scratch if planned.scenario.in_suite else Path.cwd())),
+        argv=(str(environment.interpreter), str(scenario.path), *order.arguments),
+        cwd=str(order.folder or (scratch if scenario.in_suite else scenario.folder or Path.cwd())),
         env=environ,
         stdout=str(folder / "stdout.txt"),
         stderr=str(folder / "stderr.txt"),

@@ -63,16 +63,36 @@ def select(scenarios: Sequence[Scenario], globs: Iterable[str]) -> list[Scenario
     return [narrowed for scenario in scenarios for narrowed in _distinct(scenario, chosen.get(scenario.name, []))]
 
 
-def script(text: str) -> Scenario:
+def script(text: str, suite_folder: Path | None = None) -> Scenario:
     """Return the user's script that "repro.py" or "repro.py[op=mm]" names. It runs in the user's folder.
 
-    Raises UsageError where there is no such file, ScenarioError for mistakes in its header.
+    What is not here may be a script of the user's own suite, by its name. Raises UsageError where there is no such
+    file, ScenarioError for mistakes in its header.
     """
     name, variant = (text, dict[str, str]()) if Path(text).is_file() else _split_variant(text)
     path = Path(name)
+    if suite_folder and not path.is_file() and (suite_folder / path).is_file():
+        return _narrowed(suite_script(suite_folder / path, suite_folder), variant)
     if not path.is_file():
         raise UsageError(f"no such script: {name}")
     return _narrowed(read_scenario(path.absolute(), name).model_copy(update={"in_suite": False}), variant)
+
+
+def suite_script(path: Path, folder: Path) -> Scenario:
+    """Return a script of the user's own suite: it is called by its path in a folder, and runs there."""
+    scenario = read_scenario(path, path.relative_to(folder).as_posix())
+    return scenario.model_copy(update={"in_suite": False, "folder": folder})
+
+
+def script_paths(glob: str, folder: Path) -> list[Path]:
+    """Return the scripts that a glob matches in a folder, sorted. Raises UsageError where there are none."""
+    try:
+        found = sorted(path for path in folder.resolve().glob(glob) if path.is_file())
+    except (NotImplementedError, ValueError):
+        raise UsageError(f"{glob!r} is no path below the file's folder", hint="write it as repros/*.py") from None
+    if not found:
+        raise UsageError(f"no script matches {glob!r}", hint=f"paths begin in the file's folder, {folder.resolve()}")
+    return found
 
 
 def _split_variant(glob: str) -> tuple[str, dict[str, str]]:

@@ -58,7 +58,7 @@ class Runner:
     @cached_property
     def companions(self) -> dict[str, Path]:
         """What the script needs beside itself."""
-        return companions(self.planned.scenario.path, self.beside)
+        return companions(self.planned.scenario.path, self.planned.scenario.folder or self.beside)
 
     def at(self, environment: Environment) -> Runner:
         """Return where the same test runs in another environment."""
