@@ -22,7 +22,7 @@ FAILS_IN_OLD = "NOTE\nimport torch\nassert torch.behaviour == 'new', 'as it was'
 
 @dataclass
 class User:
-    """Somebody at a shell in an empty folder, with an index of stand-in wheels in their settings."""
+    """Somebody at a shell in a folder that has a .whichtorch, with an index of stand-in wheels in their settings."""
 
     folder: Path
     environ: dict[str, str]
@@ -83,7 +83,7 @@ def new_user(folder: Path, index: Index) -> User:
         "WHICHTORCH_PYTORCH_INDEX": "http://127.0.0.1:9/whl",
         "COLUMNS": "160",
     }
-    (folder / "user").mkdir()
+    (folder / "user" / ".whichtorch").mkdir(parents=True)  # a project that keeps its state in its own folder
     return User(folder / "user", kept | settings)
 
 

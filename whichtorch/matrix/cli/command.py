@@ -65,10 +65,10 @@ def rerun_command(command: str, *more: str) -> str:
 
 
 def state_folder() -> Path:
-    """Return the folder that holds the runs and the environments."""
+    """Return the folder that holds the runs and the environments; say where it is if it is new."""
     from whichtorch.matrix.records import store
 
-    return store.state_folder()
+    return store.state_folder(partial(print, file=sys.stderr))
 
 
 def new_console() -> "Console":

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from whichtorch.matrix.cli.command import Exit, called, write_json, write_lines
+from whichtorch.matrix.cli.command import Exit, called, state_folder, write_json, write_lines
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.option import argument, group, option, output_path
 from whichtorch.reports.formats import FORMATS, ReportFormat
@@ -33,10 +33,10 @@ def runs(options: RunsOptions) -> None:
 
     Exit code: 0; 2 wrong usage.
     """
-    from whichtorch.matrix.records import store, stored_runs
+    from whichtorch.matrix.records import stored_runs
     from whichtorch.reports.stored_run_text import Runs, run_lines
 
-    stored = tuple(head.run for head in stored_runs.all_runs(store.state_folder()))
+    stored = tuple(head.run for head in stored_runs.all_runs(state_folder()))
     print(*run_lines(stored), sep="\n")
     write_json(options.json_file, Runs(runs=stored))
 
@@ -57,7 +57,7 @@ def runs_name(options: NameOptions) -> None:
     from whichtorch.matrix.privacy.redaction import Redactor
     from whichtorch.matrix.records import store, stored_runs
 
-    home, text = store.state_folder(), options.text
+    home, text = state_folder(), options.text
     if not _NAME.fullmatch(text) or _TAKEN.fullmatch(text):
         raise UsageError(f"{text!r} cannot be a name", hint="begin with a letter, then letters, digits, . _ and -")
     head = stored_runs.find(options.run, home)
@@ -86,10 +86,10 @@ def runs_prune(options: PruneOptions) -> None:
     be had again. Exit code: 0; 2 wrong usage.
     """
     from whichtorch.matrix.environments.disk import Disk
-    from whichtorch.matrix.records import store, stored_runs
+    from whichtorch.matrix.records import stored_runs
     from whichtorch.reports.stored_run_text import prune_lines
 
-    home = store.state_folder()
+    home = state_folder()
     kept = Disk(home).kept_wheels() if options.wheels is not None else []
     last = time.time() - (options.wheels or 0) * DAY
     old = [path for path in kept if path.stat().st_atime < last]
@@ -123,11 +123,11 @@ def compare(options: CompareOptions) -> Exit:
     is compared with the one of the other night. Exit code: 0 nothing got worse; 1 a regression; 2 no such run.
     """
     from whichtorch.matrix.compare import comparison
-    from whichtorch.matrix.records import store, stored_runs
+    from whichtorch.matrix.records import stored_runs
     from whichtorch.reports.cell_text import where_it_ran
     from whichtorch.reports.stored_run_text import comparison_lines
 
-    home = store.state_folder()
+    home = state_folder()
     before, after = (stored_runs.find(text, home).read() for text in (options.old, options.new))
     compared = comparison.compare(before.result, after.result)
     print(*comparison_lines(compared, before, after, where_it_ran(called, after.result.run)), sep="\n")
@@ -160,7 +160,7 @@ def merge(options: MergeOptions) -> None:
             problems.append(error.message)
     if problems:
         raise UsageError("\n".join(problems), hint="name a folder with a run.json, or one above it")
-    with store.new_run(store.state_folder(), tuple(sys.argv[1:])) as run_store:
+    with store.new_run(state_folder(), tuple(sys.argv[1:])) as run_store:
         merged = merging.merge(heads, run_store)
         run_store.finish(run_store.run)
     print(*merge_lines(merged, run_store.run), sep="\n")
@@ -180,10 +180,10 @@ def history(options: HistoryOptions) -> None:
     Exit code: 0; 2 no run has it.
     """
     from whichtorch.matrix.compare import nights
-    from whichtorch.matrix.records import store, stored_runs
+    from whichtorch.matrix.records import stored_runs
     from whichtorch.reports.stored_run_text import history_lines
 
-    heads = [head for head in stored_runs.all_runs(store.state_folder()) if head.run.kind in stored_runs.COMPARABLE]
+    heads = [head for head in stored_runs.all_runs(state_folder()) if head.run.kind in stored_runs.COMPARABLE]
     histories = nights.history(options.scenario, heads)
     if not histories:
         raise UsageError(f"no stored run has a cell {options.scenario}", hint="`whichtorch runs` lists the runs")
@@ -221,7 +221,7 @@ def report(options: ReportOptions) -> None:
     """
     from whichtorch.matrix.model import Model
     from whichtorch.matrix.privacy.redaction import Redactor
-    from whichtorch.matrix.records import store, stored_runs
+    from whichtorch.matrix.records import stored_runs
     from whichtorch.reports.cell_text import where_it_ran
     from whichtorch.reports.run_facts import gather
     from whichtorch.reports.table import shown_path
@@ -229,7 +229,7 @@ def report(options: ReportOptions) -> None:
     named = [(row, path) for row in FORMATS if (path := getattr(options.files, row.name))]
     files = [(row, path / row.file if row.in_folder else path) for row, path in named]
     files = files or [(row, OUTPUT / row.file) for row in FORMATS]
-    home = store.state_folder()
+    home = state_folder()
     baseline = stored_runs.find(options.baseline, home) if options.baseline else None
     facts = gather(stored_runs.find(options.run, home), home, baseline)
     there = where_it_ran(called, facts.stored.result.run)

@@ -106,7 +106,7 @@ def ptrace_check() -> Check:
     py_spy = find_tool("py-spy")
     if py_spy is None:
         return Check("ptrace", CheckState.PROBLEM, "not tried, because py-spy is missing", "pip install py-spy")
-    child = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
+    child = subprocess.Popen([sys.executable, "-I", "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
     try:
         assert child.stdin is not None
         assert child.stdout is not None

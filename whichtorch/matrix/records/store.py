@@ -24,6 +24,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from platformdirs import user_cache_path
 from pydantic import ValidationError
 
 from whichtorch.matrix.atomic_files import write_atomic
@@ -37,7 +38,7 @@ from whichtorch.matrix.records.line_index import LineIndex, LineKind
 from whichtorch.matrix.records.scratch import scratch_database
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     Item = TypeVar("Item", bound=Model)
 
@@ -53,17 +54,30 @@ select name, count(*) from cells group by name having not min(simply_passed) ord
 """
 MOST_SHOWN = 100_000  # cells that a command reads to show them: some 6 kB of memory each
 _FILES = ("records", "cells", "environments", "scenarios")  # the .jsonl files of a run
+_MARKS = {  # what keeps a new state folder out of backups and of git
+    "CACHEDIR.TAG": "Signature: 8a477f597d28d172789f06886806bc55\n# made by whichtorch; see https://bford.info/cachedir/\n",
+    ".gitignore": "*\n",
+}
 _ELSEWHERE = "set WHICHTORCH_HOME to a folder on a disk with room that you may write to"
 
 
-def state_folder() -> Path:
-    """Make and return the state folder: $WHICHTORCH_HOME, `state` of the user's own matrix file, or .whichtorch.
+def state_folder(tell: Callable[[str], object] = lambda _: None) -> Path:
+    """Make and return the state folder; `tell` is called with a sentence if it is new.
 
-    Raises PreventedError if it is unwritable.
+    It is $WHICHTORCH_HOME, else `state` of the user's own matrix file, else the .whichtorch of this folder or of the
+    nearest parent that has one, else the user's cache folder. Another user's .whichtorch does not count, because its
+    interpreters would be run. Raises PreventedError if it is unwritable.
     """
-    home = Path(os.environ.get("WHICHTORCH_HOME") or _own_state() or ".whichtorch").absolute()
+    here = Path.cwd()
+    named, kept = os.environ.get("WHICHTORCH_HOME"), (folder / ".whichtorch" for folder in (here, *here.parents))
+    home = named or _own_state() or next(filter(_is_own, kept), None) or user_cache_path("whichtorch")
+    home = Path(home).absolute()
     try:
         home.mkdir(parents=True, exist_ok=True)
+        if not any(home.iterdir()):
+            for name, text in _MARKS.items():
+                (home / name).write_text(text, encoding="utf-8")
+            tell(f"environments and runs are kept in {home}; WHICHTORCH_HOME names another folder")
         with tempfile.TemporaryFile(dir=home):
             pass
     except OSError as error:
@@ -74,6 +88,12 @@ def state_folder() -> Path:
 def _own_state() -> Path | None:
     state = read_matrix_file(path).state if (path := own_file()) else None
     return state.resolve() if state else None
+
+
+def _is_own(path: Path) -> bool:
+    with suppress(OSError):
+        return path.stat().st_uid == os.getuid()
+    return False
 
 
 class CellLine(Model):
