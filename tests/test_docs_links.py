@@ -13,7 +13,7 @@ from tests.reports import reading
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-LONGEST_README = 150  # lines: what a newcomer reads before the first command has ended
+LONGEST_README = 190  # lines: what a newcomer reads before the first command has ended
 
 
 def links_of(page: Path) -> list[str]:

@@ -1,4 +1,17 @@
-"""`python -m whichtorch` is `whichtorch`."""
+"""`whichtorch`, and `python -m whichtorch`."""
+
+import os
+import sys
+
+
+def _is_here(folder: str) -> bool:
+    return os.path.exists(folder) and os.path.samefile(folder, ".")
+
+
+# `python -m` and PYTHONPATH=. put the current folder before the libraries, so a user's queue.py or click.py would be
+# imported instead of theirs. Until here, nothing may be imported that Python has not imported itself.
+if not _is_here(os.path.dirname(os.path.dirname(__file__))):  # else the libraries may be here, too
+    sys.path[:] = [folder for folder in sys.path if not _is_here(folder or ".")]
 
 from whichtorch.matrix.cli import main
 

@@ -53,6 +53,7 @@ def app() -> click.Group:
     summary = "Which torch hangs, which torch fixed it: run scripts over PyTorch versions, builds and configurations."
     examples = (f"{called('matrix')} --script repro.py", f"{called('bisect')} repro.py")
     group = PanelGroup("whichtorch", help=_help(summary, examples), no_args_is_help=True, context_settings=SETTINGS)
+    click.version_option(package_name="whichtorch", prog_name="whichtorch")(group)
     for function, arguments in _COMMANDS.items():
         group.add_command(_command(function, "", arguments, is_group=function is runs))
     below = group.commands["runs"]
@@ -79,6 +80,8 @@ def _help(text: str, examples: Iterable[str]) -> str:
 
 def main() -> NoReturn:
     """Run the command line; a user's mistake ends in a message, not in a traceback."""
+    if "_WHICHTORCH_COMPLETE" in os.environ:  # a shell asks how the line may go on
+        app().main(prog_name="whichtorch")
     try:
         with app().make_context("whichtorch", sys.argv[1:]) as context:
             context.command.invoke(context)

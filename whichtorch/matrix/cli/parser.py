@@ -16,6 +16,8 @@ from click.core import ParameterSource
 from whichtorch.matrix.plan.option import Group, Option
 
 _HOME = re.compile(r"^(--[\w-]+=)?~(?=/|$)")
+_PATHS = {"DIR", "FILE", "PATH", "PYTHON"}  # metavars of options for which a shell completes paths
+_ANY_PATH = click.Path(readable=False)
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -87,7 +89,7 @@ class _OptionField:
         details: dict[str, Any] = {"required": is_required, "metavar": option.metavar, "help": option.help}
         if option.is_argument:
             details["metavar"] = option.metavar if is_required else f"[{option.metavar}]"
-            return click.Argument([self.key], nargs=-1 if self.is_list else 1, **details)
+            return click.Argument([self.key], nargs=-1 if self.is_list else 1, type=_ANY_PATH, **details)
         name = option.name or f"--{self.key.rpartition('__')[2].replace('_', '-')}"
         kind = bool if self.kind is bool else self._click_type()
         if kind is not bool and self.default not in {MISSING, None, "", ()}:
@@ -99,6 +101,8 @@ class _OptionField:
     def _click_type(self) -> click.ParamType[Any] | type:
         """Return the type that click checks; `value` converts further."""
         kind, option = self.value_kind, self.option
+        if option.metavar in _PATHS:
+            return _ANY_PATH
         if option.parse or kind not in {int, float}:
             is_choice = issubclass(kind, StrEnum) and not option.parse
             return click.Choice(option.choices or tuple(map(str, kind))) if is_choice else str
