@@ -47,7 +47,7 @@ def test_options_of_matrix_stand_by_panel(user: User) -> None:
     lines = user.run("matrix", "--help", environ={"COLUMNS": "80"}).stdout.splitlines()
     assert "    whichtorch matrix --script repro.py --torch '>=2.9'" in lines[:5]
     sections = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
-    assert sections == ["Environments:", "Scenarios:", "How it runs:", "Output:", "Options:"]
+    assert sections == ["Positional arguments:", "Environments:", "Scenarios:", "How it runs:", "Output:", "Options:"]
 
 
 def test_tilde_is_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -57,5 +57,5 @@ def test_tilde_is_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     words = ["--script", "~/a.py", "--script=~/b.py", "--json", "~/c", "--torch", "~d"]
     given = parser.request_of(MatrixOptions, command.make_context("matrix", words))
     assert given.scripts == (f"{tmp_path}/a.py", f"{tmp_path}/b.py")
-    assert given.json_file == tmp_path / "c"
+    assert given.files.json == tmp_path / "c"
     assert given.torch == ("~d",)

@@ -48,7 +48,7 @@ def test_stacks_of_a_process_and_its_child(waiting: int) -> None:
 @needs_collectors
 def test_stacks_as_json(waiting: int) -> None:
     """The same for programs: diagnosis, processes, notes."""
-    shown = json.loads(whichtorch("stacks", waiting, "--json").stdout)
+    shown = json.loads(whichtorch("stacks", waiting, "--json", "-").stdout)
     assert {process["pid"] for process in shown["processes"]} == {waiting, *family(waiting)}
     assert shown["diagnosis"]["kind"]
     assert shown["notes"] == []
@@ -66,7 +66,7 @@ def test_files_without_merge_and_several_processes_are_wrong_usage() -> None:
 @needs_collectors
 def test_what_is_written_can_be_merged(waiting: int, tmp_path: Path) -> None:
     """The answer names the machine as its file is called; the name of this machine is in none of it."""
-    written = whichtorch("stacks", waiting, "--json").stdout
+    written = whichtorch("stacks", waiting, "--json", "-").stdout
     (tmp_path / "left.json").write_text(written)
     ended = whichtorch("stacks", "--merge", tmp_path / "left.json")
     assert ended.returncode == 0, ended.stderr

@@ -53,14 +53,14 @@ def _junit(facts: RunFacts, called: CommandPrefix) -> bytes:
 
 
 _PAGE_HELP = "Write the page, DIR/index.html."
-_MARKDOWN_HELP = "Write Markdown, for an issue or a job summary."
+_MARKDOWN_HELP = "Write Markdown, ready for an issue."
 FORMATS = (
     ReportFormat(name="html", help=_PAGE_HELP, file="index.html", in_folder=True, is_redacted=True, content=_html),
     ReportFormat(name="markdown", help=_MARKDOWN_HELP, file="report.md", content=_markdown),
     ReportFormat(name="junit", help="Write JUnit XML.", file="junit.xml", content=_junit),
     ReportFormat(
         name="json",
-        help="Write the result as JSON.",
+        help="Write the answer as JSON; - for standard output.",
         file="result.json",
         content=lambda facts, _called: facts.stored.result,
     ),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 import threading
 import time
+from enum import IntEnum
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group, RenderableType
@@ -11,24 +14,61 @@ from rich.live import Live
 from rich.text import Text
 
 from whichtorch.matrix import events
+from whichtorch.matrix.environments.provider import COMMAND_MARK
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
 from whichtorch.reports.table import cell_word
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 REFRESH = 4  # times a second, of the lines that say what is running
 REMINDER = 30.0  # seconds between lines that say what is running, where the lines cannot be rewritten
 
 _NOT_SHOWN = {"ready", Outcome.UNBUILDABLE, Outcome.BROKEN}  # stages for which EnvironmentReady has a better line
+_STYLES = {outcome.word: outcome.row.style for outcome in Outcome if outcome.is_red}
+_RED_WORD = re.compile(rf"\b({'|'.join(_STYLES)})\b[~!]*")
+_COPIED = re.compile(r"\s*(rerun|next|log|stacks): ")  # lines with a command or a path, which are to be copied whole
+
+
+class Detail(IntEnum):
+    """How much of what happens is told."""
+
+    LITTLE = 0  # nothing but an interrupt
+    USUAL = 1
+    ALL = 2  # with known cells, commands of installs, and logs
+
+
+def say(console: Console, lines: Iterable[str]) -> None:
+    """Print finished lines: failures in color, and on a terminal wrapped at its width.
+
+    Where there is no terminal, a line stays a line: programs and logs read lines.
+    """
+    for line in lines:
+        for part in wrapped(line, console.width) if console.file.isatty() else (line,):
+            text = Text(part)
+            for found in _RED_WORD.finditer(part):
+                text.stylize(_STYLES[found[1]], *found.span())
+            console.print(text, soft_wrap=True)
+
+
+def wrapped(line: str, width: int) -> Iterator[str]:
+    """Yield a line in parts that fit, those after the first indented further. A line that people copy stays whole."""
+    if len(line) <= width or _COPIED.match(line):
+        yield line
+        return
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    yield from textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+    )
 
 
 class Progress:
     """Show events as they come, from any thread. `total` is the number of cells, None where unknown."""
 
-    def __init__(self, console: Console, total: int | None) -> None:
-        self._console, self._total = console, total
+    def __init__(self, console: Console, total: int | None, detail: Detail = Detail.USUAL) -> None:
+        self._console, self._total, self._detail = console, total, detail
+        self._rewrites = console.is_terminal and console.file.isatty()  # FORCE_COLOR makes a terminal of any file
         self._done = self._known = 0
         self._is_refusal_told = False
         self._stages: dict[str, str] = {}  # environments on their way
@@ -47,7 +87,9 @@ class Progress:
         self._reminder = threading.Thread(target=self._remind, daemon=True)
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if self._detail is Detail.LITTLE:
+            return self
+        if self._rewrites:
             self._live.start()
         else:
             self._reminder.start()
@@ -55,20 +97,22 @@ class Progress:
 
     def __exit__(self, *_error: object) -> None:
         self._stopped.set()
-        if self._console.is_terminal:
+        if self._live.is_started:
             self._live.stop()
-        if self._total is not None and 0 < self._known < self._total:  # that all is known, the plan says
+        if self._total is not None and 0 < self._known < self._total and self._detail:  # that all is, the plan says
             self._console.print(f"{self._known} of {self._total} cells known from earlier runs", highlight=False)
 
     def __call__(self, event: events.Event) -> None:
         """Print the line of an event, if it has one."""
         with self._lock:
             line = self._line(event)
-        if line:
+        if line and (self._detail or isinstance(event, events.Interrupted | events.StatusShown)):
             self._console.print(line, highlight=False, soft_wrap=True)
 
     def _line(self, event: events.Event) -> Text | None:
         match event:
+            case events.EnvironmentStage(stage=stage) if stage.startswith(COMMAND_MARK):
+                return Text(f"{event.label}: {stage}", "dim") if self._detail is Detail.ALL else None
             case events.EnvironmentStage():
                 new = self._stages.get(event.label) != event.stage and event.stage not in _NOT_SHOWN
                 self._stages[event.label] = event.stage
@@ -140,13 +184,16 @@ class Progress:
         self._running.pop((event.environment.label, cell.name), None)  # a worker that was lost did not tell
         is_reused = bool(cell.reused) and cell.reused == len(cell.attempts)
         self._known += is_reused
-        if is_reused or not event.environment.is_usable:
+        if (is_reused and self._detail is not Detail.ALL) or not event.environment.is_usable:
             return None
         word, style = cell_word(cell), cell.outcome.row.style
         if cell.expected and cell.outcome.is_red:  # marked, so that it frightens nobody
             word, style = f"{word} (known)", "dim red"
         count = f"[{self._done:>{len(str(self._total))}}/{self._total}]" if self._total is not None else " "
         what = f"  {cell.what}" if cell.what else ""
+        what += "  (known)" if is_reused else ""
+        if self._detail is Detail.ALL and cell.attempts:
+            what += f"  log {cell.attempts[-1].stderr}"
         rest = f" {cell.name}  {event.environment.label}  {cell.seconds:.1f} s{what}"
         return Text.assemble((count, "dim"), " ", (f"{word:<8}", style), rest)
 

@@ -15,7 +15,7 @@ from whichtorch.matrix.cli.explain import explain
 from whichtorch.matrix.cli.fix import fix
 from whichtorch.matrix.cli.inspect import dispatch, doctor, stacks
 from whichtorch.matrix.cli.matrix import matrix
-from whichtorch.matrix.cli.parser import SETTINGS, PanelCommand, PanelGroup, command_of
+from whichtorch.matrix.cli.parser import SETTINGS, PanelCommand, PanelGroup, command_of, told
 from whichtorch.matrix.cli.run import run
 from whichtorch.matrix.cli.runs import compare, history, merge, report, runs, runs_name, runs_prune
 from whichtorch.matrix.cli.triage import new_scenario, replay, triage
@@ -87,9 +87,12 @@ def main() -> NoReturn:
             context.command.invoke(context)
     except click.exceptions.Exit as ended:
         sys.exit(ended.exit_code)
+    except click.exceptions.NoArgsIsHelpError as asked:
+        asked.show()
+        sys.exit(Exit.USAGE)
     except click.ClickException as mistake:
-        mistake.show()
-        sys.exit(mistake.exit_code)
+        print(f"error: {told(mistake)}", file=sys.stderr)
+        sys.exit(Exit.USAGE)
     except WhichtorchError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -1,6 +1,5 @@
 """`whichtorch bisect`: which version, day, package or commit changed it."""
 
-import shutil
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -12,16 +11,21 @@ from whichtorch.matrix.bisect import search_request
 from whichtorch.matrix.bisect.search_request import BUILD_TIMEOUT, AxisName, Budget, PackageSet, SearchRequest, Source
 from whichtorch.matrix.bisect.strategy.search_state import Find, SearchOptions
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import ClusterAddress, Exit, test_argument
+from whichtorch.matrix.cli.command import ClusterAddress, Exit, failure_option, git_option, test_argument
+from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, commas
-from whichtorch.matrix.plan.option import Strings, filled, group, option, output_file
-from whichtorch.matrix.plan.run_options import RunOptions
+from whichtorch.matrix.plan.environment_options import (
+    SearchAxes,
+    Storage,
+    commas,
+    install_timeout_option,
+    interpreter_option,
+)
+from whichtorch.matrix.plan.option import Strings, filled, group, json_output, markdown_output, option
+from whichtorch.matrix.plan.run_options import RunOptions, fresh_option, jobs_option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from whichtorch.matrix.bisect.bisection import Bisection
 
 NAMED_AXES = tuple(str(axis) for axis in AxisName if not axis.row.options)
@@ -31,7 +35,6 @@ _what = partial(option, panel="What is searched")
 _day = partial(_what, metavar="DAY", parse=search_request.day_named)
 _bound = partial(option, panel="Bounds", metavar="VALUE")
 _sure = partial(option, panel="How sure")
-_cost = partial(option, panel="Budget", least=1)
 _git = partial(option, panel="Git history")
 _package_set = partial(option, panel="Packages", parse=Path)
 
@@ -58,37 +61,29 @@ class BisectOptions:
     find: Find = _bound(
         default=Find.ANY, metavar=None, help="Which change; any: whichever the bounds show; all: every change."
     )
-    failure: str = _bound(
-        default="", metavar="WORDS", help="Which failure: words of it, or RUN:ENVIRONMENT. [default: newest]"
-    )
+    failure: str = failure_option(panel="Bounds")
     any_failure: bool = _sure(default=False, help="Any failure counts as bad, not only the one that is asked about.")
     flaky: bool = _sure(default=False, help="The failure comes and goes: search by probability.")
     confidence: float = _sure(default=0.95, metavar="P", least=0.5, most=0.9999, help="Below it nothing is blamed.")
-    fresh: bool = _sure(default=False, help="Run again what earlier runs have answered.")
+    fresh: bool = fresh_option(panel="How sure")
     run_options: RunOptions = group(RunOptions, "timeout", "look_longer")
     cluster: ClusterAddress = group(ClusterAddress)
-    jobs: int | None = _cost(
-        metavar="N", help="Candidates installed and run at once. [default: 1; with --executor its slots]"
-    )
+    jobs: int | None = jobs_option(panel="Budget")
     budget: Budget = group(Budget)
-    install_timeout: float | None = _cost(
-        metavar="S",
-        help=f"Seconds for an install step, or a build. [default: {INSTALL_TIMEOUT:g}; {BUILD_TIMEOUT:g}]",
-    )
+    install_timeout: float | None = install_timeout_option(panel="Budget")
     storage: Storage = group(Storage, "disk_budget_mb")
-    git: Path | None = _git(metavar="CHECKOUT", help="Search the commits of a git checkout.")
+    git: Path | None = git_option(panel="Git history")
     build_command: str | None = _git(
         metavar="CMD", help="With --git: the command that builds a commit; exit 125 to skip it."
     )
-    interpreter: Path | None = _git(
-        metavar="PATH", help="With --git: the Python that sees the build. [default: CHECKOUT/.venv/bin/python]"
-    )
+    interpreter: Path | None = interpreter_option(panel="Git history")
     good_lock: Path | None = _package_set(metavar="FILE", help="Search packages: pip freeze of the good side.")
     bad_lock: Path | None = _package_set(metavar="FILE", help="The same of the bad side.")
     good_env: Path | None = _package_set(metavar="PYTHON", help="Instead: the Python of the good side.")
     bad_env: Path | None = _package_set(metavar="PYTHON", help="Instead: the Python of the bad side.")
-    json_file: Path | None = output_file("--json", help="Write the answer as JSON.")
-    report_file: Path | None = output_file("--report", help="Write Markdown, ready for an issue.")
+    json_file: Path | None = json_output()
+    markdown_file: Path | None = markdown_output()
+    display: Display = group(Display)
 
     @property
     def given(self) -> list[str]:
@@ -133,19 +128,20 @@ def bisect(options: BisectOptions) -> Exit:
     By default the releases of torch are searched; with --axis date the days on which the same requirements were
     resolved; with --good-lock and --bad-lock, or --good-env and --bad-env, the packages in which two environments
     differ; with --git the commits of a checkout. --axis config, python or build compares the values that --config,
-    --python or --build name. Both bounds are checked first. The same command goes on where it was interrupted, and
+    --python or --build name. With --git, --interpreter is the Python that sees the build, CHECKOUT/.venv/bin/python
+    if none is named, and a build may take four hours. Both bounds are checked first. The same command goes on where it was interrupted, and
     what `matrix` has run counts. Exit code: 0 answered; 4 inconclusive; 2 wrong usage; 3 an index or the machine is
     in the way; 130 interrupted.
     """
     axis, home = check_options(options.axis, options.given), command.state_folder()
-    request, console = _search_request(options, axis, home), command.new_console()
+    request = _search_request(options, axis, home)
     storage = replace(options.storage, install_timeout=options.install_timeout or INSTALL_TIMEOUT)
     with command.resumable(request.budget.seconds):
         cache = storage.cache(home)
         with options.cluster.searching(cache, options.jobs) as (machines, jobs):
             request = replace(request, machines=machines, jobs=jobs)
-            bisection = search_request.search(request, cache, command.progress_on(console))
-        _write_answer(bisection, options, home, console)
+            bisection = search_request.search(request, cache, options.display.progress)
+        _write_answer(bisection, options, home)
         if bisection.interrupted:
             raise KeyboardInterrupt
     return Exit.UNANSWERED if bisection.answer == "inconclusive" else Exit.GOOD
@@ -211,16 +207,15 @@ def _side(lock: Path | None, python: Path | None) -> PackageSet | None:
     return PackageSet(path=path, is_lock=lock is not None) if path else None
 
 
-def _write_answer(bisection: "Bisection", options: BisectOptions, home: Path, console: "Console") -> None:
+def _write_answer(bisection: "Bisection", options: BisectOptions, home: Path) -> None:
     """Print the answer, store it with the run for later reports, and write the requested files."""
     from whichtorch.reports.bisection_text import bisection_lines, bisection_markdown
 
     bisection = bisection.model_copy(update={"command": command.rerun_command("bisect")})
     command.write_json(home / "runs" / bisection.run / "bisection.json", bisection)
     command.write_json(options.json_file, bisection)
-    if options.report_file:
-        command.write_lines(options.report_file, bisection_markdown(bisection, home.joinpath))
+    if options.markdown_file:
+        command.write_lines(options.markdown_file, bisection_markdown(bisection, home.joinpath))
     if bisection.probes or not bisection.interrupted:
         print()
-        columns = console.width if console.is_terminal else shutil.get_terminal_size().columns
-        print(*bisection_lines(bisection, columns), sep="\n")
+        options.display.say(bisection_lines(bisection, options.display.columns))

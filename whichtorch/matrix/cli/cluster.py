@@ -7,7 +7,7 @@ from pathlib import Path
 from whichtorch.matrix.cli.command import ClusterAddress, state_folder
 from whichtorch.matrix.cluster import PORT
 from whichtorch.matrix.plan.environment_options import Storage
-from whichtorch.matrix.plan.option import argument, group, option, seconds
+from whichtorch.matrix.plan.option import argument, duration, group, option
 
 
 def _print_line(line: str) -> None:
@@ -52,9 +52,7 @@ class WorkerOptions:
     home: Path | None = option(
         metavar="DIR", help="State folder of its own, on a local disk. [default: WHICHTORCH_HOME]"
     )
-    idle: float | None = option(
-        metavar="TIME", parse=seconds, help="End after so long without work: 90s, 10m, ... [default: never]"
-    )
+    idle: float | None = duration(help="End after so long without work. [default: never]")
     storage: Storage = group(Storage)
     cluster: ClusterAddress = group(ClusterAddress, "tls")
 

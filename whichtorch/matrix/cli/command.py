@@ -16,14 +16,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from whichtorch.matrix.errors import GOES_ON, TimeOverError, UsageError
-from whichtorch.matrix.plan.option import argument
+from whichtorch.matrix.plan.option import STDOUT, argument, option
 from whichtorch.matrix.plan.run_options import running_option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from whichtorch.matrix.environments.cache import EnvironmentCache
-    from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Model, Outcome, Scenario
     from whichtorch.matrix.plan.matrix_file import MatrixFile
     from whichtorch.matrix.run.site import ThisMachine
@@ -31,6 +28,16 @@ if TYPE_CHECKING:
 
 WRAP_UP = 4.0  # seconds for a search to end by itself after its time limit, before it is interrupted
 test_argument = partial(argument, "SCENARIO|SCRIPT", "One test, as NAME or NAME[variant=value].")
+failure_option = partial(
+    option,
+    "--failure",
+    default="",
+    metavar="WORDS",
+    help="Which failure: words of it, or RUN:ENVIRONMENT. [default: newest]",
+)
+git_option = partial(
+    option, "--git", metavar="CHECKOUT", help="The git checkout of the commits that the answer is to name."
+)
 _RUN = re.compile(r"latest(~\d+)?|\d{8}-\d{6}-[0-9a-f]+")
 
 
@@ -71,28 +78,12 @@ def state_folder() -> Path:
     return store.state_folder(partial(print, file=sys.stderr))
 
 
-def new_console() -> "Console":
-    """Return the user's terminal."""
-    from rich.console import Console
-
-    return Console()
-
-
-def progress_on(console: "Console | None" = None) -> "Show":
-    """Return what shows the progress of cells and of their environments."""
-    from whichtorch.reports.terminal import Progress
-
-    return partial(Progress, console or new_console())
-
-
 def scenarios_of(test: str, file: "MatrixFile | None" = None) -> "list[Scenario]":
     """Return the scenarios with a name or path in the suite, or the user's own script, by the matrix file."""
     from whichtorch.matrix.plan.environment_options import matrix_file
     from whichtorch.matrix.suite import selection
-    from whichtorch.matrix.suite.headers import SUITE_ROOT
 
-    path = Path(test.partition("[")[0])
-    if path.suffix == ".py" and not path.resolve().is_relative_to(SUITE_ROOT):
+    if selection.is_script(test):
         return [(file or matrix_file(None)).script(test)]
     return selection.select(selection.suite(), (test,))
 
@@ -199,14 +190,24 @@ def write_json(path: Path | None, model: "Model") -> None:
 
     if path:
         text = Redactor.of_this_machine().json_line(model.model_dump_json(by_alias=True, indent=1))
-        path.write_text(text + "\n", encoding="utf-8")
+        write_bytes(path, f"{text}\n".encode())
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write redacted lines."""
     from whichtorch.matrix.privacy.redaction import Redactor
 
-    path.write_text(Redactor.of_this_machine().text("\n".join(lines)) + "\n", encoding="utf-8")
+    text = Redactor.of_this_machine().text("\n".join(lines))
+    write_bytes(path, f"{text}\n".encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file, or to standard output for `-`, which nothing else uses then."""
+    if path != STDOUT:
+        path.write_bytes(content)
+    elif sys.__stdout__ is not None:
+        sys.__stdout__.buffer.write(content)
+        sys.__stdout__.flush()
 
 
 @dataclass(frozen=True, kw_only=True)

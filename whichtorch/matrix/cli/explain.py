@@ -5,8 +5,9 @@ from pathlib import Path
 
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit, test_argument
-from whichtorch.matrix.plan.environment_options import KnownAxes, Storage, environment_option
-from whichtorch.matrix.plan.option import filled, group, output_file
+from whichtorch.matrix.cli.display import Display
+from whichtorch.matrix.plan.environment_options import KnownAxes, Storage, environment_option, known_environment
+from whichtorch.matrix.plan.option import filled, group, json_output
 from whichtorch.matrix.plan.run_options import RunOptions, running_option
 
 
@@ -15,14 +16,15 @@ class ExplainOptions:
     """The options of `explain`."""
 
     test: str = test_argument()
-    here: Path | None = environment_option(metavar="PYTHON", help="Why not with this interpreter?")
-    env: str | None = environment_option(metavar="ID|LABEL", help="Why not in this known environment?")
+    here: Path | None = environment_option(metavar="PYTHON", help="Why not with this Python?")
+    env: str | None = known_environment()
     may_run: bool = running_option("--run", default=False, help="Run the cells that tell more, and confirm the answer.")
     axes: KnownAxes = group(KnownAxes, "path", "torch", "python", "build", "config", "patch")
     run: RunOptions = group(RunOptions, "timeout", "look_longer", "repeat")
     cluster: ClusterAddress = group(ClusterAddress)
     storage: Storage = group(Storage, "disk_budget_mb")
-    json_file: Path | None = output_file("--json", help="Write the answers as JSON.")
+    json_file: Path | None = json_output()
+    display: Display = group(Display)
 
 
 def explain(options: ExplainOptions) -> Exit:
@@ -55,10 +57,10 @@ def explain(options: ExplainOptions) -> Exit:
         cache = options.storage.cache(home)
         with cluster.machines(ThisMachine(environments=cache)) as machines:
             request = replace(request, machines=machines)
-            explanations = explainer.answers(request, suite, cache, command.progress_on())
+            explanations = explainer.answers(request, suite, cache, options.display.progress)
         command.write_json(options.json_file, explanations)
         for explanation in explanations.explanations:
-            print(*explanation_lines(explanation, command.called("matrix"), again), sep="\n")
+            options.display.say(explanation_lines(explanation, command.called("matrix"), again))
         if explanations.interrupted:
             raise KeyboardInterrupt
     return Exit.GOOD if explanations.is_answered else Exit.UNANSWERED

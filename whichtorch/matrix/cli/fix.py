@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.search_request import Budget, SearchRequest
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import ClusterAddress, Exit, test_argument
-from whichtorch.matrix.errors import INTERRUPTED, why_stopped
+from whichtorch.matrix.cli.command import ClusterAddress, Exit, failure_option, git_option, test_argument
+from whichtorch.matrix.cli.display import Display
+from whichtorch.matrix.errors import INTERRUPTED, UsageError, why_stopped
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option
-from whichtorch.matrix.plan.option import Strings, filled, group, option, output_file, output_path
-from whichtorch.matrix.plan.run_options import RunOptions, running_option
+from whichtorch.matrix.plan.option import (
+    STDOUT,
+    Strings,
+    filled,
+    group,
+    json_output,
+    markdown_output,
+    option,
+    output_file,
+    output_path,
+)
+from whichtorch.matrix.plan.run_options import RunOptions, jobs_option, running_option
 
 if TYPE_CHECKING:
     from whichtorch.matrix.fix.commission import FixAnswer
@@ -22,6 +33,8 @@ _release_option = partial(option, panel="The two releases", metavar="VERSION")
 
 
 def _patch_path(text: str) -> Path:
+    if text == str(STDOUT):
+        raise UsageError("the patch needs a file, because it is read again", hint=f"leave it out: it is {PATCH}")
     return PATCH if Path(text) == PATCH else output_path(text)  # the folder of the default is created
 
 
@@ -32,30 +45,23 @@ class FixOptions:
     test: str = test_argument()
     bad: str | None = _release_option(help="The release that fails. [default: found by a bisection]")
     good: str | None = _release_option(help="The release that passes.")
-    failure: str = _release_option(
-        default="", metavar="WORDS", help="Which failure: words of it, or RUN:ENVIRONMENT. [default: newest]"
-    )
+    failure: str = failure_option(panel="The two releases")
     torch: Strings = environment_option(default=(), metavar="SPEC[,SPEC]", help="The versions that are bisected.")
     axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config")
     storage: Storage = group(Storage, "disk_budget_mb")
     run_options: RunOptions = group(RunOptions, "timeout", "look_longer")
     cluster: ClusterAddress = group(ClusterAddress)
-    jobs: int | None = running_option(
-        metavar="N",
-        least=1,
-        help="Trials at once, and candidates of the bisection. [default: 1; with --executor its slots]",
-    )
+    jobs: int | None = jobs_option()
     budget: Budget = group(Budget, "seconds", panel="How it runs")
     max_trials: int | None = running_option(
         metavar="N", least=1, help="Make at most so many trials. [default: 60 in 10 minutes, without --max-time]"
     )
-    checkout: Path | None = option(
-        "--git", metavar="CHECKOUT", panel="Output", help="Name the commits of the patch, by a git checkout of PyTorch."
-    )
+    checkout: Path | None = git_option(panel="Output")
     check_suite: bool = running_option(default=False, help="Run the suite with the patch and without it, and compare.")
     patch_file: Path = output_file("--output", default=PATCH, parse=_patch_path, help="Write the patch here.")
-    json_file: Path | None = output_file("--json", help="Write the answer as JSON.")
-    report_file: Path | None = output_file("--report", help="Write Markdown, ready for an issue.")
+    json_file: Path | None = json_output()
+    markdown_file: Path | None = markdown_output()
+    display: Display = group(Display)
 
 
 def fix(options: FixOptions) -> Exit:
@@ -69,19 +75,19 @@ def fix(options: FixOptions) -> Exit:
     """
     from whichtorch.matrix.fix.commission import FixRequest, fix_of, with_suite
 
-    console, home = command.new_console(), command.state_folder()
+    display, home = options.display, command.state_folder()
     search = _search_request(options, home)
-    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    say = partial(display.console.print, markup=False, highlight=False, soft_wrap=True)
     cache = options.storage.cache(home)
     with command.resumable(search.budget.seconds), options.cluster.searching(cache, options.jobs) as (machines, jobs):
         search = replace(search, machines=machines, jobs=jobs)
         order = filled(FixRequest, options, search=search, tell=say)
-        answer = fix_of(order, cache, command.progress_on(console))
+        answer = fix_of(order, cache, display.progress)
         is_cured = _write_patch(answer, options.patch_file)
         if options.check_suite and is_cured and not answer.interrupted:
             say(f"cured, the patch is in {options.patch_file}; the suite runs on {answer.bad} without it and with it")
             try:
-                answer = with_suite(answer, search, options.patch_file, cache, command.progress_on(console))
+                answer = with_suite(answer, search, options.patch_file, cache, display.progress)
             except KeyboardInterrupt as interrupt:
                 answer = answer.model_copy(update={"interrupted": why_stopped(interrupt) == INTERRUPTED})
         _write_answer(answer.model_copy(update={"command": command.rerun_command("fix")}), options)
@@ -121,6 +127,6 @@ def _write_answer(answer: "FixAnswer", options: FixOptions) -> None:
     test = shlex.join([f"--{kind}", options.test, *options.cluster.arguments])
     rerun = f"{command.called('matrix')} --torch {answer.bad} --patch {patch} {test}"
     command.write_json(options.json_file, answer)
-    if options.report_file:
-        command.write_lines(options.report_file, fix_markdown(answer, patch, rerun))
-    print(*fix_lines(answer, patch, rerun), sep="\n")
+    if options.markdown_file:
+        command.write_lines(options.markdown_file, fix_markdown(answer, patch, rerun))
+    options.display.say(fix_lines(answer, patch, rerun))

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import Exit
+from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.environment_options import MatrixAxes, environment_option
-from whichtorch.matrix.plan.option import Strings, argument, group, option, output_file
-from whichtorch.matrix.plan.run_options import running_option
+from whichtorch.matrix.plan.environment_options import MatrixAxes, interpreter_option, known_environment
+from whichtorch.matrix.plan.option import Strings, argument, group, json_output, option
+from whichtorch.matrix.plan.run_options import jobs_option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,8 +18,9 @@ class StacksOptions:
     """The options of `stacks`."""
 
     targets: Strings = argument("PID|FILE...", "A process, of any origin; with --merge, files.")
-    merge: bool = option(default=False, help="One answer of what `stacks PID --json` wrote on several machines.")
-    as_json: bool = option("--json", default=False, panel="Output", help="Write the diagnosis and the stacks as JSON.")
+    merge: bool = option(default=False, help="One answer of what `stacks PID --json FILE` wrote on several machines.")
+    json_file: Path | None = json_output()
+    display: Display = group(Display, "color")
 
 
 def stacks(options: StacksOptions) -> None:
@@ -36,8 +38,9 @@ def stacks(options: StacksOptions) -> None:
         shown = process_report.inspect_process(_process_number(options.targets))
     for note in shown.notes:
         print(f"note: {note}", file=sys.stderr)
-    for line in [shown.json_text] if options.as_json else shown.lines:
-        print(line)
+    options.display.say(shown.lines)
+    if options.json_file:
+        command.write_bytes(options.json_file, f"{shown.json_text}\n".encode())
 
 
 def _process_number(targets: Strings) -> int:
@@ -59,7 +62,7 @@ class DispatchOptions:
     operator: str = argument("OPERATOR", "For example aten::mm or aten::add.Tensor.")
     environments: Strings = argument("ENV [ENV]", "Label or id of a known environment, or a Python's path.")
     axes: MatrixAxes = group(MatrixAxes, "path")
-    json_file: Path | None = output_file("--json", help="Write the tables as JSON.")
+    json_file: Path | None = json_output()
 
 
 def dispatch(options: DispatchOptions) -> None:
@@ -83,10 +86,10 @@ def dispatch(options: DispatchOptions) -> None:
 class DoctorOptions:
     """The options of `doctor`."""
 
-    interpreter: str | None = environment_option(
-        metavar="PATH|LABEL", help="Python, or known environment, that runs the controls."
-    )
-    jobs: int | None = running_option(metavar="N", least=1, help="Controls at once.")
+    interpreter: Path | None = interpreter_option()
+    env: str | None = known_environment()
+    jobs: int | None = jobs_option()
+    display: Display = group(Display)
 
 
 def doctor(options: DoctorOptions) -> Exit:
@@ -99,7 +102,7 @@ def doctor(options: DoctorOptions) -> Exit:
     from whichtorch.matrix.process.executor import default_jobs
 
     home = command.state_folder()
-    python = _python_named(options.interpreter, home)
+    python = _python_named(options, home)
     jobs = options.jobs or default_jobs()
     problems = 0
     for check in checkup.check_up(home):
@@ -109,7 +112,7 @@ def doctor(options: DoctorOptions) -> Exit:
             print(f"{'':<8} remedy: {check.remedy}")
     print()
     with command.terminating_like_interrupt():
-        results = list(controls.run_controls(home, python, jobs, command.progress_on()))
+        results = list(controls.run_controls(home, python, jobs, options.display.progress))
     print()
     print(*controls.control_lines(results), sep="\n")
     problems += sum(result.problem is not None for result in results)
@@ -118,14 +121,14 @@ def doctor(options: DoctorOptions) -> Exit:
     return Exit.RED if problems else Exit.GOOD
 
 
-def _python_named(interpreter: str | None, home: Path) -> Path:
-    """Return the Python at a path or of a known environment, by default the current one."""
+def _python_named(options: DoctorOptions, home: Path) -> Path:
+    """Return the Python that options name, or that of a known environment, by default the current one."""
     from whichtorch.matrix.plan.expansion import environment_named
     from whichtorch.matrix.records import store
 
     this = Path(sys.executable)
-    if interpreter is None:
-        return this
-    if Path(interpreter).is_file():
-        return Path(interpreter).absolute()
-    return environment_named(interpreter, store.read_environments(home)).interpreter or this
+    if options.interpreter and not options.interpreter.is_file():
+        raise UsageError(f"--interpreter: no such Python: {options.interpreter}", hint="name an environment with --env")
+    if options.env is None:
+        return (options.interpreter or this).absolute()
+    return environment_named(options.env, store.read_environments(home)).interpreter or this

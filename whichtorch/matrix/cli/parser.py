@@ -4,16 +4,19 @@ Click is used directly because typer takes options only from a signature, and cy
 """
 
 import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import MISSING, dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TextIO, get_args, get_origin, get_type_hints
 
 import click
 from click.core import ParameterSource
 
-from whichtorch.matrix.plan.option import Group, Option
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.plan.option import STDOUT, Group, Option, output_path
 
 _HOME = re.compile(r"^(--[\w-]+=)?~(?=/|$)")
 _PATHS = {"DIR", "FILE", "PATH", "PYTHON"}  # metavars of options for which a shell completes paths
@@ -90,12 +93,12 @@ class _OptionField:
         if option.is_argument:
             details["metavar"] = option.metavar if is_required else f"[{option.metavar}]"
             return click.Argument([self.key], nargs=-1 if self.is_list else 1, type=_ANY_PATH, **details)
-        name = option.name or f"--{self.key.rpartition('__')[2].replace('_', '-')}"
+        names = option.name.split() or [f"--{self.key.rpartition('__')[2].replace('_', '-')}"]
         kind = bool if self.kind is bool else self._click_type()
         if kind is not bool and self.default not in {MISSING, None, "", ()}:
             details |= {"default": str(self.default), "show_default": True}
         return _PanelOption(
-            [name, self.key], type=kind, is_flag=kind is bool, multiple=self.is_list, panel=option.panel, **details
+            [*names, self.key], type=kind, is_flag=kind is bool, multiple=self.is_list, panel=option.panel, **details
         )
 
     def _click_type(self) -> click.ParamType[Any] | type:
@@ -114,7 +117,10 @@ class _OptionField:
         if self.kind is bool:
             return not self.default
         read = self.option.parse or self.value_kind
-        return tuple(map(read, given)) if self.is_list else read(given)
+        try:
+            return tuple(map(read, given)) if self.is_list else read(given)
+        except UsageError as mistake:
+            raise UsageError(f"{self.parameter().opts[0]}: {mistake.message}", hint=mistake.hint) from None
 
 
 def command_of(function: Callable[..., int | None], name: str, *, is_group: bool, **texts: Any) -> PanelCommand:
@@ -124,13 +130,36 @@ def command_of(function: Callable[..., int | None], name: str, *, is_group: bool
     def call(**_given: object) -> None:
         context = click.get_current_context()
         if context.invoked_subcommand is None:
-            context.exit(function(request_of(request, context)) or 0)
+            with redirect_stdout(_for_people(files, context)):
+                code = function(request_of(request, context)) or 0
+            context.exit(code)
 
     texts |= {"invoke_without_command": True} if is_group else {}
     parameters = [each.parameter() for each in _option_fields(request)]
+    files = [each.key for each in _option_fields(request) if each.option.parse is output_path]
     return (PanelGroup if is_group else PanelCommand)(
         name, callback=call, params=parameters, context_settings=SETTINGS, **texts
     )
+
+
+def _for_people(files: Sequence[str], context: click.Context) -> TextIO:
+    """Return where people read: standard error where one of the output files is `-`, standard output."""
+    given = [
+        f"--{key.rpartition('__')[2].removesuffix('_file')}" for key in files if context.params[key] == str(STDOUT)
+    ]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} cannot both go to standard output", hint="name a file for one of them")
+    return sys.stderr if given else sys.stdout
+
+
+def told(mistake: click.ClickException) -> UsageError:
+    """Return a mistake that click has found, in the manner of all others."""
+    context: click.Context | None = getattr(mistake, "ctx", None)
+    near = getattr(mistake, "possibilities", None)
+    words = mistake.message if near else mistake.format_message()
+    remedy = f"see `{context.command_path if context else 'whichtorch'} --help`"
+    hint = f"did you mean {' or '.join(near)}?" if near else remedy
+    return UsageError(words[:1].lower() + words[1:].rstrip("."), hint=hint)
 
 
 def request_of(kind: type, context: click.Context, prefix: str = "") -> Any:

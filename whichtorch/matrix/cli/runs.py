@@ -7,25 +7,36 @@ from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, make_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.cli.command import Exit, called, state_folder, write_json, write_lines
+from whichtorch.matrix.cli.command import Exit, called, state_folder, write_bytes, write_json, write_lines
+from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.option import argument, group, option, output_path
+from whichtorch.matrix.plan.option import STDOUT, argument, group, json_output, option, output_file
 from whichtorch.reports.formats import FORMATS, ReportFormat
+
+if TYPE_CHECKING:
+    from whichtorch.matrix.records.store import RunFolder
 
 DAY = 86400.0  # seconds
 OUTPUT = Path("output")  # where reports go by default
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 _TAKEN = re.compile(r"latest(~\d+)?")
-_json_file = partial(option, "--json", metavar="FILE", parse=output_path)
+baseline_option = partial(
+    option,
+    "--baseline",
+    metavar="RUN",
+    panel="Output",
+    help="Compare with this run. `matrix` then exits 1 only for what got worse since.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunsOptions:
     """The options of `runs` without a subcommand."""
 
-    json_file: Path | None = _json_file(help="Write the list as JSON.")
+    json_file: Path | None = json_output()
+    display: Display = group(Display, "color")
 
 
 def runs(options: RunsOptions) -> None:
@@ -37,7 +48,7 @@ def runs(options: RunsOptions) -> None:
     from whichtorch.reports.stored_run_text import Runs, run_lines
 
     stored = tuple(head.run for head in stored_runs.all_runs(state_folder()))
-    print(*run_lines(stored), sep="\n")
+    options.display.say(run_lines(stored))
     write_json(options.json_file, Runs(runs=stored))
 
 
@@ -112,7 +123,8 @@ class CompareOptions:
 
     old: str = argument("OLD", "A run: id or its beginning, name, latest~1, day, folder.")
     new: str = argument("NEW", "Another one, such as latest.")
-    json_file: Path | None = _json_file(help="Write the comparison as JSON.")
+    json_file: Path | None = json_output()
+    display: Display = group(Display, "color")
 
 
 def compare(options: CompareOptions) -> Exit:
@@ -130,7 +142,7 @@ def compare(options: CompareOptions) -> Exit:
     home = state_folder()
     before, after = (stored_runs.find(text, home).read() for text in (options.old, options.new))
     compared = comparison.compare(before.result, after.result)
-    print(*comparison_lines(compared, before, after, where_it_ran(called, after.result.run)), sep="\n")
+    options.display.say(comparison_lines(compared, before, after, where_it_ran(called, after.result.run)))
     write_json(options.json_file, compared)
     return Exit.RED if compared.is_worse else Exit.GOOD
 
@@ -171,7 +183,8 @@ class HistoryOptions:
     """The options of `history`."""
 
     scenario: str = argument("SCENARIO", "A test by name, with or without its variant.")
-    json_file: Path | None = _json_file(help="Write the lines as JSON.")
+    json_file: Path | None = json_output()
+    display: Display = group(Display, "color")
 
 
 def history(options: HistoryOptions) -> None:
@@ -187,17 +200,20 @@ def history(options: HistoryOptions) -> None:
     histories = nights.history(options.scenario, heads)
     if not histories:
         raise UsageError(f"no stored run has a cell {options.scenario}", hint="`whichtorch runs` lists the runs")
-    print(*history_lines(histories), sep="\n")
+    options.display.say(history_lines(histories))
     write_json(options.json_file, nights.Histories(histories=histories))
 
 
 def format_options(formats: Iterable[ReportFormat]) -> type:
     """Return a group with an option for each report format."""
     options = [
-        (row.name, Path | None, option(metavar="DIR" if row.in_folder else "FILE", help=row.help, parse=output_path))
+        (row.name, Path | None, output_file(metavar="DIR" if row.in_folder else "FILE", help=row.help))
         for row in formats
     ]
     return make_dataclass("FormatOptions", options, frozen=True)
+
+
+FormatOptions = format_options(FORMATS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,10 +223,8 @@ class ReportOptions:
     run: str = argument(
         "RUN", "Its id or the beginning of it, name, latest, day, or folder. [default: latest]", default="latest"
     )
-    baseline: str | None = option(
-        metavar="RUN", help="What changed since this run? [default: the last with half its cells]"
-    )
-    files: Any = group(format_options(FORMATS))  # the path of each format, by its name
+    baseline: str | None = baseline_option()
+    files: Any = group(FormatOptions)  # the path of each format, by its name
 
 
 def report(options: ReportOptions) -> None:
@@ -219,19 +233,31 @@ def report(options: ReportOptions) -> None:
     They are made from the records alone: at any time, and of a run from another machine, too. Exit code: 0; 2 no
     such run, or nowhere to write.
     """
+    from whichtorch.matrix.records import stored_runs
+
+    files = named_files(options.files) or [(row, OUTPUT / row.file) for row in FORMATS]
+    home = state_folder()
+    baseline = stored_runs.find(options.baseline, home) if options.baseline else None
+    write_reports(files, stored_runs.find(options.run, home), home, baseline)
+
+
+def named_files(given: Any) -> list[tuple[ReportFormat, Path]]:
+    """Return the formats that options ask for, with the file that each goes to."""
+    named = [(row, path) for row in FORMATS if (path := getattr(given, row.name))]
+    return [(row, path / row.file if row.in_folder and path != STDOUT else path) for row, path in named]
+
+
+def write_reports(
+    files: "Iterable[tuple[ReportFormat, Path]]", head: "RunFolder", home: Path, baseline: "RunFolder | None"
+) -> None:
+    """Write the reports of a stored run, compared with a baseline, and say where they are."""
     from whichtorch.matrix.model import Model
     from whichtorch.matrix.privacy.redaction import Redactor
-    from whichtorch.matrix.records import stored_runs
     from whichtorch.reports.cell_text import where_it_ran
     from whichtorch.reports.run_facts import gather
     from whichtorch.reports.table import shown_path
 
-    named = [(row, path) for row in FORMATS if (path := getattr(options.files, row.name))]
-    files = [(row, path / row.file if row.in_folder else path) for row, path in named]
-    files = files or [(row, OUTPUT / row.file) for row in FORMATS]
-    home = state_folder()
-    baseline = stored_runs.find(options.baseline, home) if options.baseline else None
-    facts = gather(stored_runs.find(options.run, home), home, baseline)
+    facts = gather(head, home, baseline)
     there = where_it_ran(called, facts.stored.result.run)
     for row, file in files:
         file.parent.mkdir(exist_ok=True)
@@ -239,8 +265,9 @@ def report(options: ReportOptions) -> None:
         if isinstance(content, Model):
             write_json(file, content)
         elif isinstance(content, bytes):
-            file.write_bytes(content if row.is_redacted else Redactor.of_this_machine().data(content))
+            write_bytes(file, content if row.is_redacted else Redactor.of_this_machine().data(content))
         else:
             write_lines(file, content)
     for _, file in files:
-        print(f"wrote {shown_path(file)}")
+        if file != STDOUT:
+            print(f"wrote {shown_path(file)}")

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit, test_argument
+from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option
-from whichtorch.matrix.plan.option import Strings, argument, filled, group, max_time, option, output_file
-from whichtorch.matrix.plan.run_options import RunOptions, running_option
+from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option, interpreter_option
+from whichtorch.matrix.plan.option import Strings, argument, filled, group, json_output, max_time, option, output_file
+from whichtorch.matrix.plan.run_options import RunOptions, fresh_option, jobs_option, running_option
 from whichtorch.matrix.triage.step import Step, step_named
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 CASES = Path("output") / "cases"
 _torch = partial(environment_option, default=(), metavar="VERSION")
-_case_folder = partial(option, "--case", metavar="FOLDER")
+_case_folder = partial(option, "--case", metavar="DIR", help="The case's folder. [default: output/cases/NAME]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class CaseEnvironmentOptions:
     """The environment that runs the script of a case."""
 
     axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config", "patch")
-    interpreter: Path | None = environment_option(metavar="PYTHON", help="Your own environment, as it is.")
+    interpreter: Path | None = interpreter_option()
     storage: Storage = group(Storage, "disk_budget_mb")
 
     def place(self, torch: Strings, home: Path) -> "CasePlace":
@@ -46,19 +47,16 @@ class TriageOptions:
     environment: CaseEnvironmentOptions = group(CaseEnvironmentOptions)
     run: RunOptions = group(RunOptions, "timeout", "look_longer")
     cluster: ClusterAddress = group(ClusterAddress)
-    jobs: int | None = running_option(
-        metavar="N",
-        least=1,
-        help="Smaller scripts, and releases, tried at once. [default: 1; with --executor its slots]",
-    )
+    jobs: int | None = jobs_option()
     until: Step | None = running_option(metavar="STEP", parse=step_named, help=f"The last step: {', '.join(Step)}.")
     only: tuple[Step, ...] = running_option(
         default=(), metavar="STEP", parse=step_named, help="Take this step, and what it needs. Repeatable."
     )
-    fresh: bool = running_option(default=False, help="Take all steps again.")
+    fresh: bool = fresh_option()
     max_seconds: float | None = max_time(panel="How it runs")
-    case_folder: Path | None = _case_folder(panel="Output", help="The case's folder. [default: output/cases/NAME]")
-    json_file: Path | None = output_file("--json", help="Write the case as JSON.")
+    case_folder: Path | None = _case_folder(panel="Output")
+    json_file: Path | None = json_output()
+    display: Display = group(Display)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -83,7 +81,6 @@ def triage(options: TriageOptions) -> Exit:
 
     place = options.environment.place(options.torch or ("latest",), command.state_folder())
     scenario, variant = command.one_test(options.test, place.file)
-    console = command.new_console()
     folder = options.case_folder or CASES / scenario.path.stem
     order = filled(
         TriageRequest,
@@ -91,16 +88,16 @@ def triage(options: TriageOptions) -> Exit:
         place=place,
         test=CaseTest(scenario=scenario, variant=variant, options=options.run),
         folder=folder,
-        tell=partial(console.print, markup=False, highlight=False, soft_wrap=True),
+        tell=partial(options.display.console.print, markup=False, highlight=False, soft_wrap=True),
         shown=partial(_keep, folder),
     )
     cache = options.environment.storage.cache(place.home)
     with command.resumable(order.max_seconds), options.cluster.searching(cache, options.jobs) as (machines, jobs):
         order = replace(order, place=replace(place, machines=machines, jobs=jobs))
-        case = make_case(order, cache, command.progress_on(console))
+        case = make_case(order, cache, options.display.progress)
         command.write_json(options.json_file, case)
         order.shown(case)
-        print(*case_lines(case, folder), sep="\n")
+        options.display.say(case_lines(case, folder))
         if case.stopped and case.stopped.is_interrupted:
             raise KeyboardInterrupt
     if case.environment is not None and case.environment.problem:
@@ -129,7 +126,8 @@ class ReplayOptions:
     environment: CaseEnvironmentOptions = group(CaseEnvironmentOptions)
     cluster: ClusterAddress = group(ClusterAddress)
     whole: bool = running_option(default=False, help="Run the script as it was, instead of the smallest.")
-    json_file: Path | None = output_file("--json", help="Write the answer as JSON.")
+    json_file: Path | None = json_output()
+    display: Display = group(Display)
 
 
 def replay(options: ReplayOptions) -> Exit:
@@ -148,7 +146,7 @@ def replay(options: ReplayOptions) -> Exit:
     cache = options.environment.storage.cache(place.home)
     with command.resumable(), options.cluster.searching(cache, None) as (machines, _):
         order = filled(ReplayRequest, options, place=replace(place, machines=machines))
-        replayed = run_case(order, cache, command.progress_on())
+        replayed = run_case(order, cache, options.display.progress)
     verdict = {True: "reproduces", False: "does not reproduce", None: "cannot be told"}[replayed.reproduces]
     print(f"{replayed.name} {verdict} in {replayed.environment}: {replayed.script} was run {len(replayed.seen)} times")
     print(f"  the case:  {replayed.expected}")
@@ -162,7 +160,7 @@ class NewScenarioOptions:
     """The options of `new-scenario`."""
 
     test: str = test_argument()
-    case_folder: Path | None = _case_folder(help="Its case. [default: output/cases/NAME]")
+    case_folder: Path | None = _case_folder()
     file: Path | None = output_file("--output", help="Write it here. [default: shown]")
 
 

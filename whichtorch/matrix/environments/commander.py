@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import threading
 from contextlib import suppress
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.environments.index.releases import kept_folder
 from whichtorch.matrix.environments.index.sources import Sources, configured_sources, without_credentials
-from whichtorch.matrix.environments.provider import Stage, silent
+from whichtorch.matrix.environments.provider import COMMAND_MARK, Stage, silent
 from whichtorch.matrix.model import Build
 from whichtorch.matrix.privacy.redaction import Redactor
 from whichtorch.matrix.process.evidence.capture import find_tool
@@ -78,6 +79,7 @@ class Commander:
         if self.cancelled is not None and self.cancelled.is_set():
             raise CancelledError
         log.parent.mkdir(parents=True, exist_ok=True)
+        self.stage(self.redactor.text(f"{COMMAND_MARK}{shlex.join(argv)}  log {log}"))
         limit = timeout or self.timeout
         task = Task(
             argv=argv,

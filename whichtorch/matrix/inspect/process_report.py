@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 SCHEMA = 1
-AGAIN = "write each with `whichtorch stacks PID --json` on its machine, into a file with its name: host1.json"
+AGAIN = "write each with `whichtorch stacks PID --json host1.json` on its machine, into a file with its name"
 
 REMEDY = (
     "run it as root or as the process's own user; in a container, start that with --cap-add=SYS_PTRACE, and with "

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.option import Strings, group, megabytes, option
-from whichtorch.matrix.plan.run_options import RunOptions, running_option
+from whichtorch.matrix.plan.option import Strings, argument, duration, group, megabytes, option
+from whichtorch.matrix.plan.run_options import RunOptions, jobs_option
 
 if TYPE_CHECKING:
     from whichtorch.matrix.environments.cache import EnvironmentCache
@@ -28,6 +28,18 @@ _torch = partial(environment_option, "--torch", default=(), metavar="SPEC[,SPEC]
 _python = partial(environment_option, "--python", default=(), metavar="3.11[,3.12]")
 _patch = partial(environment_option, "--patch", default=(), metavar="FILE[,FILE]")
 _scenario_option = partial(option, panel="Scenarios", default=())
+interpreter_option = partial(
+    environment_option,
+    "--interpreter",
+    metavar="PYTHON",
+    help="The Python of an environment of your own, which runs scripts as it is.",
+)
+known_environment = partial(
+    environment_option, "--env", metavar="ID|LABEL", help="The environment of an earlier run that it is about."
+)
+install_timeout_option = partial(
+    duration, "--install-timeout", panel="Environments", help="How long a step of an install may take."
+)
 _file = partial(
     environment_option,
     "--matrix",
@@ -132,9 +144,7 @@ class Storage:
         parse=megabytes,
         help="Room for environments, e.g. 60GB. [default: 80 % of what is free]",
     )
-    install_timeout: float = environment_option(
-        default=INSTALL_TIMEOUT, metavar="S", least=1, help="Seconds after which a step of an install is given up."
-    )
+    install_timeout: float = install_timeout_option(default=INSTALL_TIMEOUT)
 
     def cache(self, home: Path) -> "EnvironmentCache":
         """Return the environments of a state folder."""
@@ -147,21 +157,15 @@ class Storage:
 class MatrixRequest(MatrixAxes, Storage):
     """What a user asks `matrix` for."""
 
+    tests: Strings = argument("SCENARIO|SCRIPT...", "Scenarios as for --scenario, and scripts.", default=())
     home: Path = Path(".whichtorch")  # the state folder
-    interpreters: tuple[Path, ...] = environment_option(
-        "--interpreter",
-        default=(),
-        metavar="PATH",
-        help="Python of an existing environment, used as it is. Repeatable.",
-    )
+    interpreters: tuple[Path, ...] = interpreter_option(default=())
     scenarios: Strings = _scenario_option(
         "--scenario", metavar="GLOB", help="Scenarios by name, 'tag:NAME', or 'NAME[variant=value]'. Repeatable."
     )
     scripts: Strings = _scenario_option("--script", metavar="FILE", help="Any script of your own. Repeatable.")
     options: RunOptions = group(RunOptions)
-    jobs: int | None = running_option(
-        metavar="N", least=1, help="Attempts at once. [default: cores, memory permitting; twice that for hangs]"
-    )
+    jobs: int | None = jobs_option()
 
     @property
     def product(self) -> bool:

@@ -4,6 +4,7 @@ A field declared with `group` holds another request, so that several commands sh
 types of fields, so a module that declares options must not import `annotations` from `__future__`.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any, TypeVar, cast
 from whichtorch.matrix.errors import UsageError
 
 Filled = TypeVar("Filled")
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_DURATION = re.compile(r"(?:(\d*\.?\d+)h)?(?:(\d*\.?\d+)m)?(?:(\d*\.?\d+)s?)?")
 _MEGABYTES = {"MB": 1, "GB": 1000, "TB": 1_000_000, "MIB": 1.048576, "GIB": 1073.741824, "TIB": 1099511.627776}
 
 
@@ -22,7 +23,7 @@ class Option:
     """How a field is given on the command line. Its type and its default are those of the field."""
 
     help: str
-    name: str = ""  # "" for the name of the field: `max_time` is --max-time
+    name: str = ""  # several are separated by a space; "" for the name of the field: `max_time` is --max-time
     metavar: str | None = None
     panel: str = "Options"  # the heading in --help
     parse: Callable[[str], object] | None = None  # raises UsageError; None to convert by the type
@@ -63,15 +64,13 @@ def filled(kind: type[Filled], given: object, /, **more: Any) -> Filled:
 
 
 def seconds(text: str) -> float:
-    """Return "90s", "30m" or "2h" as seconds; a plain number is seconds."""
-    number, unit = (text[:-1], text[-1]) if text[-1:] in _SECONDS else (text, "s")
-    try:
-        duration = float(number) * _SECONDS[unit]
-    except ValueError:
-        duration = 0.0
-    if duration <= 0:
-        raise UsageError(f"{text!r} is not a time", hint="write it as 90s, 30m or 2h")
-    return duration
+    """Return "90s", "30m", "2h" or "1h30m" as seconds; a plain number is seconds."""
+    parts = _DURATION.fullmatch(text)
+    hours, minutes, rest = (float(part or 0) for part in parts.groups()) if parts else (0.0, 0.0, 0.0)
+    total = hours * 3600 + minutes * 60 + rest
+    if total <= 0:
+        raise UsageError(f"{text!r} is not a duration", hint="write it as 90s, 30m, 2h or 1h30m")
+    return total
 
 
 def megabytes(text: str) -> float:
@@ -81,11 +80,14 @@ def megabytes(text: str) -> float:
     try:
         return float(number) * _MEGABYTES[unit if unit.endswith("B") else unit + "B"]
     except (KeyError, ValueError):
-        raise UsageError(f"--disk {text!r} is not a size", hint="write it as 60GB, 800MB or 1.5TB") from None
+        raise UsageError(f"{text!r} is not a size", hint="write it as 60GB, 800MB or 1.5TB") from None
 
 
 def output_path(text: str) -> Path:
-    """Return the path of a file to write. Raises UsageError if its folder does not exist, before hours of work."""
+    """Return the path of a file to write, STDOUT for `-`.
+
+    Raises UsageError if its folder does not exist, before hours of work.
+    """
     path = Path(text)
     if not path.absolute().parent.is_dir():
         raise UsageError(f"no folder {path.parent} to write {path.name} into")
@@ -93,7 +95,9 @@ def output_path(text: str) -> Path:
 
 
 Strings = tuple[str, ...]  # of an option that may be repeated
+STDOUT = Path("-")
 output_file = partial(option, metavar="FILE", panel="Output", parse=output_path)
-max_time = partial(
-    option, "--max-time", metavar="TIME", parse=seconds, help="Stop after 90s, 30m, 2h, ..., with what is known."
-)
+json_output = partial(output_file, "--json", help="Write the answer as JSON; - for standard output.")
+markdown_output = partial(output_file, "--markdown --report", help="Write Markdown, ready for an issue.")
+duration = partial(option, metavar="TIME", parse=seconds)
+max_time = partial(duration, "--max-time", help="Stop after this time (90s, 30m, 1h30m), with what is known.")

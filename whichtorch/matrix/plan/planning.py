@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, overload
 
 from whichtorch.matrix.diagnosis import conditions
 from whichtorch.matrix.environments.configs import cell_environ
+from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import (
     UNOBSERVED,
     Attempt,
@@ -247,10 +248,11 @@ def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: RunOpt
 
 def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
     """Return the cells that a user asks for, and notes on how their environments were chosen; raises as `expand`."""
-    file, globs = request.file, request.scenarios
+    file, named = request.file, grouped(request.tests, selection.is_script)
+    globs, scripts = (*named.get(False, ()), *request.scenarios), (*named.get(True, ()), *request.scripts)
     suite = selection.select([*selection.suite(), *file.scripts], globs) if globs else []
-    suite += map(file.script, request.scripts)
-    suite = suite if globs or request.scripts else file.scenarios
+    suite += map(file.script, scripts)
+    suite = suite if globs or scripts else file.scenarios
     cache, given = request.home / "cache", request.interpreters
     requests, notes = expand(file, cache=cache, interpreters_given=given, product=request.product)
     found = (f"matrix file {file.path}",) if file.path and not request.path else ()

@@ -3,9 +3,17 @@
 from dataclasses import dataclass
 from functools import partial
 
-from whichtorch.matrix.plan.option import option
+from whichtorch.matrix.plan.option import option, seconds
 
 running_option = partial(option, panel="How it runs")
+fresh_option = partial(running_option, "--fresh", default=False, help="Run again what earlier runs have answered.")
+jobs_option = partial(
+    running_option,
+    "--jobs",
+    metavar="N",
+    least=1,
+    help="How many run at once. [default: by cores and memory; a search 1; of a cluster all slots]",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,13 +21,13 @@ class RunOptions:
     """How cells are run. The last three are not options of the command line."""
 
     timeout: float | None = running_option(
-        metavar="S", least=0.1, help="Seconds per attempt, instead of the test's own."
+        metavar="TIME", parse=seconds, help="How long an attempt may take, instead of the test's own timeout."
     )
     look_longer: bool = running_option(
         default=False, help="Try a test that is slow at your timeout once more, for three times as long."
     )
     repeat: int = running_option(default=1, metavar="N", least=1, help="Attempts per cell.")
-    fresh: bool = running_option(default=False, help="Run again what earlier runs have answered.")
+    fresh: bool = fresh_option()
     stall: bool = running_option(
         "--no-stall", default=True, help="Wait out every timeout, even on evidence of a deadlock."
     )

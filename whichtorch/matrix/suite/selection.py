@@ -63,6 +63,12 @@ def select(scenarios: Sequence[Scenario], globs: Iterable[str]) -> list[Scenario
     return [narrowed for scenario in scenarios for narrowed in _distinct(scenario, chosen.get(scenario.name, []))]
 
 
+def is_script(text: str) -> bool:
+    """Return whether a test is named by the path of a script outside the suite."""
+    path = Path(_split_variant(text)[0])
+    return path.suffix == ".py" and not {*"*?"} & {*path.name} and not path.resolve().is_relative_to(SUITE_ROOT)
+
+
 def script(text: str, suite_folder: Path | None = None) -> Scenario:
     """Return the user's script that "repro.py" or "repro.py[op=mm]" names. It runs in the user's folder.
 

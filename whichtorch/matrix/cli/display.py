@@ -1,0 +1,87 @@
+"""The options that decide what a command tells while it works and how it looks, and what they make of its words."""
+
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.plan.option import STDOUT, option, output_file
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from whichtorch.matrix.events import Emit, Event
+    from whichtorch.reports.event_lines import EventLog
+
+_output_option = partial(option, panel="Output", default=False)
+
+
+class Color(StrEnum):
+    """When words are colored."""
+
+    AUTO = "auto"  # on a terminal, and as NO_COLOR and FORCE_COLOR say
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Display:
+    """What a command prints, and in which form."""
+
+    quiet: bool = _output_option("-q --quiet", help="Print failures and the summary only.")
+    verbose: bool = _output_option(
+        "-v --verbose", help="Also print known cells, the logs of cells, and the commands of installs with their logs."
+    )
+    color: Color = _output_option(default=Color.AUTO, help="Color the output. NO_COLOR and FORCE_COLOR count, too.")
+    events_file: Path | None = output_file(
+        "--events", help="Write what happens as JSON Lines, at once; - for standard output."
+    )
+
+    @cached_property
+    def console(self) -> "Console":
+        """Where people read."""
+        from rich.console import Console
+
+        if self.color is Color.AUTO:
+            return Console()
+        return Console(color_system="standard" if self.color is Color.ALWAYS else None, no_color=False)
+
+    @property
+    def columns(self) -> int:
+        """How wide a table may be: as the terminal, or 160 columns where there is none."""
+        return self.console.width if self.console.file.isatty() else shutil.get_terminal_size((160, 24)).columns
+
+    @cached_property
+    def _log(self) -> "EventLog | None":
+        from whichtorch.reports.event_lines import EventLog
+
+        if self.events_file is None:
+            return None
+        stream = sys.__stdout__ if self.events_file == STDOUT else self.events_file.open("w", encoding="utf-8")
+        return EventLog(stream) if stream else None
+
+    @contextmanager
+    def progress(self, total: int | None) -> Iterator["Emit"]:
+        """Show the progress of so many cells, or of an unknown number."""
+        from whichtorch.reports.terminal import Detail, Progress
+
+        detail = Detail.LITTLE if self.quiet else Detail.ALL if self.verbose else Detail.USUAL
+        with Progress(self.console, total, detail) as show:
+
+            def emit(event: "Event") -> None:
+                show(event)
+                if self._log:
+                    self._log(event)
+
+            yield emit
+
+    def say(self, lines: Iterable[str]) -> None:
+        """Print finished lines, wrapped and colored as the terminal can."""
+        from whichtorch.reports.terminal import say
+
+        say(self.console, lines)

@@ -1,0 +1,100 @@
+"""What happens during a run, as JSON Lines for programs."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from whichtorch.matrix import events
+from whichtorch.matrix.model import Model, Outcome
+from whichtorch.matrix.privacy.redaction import Redactor
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+SCHEMA = 1
+NAMES = {
+    events.EnvironmentStage: "stage",
+    events.EnvironmentReady: "environment",
+    events.AttemptStarted: "attempt-started",
+    events.AttemptEnded: "attempt-ended",
+    events.CellDone: "cell",
+    events.ProbeChosen: "probe",
+    events.ProbeDropped: "probe-dropped",
+    events.Interrupted: "interrupted",
+    events.StatusShown: "status",
+    events.StacksSeen: "seen",
+}
+
+
+class EventLine(Model):
+    """A line of --events. A field that an event has nothing to say in is left out."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    event: str
+    time: str
+    environment: str = ""
+    cell: str = ""
+    stage: str = ""
+    host: str = ""
+    outcome: Outcome | None = None
+    expected: bool | None = None
+    reused: bool | None = None
+    seconds: float | None = None
+    limit: float | None = None
+    what: str = ""
+    log: str = ""
+    cells: int | None = None
+    value: str = ""
+    why: str = ""
+    lines: tuple[str, ...] = ()
+
+
+def event_line(event: events.Event) -> EventLine:
+    """Return what programs are told of an event."""
+    fields: dict[str, Any] = {}
+    match event:
+        case events.EnvironmentStage():
+            fields = {"environment": event.label, "stage": event.stage, "host": event.host}
+        case events.EnvironmentReady(environment=made):
+            fields = {"environment": made.label, "outcome": made.outcome, "why": made.reason, "cells": event.cells}
+            fields |= {"log": str(made.log)} if made.log else {}
+        case events.AttemptStarted():
+            fields = {name: getattr(event, name) for name in ("environment", "cell", "limit", "why", "host")}
+        case events.AttemptEnded(attempt=attempt):
+            fields = {"environment": event.environment, "cell": event.cell, "outcome": attempt.outcome}
+            fields |= {"seconds": attempt.seconds, "log": attempt.stderr}
+        case events.CellDone(cell=cell):
+            fields = {name: getattr(cell, name) for name in ("outcome", "expected", "seconds")}
+            fields |= {"environment": event.environment.label, "cell": cell.name, "what": cell.what or ""}
+            fields["reused"] = 0 < cell.reused == len(cell.attempts)
+        case events.ProbeChosen():
+            fields = {"value": event.value, "why": event.purpose}
+        case events.ProbeDropped():
+            fields = {"environment": event.label}
+        case events.Interrupted():
+            fields = {"why": event.why}
+        case events.StatusShown():
+            fields = {"why": event.why, "lines": event.lines}
+        case events.StacksSeen():
+            fields = {"lines": tuple(f"{task}  at {line}" for task, line in event.lines.items())}
+    return EventLine(event=NAMES[type(event)], time=datetime.now(UTC).isoformat(timespec="milliseconds"), **fields)
+
+
+class EventLog:
+    """Writes each event as a line at once, from any thread. A run goes on after its reader has left."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._lock, self._redactor = stream, threading.Lock(), Redactor.of_this_machine()
+
+    def __call__(self, event: events.Event) -> None:
+        """Write the line of an event."""
+        text = event_line(event).model_dump_json(by_alias=True, exclude_defaults=True)
+        fields = f'{{"schema":{SCHEMA},{text[1:]}\n'
+        with self._lock, suppress(BrokenPipeError):
+            self._stream.write(self._redactor.json_line(fields))
+            self._stream.flush()
