@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cli import command
+from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.inspect.watch_request import WatchRequest
-from whichtorch.matrix.plan.option import output_file
+from whichtorch.matrix.plan.option import STDOUT, json_output, output_file
 
 if TYPE_CHECKING:
     from whichtorch.matrix.inspect.watched_command import Standstill
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 class RunCommandOptions(WatchRequest):
     """The options of `run`."""
 
-    json_file: Path | None = output_file("--json", help="Write how it ended, and the hang, as JSON.")
-    junit_file: Path | None = output_file("--junit", help="Write the same as JUnit XML.")
+    json_file: Path | None = json_output()
+    junit_file: Path | None = output_file("--junit", help="Write JUnit XML.")
 
 
 def run(options: RunCommandOptions) -> int:
@@ -34,6 +35,8 @@ def run(options: RunCommandOptions) -> int:
     """
     from whichtorch.matrix.inspect.watched_command import CommandWatch
 
+    if STDOUT in {options.json_file, options.junit_file}:
+        raise UsageError("standard output belongs to the command", hint="name a file for --json and --junit")
     hangs: list[SeenHang] = []
     with tempfile.TemporaryDirectory(prefix="whichtorch-run-") as folder:
         end = CommandWatch(options, folder).watch(lambda seen: hangs.append(_told(seen, Path(folder))))
