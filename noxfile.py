@@ -137,6 +137,13 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation site in site/; a link that leads nowhere fails it."""
+    session.install("--quiet", *nox.project.dependency_groups(PROJECT, "docs"))
+    session.run("zensical", "build", "--clean", "--strict")
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure what the tool costs, as ratios taken in one run."""
     session.install("--quiet", "-e", ".", *nox.project.dependency_groups(PROJECT, "test"))
