@@ -23,7 +23,7 @@ This page holds the help of every command. `whichtorch COMMAND --help` prints th
 
 def helps(command: click.Command, above: click.Context | None, name: str) -> Iterator[tuple[str, str]]:
     """Yield the words that call a command and its help, then those of its subcommands."""
-    context = click.Context(command, parent=above, info_name=name, terminal_width=100, **command.context_settings)
+    context = click.Context(command, parent=above, info_name=name, terminal_width=96, **command.context_settings)
     yield context.command_path, command.get_help(context)
     if isinstance(command, click.Group):
         for below, inner in command.commands.items():

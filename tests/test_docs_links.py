@@ -63,6 +63,12 @@ def test_every_page_is_linked_from_the_readme() -> None:
     assert sorted(set(PAGES) - {ROOT / "README.md"} - linked) == []
 
 
+def test_every_page_has_its_place_on_the_site() -> None:
+    """The navigation of the documentation site lists each page of docs/ once."""
+    listed = re.findall(r'"([\w-]+\.md)"', (ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    assert sorted(listed) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+
+
 def test_the_readme_is_short() -> None:
     """README.md is read in a few minutes: its details are in docs/."""
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= LONGEST_README

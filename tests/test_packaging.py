@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib.metadata import metadata, version
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from tests.cli.shell import FAILS_IN_OLD, new_user, old_and_new
 from tests.repository import Repository
 from tests.test_rooms import ROOT
 from tests.wheels import Index
+from whichtorch.matrix.inspect.checkup import CheckState, check_up
+from whichtorch.matrix.inspect.controls import run_controls
 
 BIN = Path(sys.executable).parent
 # each ends the process that imports it; Python itself has imported none of them when a program begins
@@ -119,6 +122,20 @@ def test_a_run_takes_no_module_of_the_user(call: str, tmp_path: Path, index: Ind
     asked = ["matrix", "--torch", "9.2.0", "--script", "below/repro.py"]
     ended = run([*command, *asked], user.folder, **(user.environ | {"PYTHONPATH": "."}))
     assert "1 cell, all as expected" in ended.stdout
+
+
+def test_the_doctor_takes_no_module_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tools and interpreters start beside a user's modules, also if these stand on PYTHONPATH."""
+    user = trapped(tmp_path / "user")
+    (user / "platform.py").write_text("raise SystemExit('it was imported')\n")
+    monkeypatch.chdir(user)
+    monkeypatch.setenv("PYTHONPATH", ".")
+    pystack = next(check for check in check_up(tmp_path) if check.name == "pystack")
+    assert pystack.state is CheckState.GOOD, pystack.found
+    (control,) = run_controls(
+        tmp_path, Path(sys.executable), 1, lambda _: nullcontext(lambda _: None), ("control/pass",)
+    )
+    assert control.problem is None
 
 
 def test_metadata_is_complete() -> None:

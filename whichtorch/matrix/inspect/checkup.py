@@ -20,6 +20,7 @@ from whichtorch.matrix.inspect.process_report import REMEDY
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence.capture import find_tool
 from whichtorch.matrix.process.executor import MEMORY_PER_JOB_MB
+from whichtorch.matrix.process.spawning import QUIET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,5 +183,6 @@ def _version(path: str | None) -> str | None:
 
 def _run(command: tuple[str, ...]) -> subprocess.CompletedProcess[str] | None:
     with suppress(OSError, subprocess.TimeoutExpired):
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        environ = os.environ | QUIET
+        return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
     return None

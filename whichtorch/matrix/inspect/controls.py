@@ -124,7 +124,7 @@ def run_controls(
 
 
 def _version_of(interpreter: Path) -> str:
-    argv = [str(interpreter), "-c", "import platform; print(platform.python_version())"]
+    argv = [str(interpreter), "-I", "-c", "import platform; print(platform.python_version())"]
     try:
         ended = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=True)
     except (OSError, subprocess.SubprocessError) as error:
