@@ -40,10 +40,11 @@ from whichtorch.matrix.model import (
     record_key,
 )
 from whichtorch.matrix.records.store import CellLine
+from whichtorch.reports.event_lines import NAMES, EventLine
 from whichtorch.reports.markdown import LIMIT
 
 ROOT = DOCS.parent
-STORED: tuple[type[Model], ...] = (Result, Run, Environment, Cell, CellLine, Record, Attempt)
+STORED: tuple[type[Model], ...] = (Result, Run, Environment, Cell, CellLine, Record, Attempt, EventLine)
 EVERYWHERE = {Exit.GOOD, Exit.USAGE, Exit.PREVENTED, Exit.INTERRUPTED}  # codes that any command may end with
 
 
@@ -133,6 +134,11 @@ def test_fields(model: type[Model]) -> None:
 def test_no_model_is_told_that_is_not_compared() -> None:
     """A section about a model cannot grow old unseen."""
     assert re.findall(r"\n### `(\w+)`", contract.TEXT) == [model.__name__ for model in STORED]
+
+
+def test_events() -> None:
+    """Every event has a name."""
+    assert contract.words("event", "what has happened") == list(NAMES.values())
 
 
 def test_schemas() -> None:

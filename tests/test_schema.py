@@ -20,6 +20,7 @@ from whichtorch.matrix.inspect.watched_run import WatchedRun
 from whichtorch.matrix.model import Attempt, Cell, Environment, Fingerprint, Model, Outcome, Result, Run, StoppedBy
 from whichtorch.matrix.triage.case import Case
 from whichtorch.matrix.triage.replay import Replayed
+from whichtorch.reports.event_lines import EventLine
 from whichtorch.reports.stored_run_text import Runs
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -34,6 +35,7 @@ MODELS: dict[str, type[Model]] = {
     "history": Histories,
     "runs": Runs,
     "stacks": ProcessReport,
+    "events": EventLine,
     "run": WatchedRun,
 }
 

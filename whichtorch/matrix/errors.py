@@ -40,6 +40,10 @@ class TimeOverError(KeyboardInterrupt):
     """The time that a command may take is over: what answers an interrupt answers it in the same way."""
 
 
+class FailFastError(KeyboardInterrupt):
+    """A cell has failed, and the user wants no more of a run then."""
+
+
 def why_stopped(interrupt: KeyboardInterrupt) -> str:
     """Return what ended the work: INTERRUPTED for a user or a signal, or that its time is over."""
     return str(interrupt) or INTERRUPTED

@@ -55,34 +55,27 @@ class EventLine(Model):
 
 
 def event_line(event: events.Event) -> EventLine:
-    """Return what programs are told of an event."""
-    fields: dict[str, Any] = {}
+    """Return what programs are told of an event: what has the name of a field, and the gist of environment and cell."""
+    fields: dict[str, Any] = {name: getattr(event, name, None) for name in EventLine.model_fields}
+    fields["environment"] = getattr(event, "label", fields["environment"])
     match event:
-        case events.EnvironmentStage():
-            fields = {"environment": event.label, "stage": event.stage, "host": event.host}
         case events.EnvironmentReady(environment=made):
-            fields = {"environment": made.label, "outcome": made.outcome, "why": made.reason, "cells": event.cells}
-            fields |= {"log": str(made.log)} if made.log else {}
-        case events.AttemptStarted():
-            fields = {name: getattr(event, name) for name in ("environment", "cell", "limit", "why", "host")}
+            fields |= {"environment": made.label, "outcome": made.outcome, "why": made.reason}
+            fields |= {"log": str(made.log) if made.log else ""}
         case events.AttemptEnded(attempt=attempt):
-            fields = {"environment": event.environment, "cell": event.cell, "outcome": attempt.outcome}
-            fields |= {"seconds": attempt.seconds, "log": attempt.stderr}
+            fields |= {"outcome": attempt.outcome, "seconds": attempt.seconds, "log": attempt.stderr}
         case events.CellDone(cell=cell):
-            fields = {name: getattr(cell, name) for name in ("outcome", "expected", "seconds")}
-            fields |= {"environment": event.environment.label, "cell": cell.name, "what": cell.what or ""}
+            fields |= {name: getattr(cell, name) for name in ("outcome", "expected", "seconds", "what")}
+            fields |= {"environment": event.environment.label, "cell": cell.name}
             fields["reused"] = 0 < cell.reused == len(cell.attempts)
         case events.ProbeChosen():
-            fields = {"value": event.value, "why": event.purpose}
-        case events.ProbeDropped():
-            fields = {"environment": event.label}
-        case events.Interrupted():
-            fields = {"why": event.why}
-        case events.StatusShown():
-            fields = {"why": event.why, "lines": event.lines}
+            fields["why"] = event.purpose
         case events.StacksSeen():
-            fields = {"lines": tuple(f"{task}  at {line}" for task, line in event.lines.items())}
-    return EventLine(event=NAMES[type(event)], time=datetime.now(UTC).isoformat(timespec="milliseconds"), **fields)
+            fields["lines"] = tuple(f"{attempt}  at {line}" for attempt, line in event.lines.items())
+    known = {name: value for name, value in fields.items() if value not in {None, "", ()}}
+    return EventLine(
+        **known | {"event": NAMES[type(event)], "time": datetime.now(UTC).isoformat(timespec="milliseconds")}
+    )
 
 
 class EventLog:

@@ -13,13 +13,11 @@ from whichtorch.matrix.bisect.strategy.search_state import Find, SearchOptions
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit, failure_option, git_option, test_argument
 from whichtorch.matrix.cli.display import Display
-from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import (
     SearchAxes,
     Storage,
     commas,
-    install_timeout_option,
     interpreter_option,
 )
 from whichtorch.matrix.plan.option import Strings, filled, group, json_output, markdown_output, option
@@ -70,8 +68,7 @@ class BisectOptions:
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = jobs_option(panel="Budget")
     budget: Budget = group(Budget)
-    install_timeout: float | None = install_timeout_option(panel="Budget")
-    storage: Storage = group(Storage, "disk_budget_mb")
+    storage: Storage = group(Storage)
     git: Path | None = git_option(panel="Git history")
     build_command: str | None = _git(
         metavar="CMD", help="With --git: the command that builds a commit; exit 125 to skip it."
@@ -118,7 +115,7 @@ class BisectOptions:
         """The git history, if commits are searched."""
         if not (self.git and self.build_command):
             return None
-        limit = self.install_timeout or BUILD_TIMEOUT
+        limit = self.storage.install_timeout or BUILD_TIMEOUT
         return Source(checkout=self.git, command=self.build_command, interpreter=self.interpreter, timeout=limit)
 
 
@@ -129,15 +126,14 @@ def bisect(options: BisectOptions) -> Exit:
     resolved; with --good-lock and --bad-lock, or --good-env and --bad-env, the packages in which two environments
     differ; with --git the commits of a checkout. --axis config, python or build compares the values that --config,
     --python or --build name. With --git, --interpreter is the Python that sees the build, CHECKOUT/.venv/bin/python
-    if none is named, and a build may take four hours. Both bounds are checked first. The same command goes on where
+    if none is named. Both bounds are checked first. The same command goes on where
     it was interrupted, and what `matrix` has run counts. Exit code: 0 answered; 4 inconclusive; 2 wrong usage; 3 an
     index or the machine is in the way; 130 interrupted.
     """
     axis, home = check_options(options.axis, options.given), command.state_folder()
     request = _search_request(options, axis, home)
-    storage = replace(options.storage, install_timeout=options.install_timeout or INSTALL_TIMEOUT)
     with command.resumable(request.budget.seconds):
-        cache = storage.cache(home)
+        cache = options.storage.cache(home)
         with options.cluster.searching(cache, options.jobs) as (machines, jobs):
             request = replace(request, machines=machines, jobs=jobs)
             bisection = search_request.search(request, cache, options.display.progress)

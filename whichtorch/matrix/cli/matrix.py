@@ -9,6 +9,7 @@ from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit
 from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.cli.runs import FormatOptions, baseline_option, named_files, write_reports
+from whichtorch.matrix.errors import FailFastError
 from whichtorch.matrix.plan.environment_options import MatrixRequest
 from whichtorch.matrix.plan.option import group, option
 
@@ -58,8 +59,9 @@ def matrix(options: MatrixOptions) -> Exit:
             display.say(table.plan_lines(planned))
             return Exit.GOOD
         with command.terminating_like_interrupt(), planned.run(display.progress) as (run, run_store):
-            code = Exit.INTERRUPTED if run.is_interrupted else command.exit_code(run_store.tally)
-            ended = {"interrupted": run.is_interrupted, "exit_code": int(code)}
+            is_cut = run.interrupt is not None and not isinstance(run.interrupt, FailFastError)
+            code = Exit.INTERRUPTED if is_cut else command.exit_code(run_store.tally)
+            ended = {"interrupted": run.interrupt is not None, "exit_code": int(code)}
             run_store.run = run_store.run.model_copy(update=ended)
     shown = run_store.shown()
     called = where_it_ran(command.called, shown.result.run)
@@ -69,7 +71,8 @@ def matrix(options: MatrixOptions) -> Exit:
         write_reports(files, stored_runs.find(run_store.run.id, options.home), options.home, before)
     if before is None:
         return code
-    return _compared(before.read(), run_store.stored() if shown.left_out else shown, called, display)
+    compared = _compared(before.read(), run_store.stored() if shown.left_out else shown, called, display)
+    return code if run.interrupt else compared
 
 
 def _compared(before: "StoredRun", stored: "StoredRun", called: "CommandPrefix", display: Display) -> Exit:
@@ -79,8 +82,6 @@ def _compared(before: "StoredRun", stored: "StoredRun", called: "CommandPrefix",
 
     comparison = compare(before.result, stored.result)
     display.say(comparison_lines(comparison, before, stored, called))
-    if stored.result.run.interrupted:
-        return Exit.INTERRUPTED
     if comparison.is_worse:
         return Exit.RED
     return Exit.PREVENTED if comparison.is_prevented else Exit.GOOD

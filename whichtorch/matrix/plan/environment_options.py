@@ -38,7 +38,10 @@ known_environment = partial(
     environment_option, "--env", metavar="ID|LABEL", help="The environment of an earlier run that it is about."
 )
 install_timeout_option = partial(
-    duration, "--install-timeout", panel="Environments", help="How long a step of an install may take."
+    duration,
+    "--install-timeout",
+    panel="Environments",
+    help="How long a step of an install may take. [default: 30m; 4h for a build of `--git`]",
 )
 _file = partial(
     environment_option,
@@ -144,13 +147,14 @@ class Storage:
         parse=megabytes,
         help="Room for environments, e.g. 60GB. [default: 80 % of what is free]",
     )
-    install_timeout: float = install_timeout_option(default=INSTALL_TIMEOUT)
+    install_timeout: float | None = install_timeout_option()
 
     def cache(self, home: Path) -> "EnvironmentCache":
         """Return the environments of a state folder."""
         from whichtorch.matrix.environments.cache import EnvironmentCache
 
-        return EnvironmentCache(home, disk_budget_mb=self.disk_budget_mb, install_timeout=self.install_timeout)
+        timeout = self.install_timeout or INSTALL_TIMEOUT
+        return EnvironmentCache(home, disk_budget_mb=self.disk_budget_mb, install_timeout=timeout)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +168,9 @@ class MatrixRequest(MatrixAxes, Storage):
         "--scenario", metavar="GLOB", help="Scenarios by name, 'tag:NAME', or 'NAME[variant=value]'. Repeatable."
     )
     scripts: Strings = _scenario_option("--script", metavar="FILE", help="Any script of your own. Repeatable.")
+    last_failed: bool = _scenario_option(
+        default=False, help="Only cells that failed unexpectedly in the last `matrix`; all where none did."
+    )
     options: RunOptions = group(RunOptions)
     jobs: int | None = jobs_option()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, overload
 
@@ -206,9 +206,15 @@ class Plan(Sequence[PlannedCell]):
     requests: tuple[Request, ...]
     tests: tuple[tuple[Scenario, dict[str, str]], ...]  # scenarios and variants
     options: RunOptions
+    chosen: Sequence[int] | None = None  # the positions that are planned of all; None for each
 
     def __len__(self) -> int:
-        return len(self.requests) * len(self.tests)
+        return len(self.requests) * len(self.tests) if self.chosen is None else len(self.chosen)
+
+    def only(self, names: Container[tuple[str, str]]) -> Plan:
+        """Return the plan of the cells with these environments and names."""
+        chosen = [place for place, cell in enumerate(self) if (cell.request.label, cell.name) in names]
+        return replace(self, chosen=chosen)
 
     @overload
     def __getitem__(self, position: int) -> PlannedCell: ...
@@ -217,7 +223,8 @@ class Plan(Sequence[PlannedCell]):
     def __getitem__(self, position: int | slice) -> PlannedCell | list[PlannedCell]:
         if isinstance(position, slice):
             return [self[each] for each in range(*position.indices(len(self)))]
-        request, test = divmod(range(len(self))[position], len(self.tests))
+        place = (range(len(self)) if self.chosen is None else self.chosen)[position]
+        request, test = divmod(place, len(self.tests))
         scenario, variant = self.tests[test]
         return PlannedCell(request=self.requests[request], scenario=scenario, variant=variant, options=self.options)
 

@@ -31,6 +31,9 @@ class RunOptions:
     stall: bool = running_option(
         "--no-stall", default=True, help="Wait out every timeout, even on evidence of a deadlock."
     )
+    fail_fast: bool = running_option(
+        "-x --fail-fast", default=False, help="Stop after the first failure that no scenario expects."
+    )
     fork: bool = running_option(
         default=False, help="Import torch once for what is expected to pass; all else is confirmed cold."
     )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.errors import SIGNAL_CHECK, why_stopped
+from whichtorch.matrix.errors import SIGNAL_CHECK, FailFastError, why_stopped
 from whichtorch.matrix.events import CellDone, EnvironmentReady, Interrupted, Show
 from whichtorch.matrix.model import Cell, Environment, Record, judging_records
 from whichtorch.matrix.plan.planning import PlannedCell, PlannedShare
@@ -42,12 +42,8 @@ class MatrixRun:
         self._cells: dict[int, Cell] | None = {} if keep_cells else None
         self._work: list[EnvironmentWork] = []  # what records do not answer
         self._begun: list[Future[None]] = []  # the same, as the scheduler has it
+        self._failed = ""  # the first failure after which nothing more is wanted
         self.interrupt: KeyboardInterrupt | None = None
-
-    @property
-    def is_interrupted(self) -> bool:
-        """True where the user stopped it, or the end of the time."""
-        return self.interrupt is not None
 
     @property
     def environments(self) -> tuple[Environment, ...]:
@@ -74,6 +70,7 @@ class MatrixRun:
     def begin(self) -> Sequence[Future[None]]:
         """End what records answer, and have the rest run; return what ends with each environment of it."""
         self._work = self._unanswered()
+        self._check_failed()
         for work in self._work:
             self._begun.append(self._scheduler.add(work, self))
         return self._begun
@@ -85,9 +82,14 @@ class MatrixRun:
 
     def _wait(self) -> None:
         while wait(self._begun, SIGNAL_CHECK).not_done:
-            pass
+            self._check_failed()
         for ended in self._begun:
             ended.result()
+
+    def _check_failed(self) -> None:
+        """Interrupt the run, in the main thread, where a failure ends it."""
+        if self._failed and self.interrupt is None:
+            raise FailFastError(f"{self._failed} failed, and --fail-fast ends the run")
 
     def _unanswered(self) -> list[EnvironmentWork]:
         """End the cells that records answer without an install; return the others by their environments."""
@@ -145,6 +147,8 @@ class MatrixRun:
             self._cells[end.position] = cell
         self._site.store.add_cell(cell, [record.key for record in end.records], end.position)
         self._site.emit(CellDone(environment=environment, cell=cell))
+        if planned.options.fail_fast and cell.outcome.is_red and not cell.expected:
+            self._failed = self._failed or f"{cell.name} in {environment.label}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.plan.planning import Plan, plan_matrix
 from whichtorch.matrix.records.store import RunStore, read_records
+from whichtorch.matrix.records.stored_runs import all_runs
 from whichtorch.matrix.run.environment_queue import expected_seconds
 from whichtorch.matrix.run.pipeline import MatrixRun, recorded_run, with_answers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.events import Show
@@ -38,6 +40,9 @@ class PlannedMatrix:
         Raises PreventedError for a kind of hardware that is not there, and UsageError as `Machines.check` does.
         """
         planned, notes = plan_matrix(request)
+        if request.last_failed:
+            planned, note = _failed_last(planned, request.home)
+            notes = (*notes, note)
         records = read_records(request.home)
         machines.check(planned.requests)
         return cls(planned=planned, machines=machines, records=records, notes=notes)
@@ -60,15 +65,17 @@ class PlannedMatrix:
         """
         wanted = known_bugs = 0
         seconds = 0.0
+        labels: set[str] = set()
         requests: dict[tuple[str, ...], Request] = {}  # of environments that are to run something, by their keys
         for key, cell, _, answers in with_answers(self.planned, self.environments, self.records):
+            labels.add(cell.request.label)
             expected = cell.expectation(None)
             known_bugs += expected is not None and expected.outcome.is_red
             wanted += not answers
             if not answers and cell.request.problem is None:
                 requests[key] = cell.request
                 seconds += expected_seconds(cell, self.records)
-        environments = len({request.label for request in self.planned.requests})
+        environments = len(labels)
         words = [f"{_number(environments, 'environment')}, {_number(len(self.planned), 'cell')}"]
         if wanted < len(self.planned):
             words.append(f"{len(self.planned) - wanted} known, {wanted} to run" if wanted else "all known")
@@ -85,6 +92,20 @@ class PlannedMatrix:
             yield f"installs about {max(1, round(size / 1e9))} GB"
         if total := install_seconds + seconds / jobs:
             yield f"about {_duration(total)} with {_number(jobs, 'job')}"
+
+
+def _failed_last(planned: Plan, home: Path) -> tuple[Plan, str]:
+    """Return the plan of what failed unexpectedly in the last run of a matrix, all of it where nothing did; a note."""
+    last = next((head for head in reversed(all_runs(home)) if head.run.kind == "matrix"), None)
+    if last is None:
+        return planned, "--last-failed: there is no earlier run, so that all cells are run"
+    result = last.read().result
+    labels = {environment.id: environment.label for environment in result.environments}
+    red = [cell for cell in result.cells if cell.outcome.is_red and not cell.expected]
+    chosen = planned.only({(labels[cell.environment], cell.name) for cell in red})
+    if not chosen:
+        return planned, f"--last-failed: none of these cells failed in {last.run.id}, so that all are run"
+    return chosen, f"--last-failed: {len(chosen)} of {len(planned)} cells, as of {last.run.id}"
 
 
 def _number(count: int, noun: str) -> str:
