@@ -137,9 +137,12 @@ def kept(message: str) -> str:
 
 
 def described(signature: str | None, message: str) -> str:
-    """Return signature and message for people, without saying the message twice."""
+    """Return signature and message for people, without saying the message twice: "ValueError: no x, in f (a.py:3)"."""
     shown = Signature.parse(signature)
-    return ": ".join(filter(None, (str(shown._replace(message="") if message else shown), message)))
+    if not message:
+        return str(shown)
+    place = f"in {' < '.join(shown.frames)}" if shown.frames else ""
+    return ", ".join(filter(None, (": ".join(filter(None, (shown.head, message))), place)))
 
 
 def without_lines(signature: str | None) -> str:

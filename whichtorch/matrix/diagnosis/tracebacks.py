@@ -10,7 +10,8 @@
       File "repro.py", line 9, in <module>
     torch._inductor.exc.InductorError: ZeroDivisionError: integer division or modulo by zero
 
-is a chain of two exceptions. What a worker process reports of its own ("Original Traceback") is quoted in the message
+is a chain of two exceptions. A script that Python cannot read has no traceback: its SyntaxError follows the file and
+the line. What a worker process reports of its own ("Original Traceback") is quoted in the message
 of the exception that passes it on, and is a cause of that one, too.
 """
 
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from whichtorch.matrix.diagnosis.code_owner import Component
 
 _HEADER = "Traceback (most recent call last)"
-_FRAME = re.compile(r'^[ |+]*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$')
+# a file that Python cannot read is named without a function
+_FRAME = re.compile(r'^[ |+]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?$')
+_UNREADABLE = re.compile(r"(?:Syntax|Indentation|Tab)Error: ")
 _REPEATED = re.compile(r"\s*\[Previous line repeated (\d+) more times?\]")
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*(?:<locals>\.[\w.]+)*)(?:: ?(?P<message>.*))?$")
 _LINKS = (
@@ -37,6 +40,13 @@ _LINKS = (
     "During handling of the above exception, another exception occurred:",
 )
 _INDENT = "    "  # of a source line
+# before each line of a traceback, as torch.distributed and groups of exceptions write it
+_MARGIN = re.compile(r"^(?:\[rank\d+\]: ?|  [+|] (?:Exception Group )?)")
+# a warning or a note of a logger's, with the line of source that follows it
+_WARNING = re.compile(
+    r"^(?:\S+:\d+: \w*Warning: .*(?:\n  .*)?|(?:\[rank\d+\]:)?\[?[WI]\d{4} .*|(?:\S+ )?(?:WARNING|INFO)\b.*)$",
+    re.MULTILINE,
+)
 _RAISES = re.compile(r"raise (?:[\w.]+\.)?(?P<type>[A-Z]\w*)\(")
 _PREFIX = re.compile(r"\s*(?:[\w.]+\.)?(?P<type>[A-Z]\w*(?:Error|Exception|Failed))(?::|$)")
 _GOT = re.compile(r"\bgot (?P<type>[A-Z]\w*(?:Error|Exception))\((?P<quote>['\"])(?P<words>.*)(?P=quote)")
@@ -107,8 +117,8 @@ class RaisedException:
 
 def read_chain(stderr: str) -> tuple[RaisedException, ...]:
     """Return the last exception that was written and what caused it, the effect first; empty where there is none."""
-    lines = stderr.splitlines()
-    headers = _last_headers(lines)
+    lines = [_MARGIN.sub("", line) for line in stderr.splitlines()]
+    headers = _last_headers(lines) or _unreadable(lines)
     blocks = [lines[start + 1 : end] for start, end in pairwise([*headers, len(lines)])]
     read = filter(None, map(_read_block, reversed(blocks)))
     return tuple(each for exception in read for each in (exception, _quoted(exception)) if each)
@@ -142,6 +152,12 @@ def read_crash(stderr: str) -> tuple[CodeFrame, ...]:
     return next(filter(None, (*stacks[:1], *stacks[::-1])), ())
 
 
+def last_words(*texts: str) -> str:
+    """Return the last line that tells something, of the first text that has one; warnings do not count."""
+    lines = (line.strip() for text in texts for line in reversed(_WARNING.sub("", text).splitlines()))
+    return next((line for line in lines if any(map(str.isalnum, line))), "")
+
+
 def shortened(stderr: str, most: int) -> str:
     """Return the end of what was written to stderr, about `most` characters, its last exception among them.
 
@@ -169,6 +185,13 @@ def _last_headers(lines: Sequence[str]) -> list[int]:
     return headers[max(0, first) :]
 
 
+def _unreadable(lines: Sequence[str]) -> list[int]:
+    """Return where Python begins to say that it cannot read a script, which it does without a header."""
+    named = [number for number, line in enumerate(lines) if (frame := _FRAME.match(line)) and not frame["function"]]
+    is_told = bool(named) and any(map(_UNREADABLE.match, lines[named[-1] :]))
+    return [named[-1] - 1] if is_told else []
+
+
 def _read_block(lines: Sequence[str]) -> RaisedException | None:
     """Return the exception of one traceback: frames, then type and message up to the next traceback."""
     frames: list[CodeFrame] = []
@@ -189,7 +212,8 @@ def _read_frame(line: str, following: str = "") -> CodeFrame | None:
     source = following.strip() if following.startswith(_INDENT) and not _FRAME.match(following) else ""
     if match is None:
         return None
-    return CodeFrame(file=match["file"], function=match["function"], line=int(match["line"]), source=source)
+    function = match["function"] or "<module>"
+    return CodeFrame(file=match["file"], function=function, line=int(match["line"]), source=source)
 
 
 def _quoted(exception: RaisedException) -> RaisedException | None:

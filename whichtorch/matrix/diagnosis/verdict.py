@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.deadline import PLAIN_LOOK, Decider, StoppedLook, hang_signature, timeout_outcome
 from whichtorch.matrix.diagnosis.signature import Signature, place_of
-from whichtorch.matrix.diagnosis.tracebacks import read_crash, read_exception
+from whichtorch.matrix.diagnosis.tracebacks import last_words, read_crash, read_exception
 from whichtorch.matrix.model import Outcome, StoppedBy
 from whichtorch.matrix.process.evidence.loop_watch import LOOP_SIGNAL
 
@@ -34,14 +34,14 @@ class Verdict:
     outcome: Outcome
     signature: str | None = None
     note: str = ""
-    message: str = ""  # of the exception of a `fail`
+    message: str = ""  # of the exception of a `fail`, or the last line that the script wrote
     decided: str = ""  # a Decider, of a hang or what is slow
 
 
-def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN_LOOK) -> Verdict:
-    """Return the verdict on one attempt from how it ended and the end of what it wrote to stderr.
+def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN_LOOK, *, stdout: str = "") -> Verdict:
+    """Return the verdict on one attempt from how it ended and the end of what it wrote.
 
-    Of what was stopped, the stacks' facts count, too. The longer look at what was slow decides: what it finds still
+    Only what it wrote to stderr decides; stdout tells what it said where it failed without an exception. Of what was stopped, the stacks' facts count, too. The longer look at what was slow decides: what it finds still
     moving counts as a hang.
     """
     outcome, note, decider = _outcome(ending, memory_mb, look)
@@ -51,12 +51,12 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
     note = "; ".join(part for part in (note, ending.note) if part)
     raised = read_exception(stderr) if outcome is Outcome.FAIL else None
     signature = Signature.of(raised) if raised else _signature(outcome, ending, stderr, look.place)
-    message = raised.first_line[:MESSAGE_LENGTH] if raised else ""
+    said = raised.first_line if raised else last_words(stderr, stdout) if outcome is Outcome.FAIL else ""
     return Verdict(
         outcome=outcome,
         signature=str(signature) if signature else None,
         note=note,
-        message=message,
+        message=said[:MESSAGE_LENGTH],
         decided=decider or "",
     )
 

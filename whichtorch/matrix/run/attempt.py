@@ -84,7 +84,8 @@ def run_attempt(
         is_brief=order.is_brief,
         hung_before=order.hung_before,
     )
-    verdict = judge(ending, stderr, planned.limits.memory_mb, look)
+    stdout = _end_of(Path(task.stdout)) if ending.exit_code else ""
+    verdict = judge(ending, stderr, planned.limits.memory_mb, look, stdout=stdout)
     if diagnosis:
         verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS, loop)
     evidence = _evidence(ending, verdict, order, planned.request.hardware_name)
