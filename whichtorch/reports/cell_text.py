@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.conditions import words
+from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome
 from whichtorch.matrix.privacy.redaction import restored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from whichtorch.matrix.model import Run
     from whichtorch.matrix.records.store import StoredRun
@@ -40,9 +41,10 @@ def representative_attempt(cell: Cell) -> Attempt | None:
 
 
 def summary(cell: Cell) -> str:
-    """Return what happened, in one line; "-" where nothing is known."""
+    """Return what happened, in one line, with the words that decide; "-" where nothing is known."""
     conflict = f" ({cell.conflict})" if cell.conflict else ""
-    return (cell.what or cell.reason or "-") + conflict
+    what = described(cell.what, cell.message) if cell.outcome is Outcome.FAIL else cell.what
+    return (what or cell.reason or "-") + conflict
 
 
 def conditions_of(cell: Cell) -> str:
@@ -64,9 +66,11 @@ def detail_lines(cell: Cell) -> Iterator[str]:
 
 
 def log_of(stored: StoredRun, cell: Cell) -> Path | None:
-    """Return the file of what a cell wrote to stderr."""
+    """Return the file of what a cell wrote to stderr, or to stdout where that is all it wrote."""
     attempt = representative_attempt(cell)
-    return stored.file(attempt.stderr) if attempt and attempt.stderr else None
+    if attempt is None or not attempt.stderr:
+        return None
+    return stored.file(attempt.stdout if attempt.stdout_bytes and not attempt.stderr_bytes else attempt.stderr)
 
 
 def stacks_of(stored: StoredRun, cell: Cell) -> Path | None:
@@ -77,20 +81,39 @@ def stacks_of(stored: StoredRun, cell: Cell) -> Path | None:
 
 def rerun_command(cell: Cell, environment: Environment, command: str) -> str:
     """Return the command that runs just this cell again."""
+    return run_command(cell, [environment], command, "--fresh")
+
+
+def run_command(cell: Cell, environments: Sequence[Environment], command: str, *more: str) -> str:
+    """Return the command that runs a test in some environments, with further options.
+
+    Where they differ in more than the release, it is the first of them.
+    """
+    first, options = environments[0], list(environments[0].options)
+    if "--torch" in options and all(
+        options_without_torch(first) == options_without_torch(each) for each in environments
+    ):
+        at = options.index("--torch") + 1
+        options[at] = ",".join(dict.fromkeys(each.options[each.options.index("--torch") + 1] for each in environments))
     option = "--script" if cell.scenario.endswith(".py") else "--scenario"
-    return f"{command} {shlex.join([*environment.options, option, cell.name, '--fresh'])}"
+    return f"{command} {shlex.join([*options, option, cell.name, *more])}"
 
 
 def bisect_command(cell: Cell, environment: Environment, command: str) -> str:
     """Return the command that searches the release that changed a cell; "" in an environment of the user's own."""
     if environment.interpreter is not None and "--interpreter" in environment.options:
         return ""
-    return f"{command} {shlex.join([cell.name, *_options_without_torch(environment)])}"
+    return f"{command} {shlex.join([cell.name, *options_without_torch(environment)])}"
 
 
 def explain_command(cell: Cell, command: str) -> str:
     """Return the command that says why a cell fails here and not there."""
     return f"{command} {shlex.join([cell.name])}"
+
+
+def search_command(cell: Cell, bad: Environment, good: Environment, command: str) -> str:
+    """Return the command that looks for what changed between two releases."""
+    return f"{command} {shlex.join([cell.name, *options_without_torch(bad), '--bad', bad.torch, '--good', good.torch])}"
 
 
 def bisect_between_command(name: str, good: Environment, bad: Environment, days: tuple[str, str], command: str) -> str:
@@ -99,7 +122,7 @@ def bisect_between_command(name: str, good: Environment, bad: Environment, days:
     It searches the versions of torch between the two. Where only other packages changed, it searches the days between
     the runs.
     """
-    options = _options_without_torch(bad)
+    options = options_without_torch(bad)
     if "--interpreter" in bad.options or "--interpreter" in good.options:
         return ""
     if good.torch != bad.torch:
@@ -110,7 +133,8 @@ def bisect_between_command(name: str, good: Environment, bad: Environment, days:
     return f"{command} {shlex.join([name, *options, *since])}"
 
 
-def _options_without_torch(environment: Environment) -> list[str]:
+def options_without_torch(environment: Environment) -> list[str]:
+    """Return the options that ask for an environment, but for its release."""
     options = list(environment.options)
     if "--torch" in options:
         index = options.index("--torch")

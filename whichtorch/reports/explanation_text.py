@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.compare.factors import AXES, History, age
 from whichtorch.matrix.diagnosis.conditions import words
+from whichtorch.matrix.diagnosis.missing_package import missing_everywhere
 from whichtorch.matrix.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, KnownResult
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import NO_PATCH, Outcome
@@ -29,7 +30,9 @@ def explanation_lines(explanation: Explanation, command: str, again: str) -> Ite
     """
     yield explanation.test
     does = (explanation.reference or Outcome.FAIL).row.verb
-    for answer in explanation.answers:
+    missing = missing_everywhere((each.cell.signature, each.cell.message) for each in explanation.observations)
+    yield from [f"  {missing}"] if missing else []
+    for answer in () if missing else explanation.answers:
         yield from (f"  {line}" for line in _ANSWERS[answer.kind](answer, explanation, does))
     if explanation.experiment:
         yield from (f"  {line}" for line in _experiment_lines(explanation.experiment, does))
@@ -39,9 +42,9 @@ def explanation_lines(explanation: Explanation, command: str, again: str) -> Ite
     yield from (f"  {line}" for line in _evidence_lines(explanation, does))
     if not explanation.is_answered:
         option = "--script" if ".py" in explanation.test else "--scenario"
-        for missing in explanation.missing:
-            axes = [word for axis, value in _options(missing.axes, explanation) for word in (f"--{axis}", value)]
-            yield f"  run this ({missing.why}): {command} {shlex.join([*axes, option, explanation.test])}"
+        for cell in explanation.missing:
+            axes = [word for axis, value in _options(cell.axes, explanation) for word in (f"--{axis}", value)]
+            yield f"  run this ({cell.why}): {command} {shlex.join([*axes, option, explanation.test])}"
         if again:
             yield f"  or let it find out: {again}"
 

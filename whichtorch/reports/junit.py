@@ -31,8 +31,7 @@ from xml.etree import ElementTree as ET
 from whichtorch.matrix.compare.comparison import stream
 from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result
 from whichtorch.reports import cell_text
-from whichtorch.reports.shown_text import cleaned, cleaned_line, cut, first_and_last_lines
-from whichtorch.reports.table import shown_path
+from whichtorch.reports.shown_text import cleaned, cleaned_line, cut, first_and_last_lines, shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

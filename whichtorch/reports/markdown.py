@@ -19,6 +19,7 @@ from whichtorch.reports.shown_text import (
     fenced,
     first_and_last_lines,
     short_list,
+    shown_path,
     table_head,
     table_row,
 )
@@ -31,7 +32,7 @@ from whichtorch.reports.stored_run_text import (
     shown_side,
     transition,
 )
-from whichtorch.reports.table import cell_word, column_heads, legend_lines, outcome_words, shown_path
+from whichtorch.reports.table import cell_word, column_heads, legend_lines, outcome_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

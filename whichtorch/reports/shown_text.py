@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
 LINE = 2000  # characters of one line that the page shows
 _LINE_TAIL = 200  # of them, those from the line's end
@@ -92,6 +92,14 @@ def cleaned_line(text: str) -> str:
 def cut(line: str, longest: int = LONGEST) -> str:
     """Return a line of at most `longest` characters."""
     return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def shown_path(path: Path) -> str:
+    """Return a path relative to the current folder where it lies below it."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
 
 
 def first_and_last_lines(path: Path) -> list[str]:

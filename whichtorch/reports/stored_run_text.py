@@ -20,8 +20,8 @@ from whichtorch.matrix.compare.comparison import (
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Cell, Environment, Model, Result, Run
 from whichtorch.reports.cell_text import CommandPrefix, bisect_between_command, log_of, rerun_command
-from whichtorch.reports.shown_text import cut, short_list
-from whichtorch.reports.table import cell_word, shown_path
+from whichtorch.reports.shown_text import cut, short_list, shown_path
+from whichtorch.reports.table import cell_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

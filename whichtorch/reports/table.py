@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
+from whichtorch.matrix.diagnosis.code_owner import normalized
 from whichtorch.matrix.diagnosis.failure import different
+from whichtorch.matrix.errors import GOES_ON
+from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result
 from whichtorch.matrix.records.store import MOST_SHOWN
 from whichtorch.matrix.run.pipeline import with_answers
 from whichtorch.reports import cell_text
+from whichtorch.reports.next_step import next_lines
+from whichtorch.reports.shown_text import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -134,7 +138,7 @@ def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
     unexpected = [cell for cell in cells if not cell.expected]
     known = [cell for cell in cells if cell.expected]
     known = [cell for cell in known if cell.outcome.is_red or cell.outcome.is_prevented or cell.is_doubted]
-    yield from (_red_line(cell, environments[cell.environment], stored, others, command) for cell in unexpected)
+    yield from (_red_line(alike, stored, others, command) for alike in _alike(unexpected, others))
     for environment in environments.values():
         if not environment.is_usable and any(cell.environment == environment.id for cell in result.cells):
             log = f"; log {shown_path(environment.log)}" if environment.log else ""
@@ -142,19 +146,31 @@ def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
     if len(known) > KNOWN_SHOWN:
         yield f"{_kinds(known)} are as expected; `report` shows each"
     else:
-        yield from (_red_line(cell, environments[cell.environment], stored, others, command) for cell in known)
+        yield from (_red_line(alike, stored, others, command) for alike in _alike(known, others))
 
 
-def _red_line(
-    cell: Cell, environment: Environment, stored: StoredRun, others: frozenset[tuple[str, str]], command: str
-) -> str:
+def _alike(cells: Iterable[Cell], others: frozenset[tuple[str, str]]) -> Iterable[list[Cell]]:
+    """Return cells that went wrong in the same way in several environments together."""
+
+    def what_happened(cell: Cell) -> tuple[str, ...]:
+        remarks = (cell.name, _code(cell, others), str(cell.expected), cell_text.conditions_of(cell))
+        return *remarks, normalized(cell.signature or cell_text.summary(cell)), normalized(cell.message)
+
+    return grouped(cells, what_happened).values()
+
+
+def _red_line(alike: Sequence[Cell], stored: StoredRun, others: frozenset[tuple[str, str]], command: str) -> str:
+    """Return what happened to a test in one or several environments, with the files of the first."""
+    cell, known = alike[0], {environment.id: environment for environment in stored.result.environments}
+    environments = [known[each.environment] for each in alike]
     remarks = " (expected)" if cell.expected else ""
     remarks += " (different)" if (cell.name, cell.environment) in others else ""
     what = "; ".join(filter(None, (cell_text.summary(cell), cell_text.conditions_of(cell))))
     log, stacks = cell_text.log_of(stored, cell), cell_text.stacks_of(stored, cell)
     files = f"log {shown_path(log) if log else 'none'}" + (f"; stacks {shown_path(stacks)}" if stacks else "")
-    again = cell_text.rerun_command(cell, environment, command)
-    return f"{_code(cell, others)}{remarks}  {cell.name}  {environment.label}: {what}; {files}; rerun: {again}"
+    again = cell_text.run_command(cell, environments, command, "--fresh")
+    where = ", ".join(environment.label for environment in environments)
+    return f"{_code(cell, others)}{remarks}  {cell.name}  {where}: {what}; {files}; rerun: {again}"
 
 
 def _ended(result: Result, left_out: OmittedCells) -> Counter[tuple[Outcome, bool]]:
@@ -175,7 +191,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def summary_lines(result: Result, command: CommandPrefix, left_out: OmittedCells = _NONE) -> Iterator[str]:
-    """Yield what came of a run in one line, and the command to go on with in another."""
+    """Yield what came of a run in one line, and what to do next."""
     ended = _ended(result, left_out)
     red = Counter({outcome: count for (outcome, expected), count in ended.items() if not expected})
     unexpected = sum(count for outcome, count in red.items() if not outcome.is_prevented)
@@ -186,25 +202,16 @@ def summary_lines(result: Result, command: CommandPrefix, left_out: OmittedCells
     parts = [_count(ended.total(), "cell")]
     parts += [f"{unexpected} not as expected"] if unexpected else []
     parts += [f"{prevented} kept from running"] if prevented else []
-    parts += ["all as expected" if len(parts) == 1 else "the others as expected"] if not unexpected else []
+    if ended and not unexpected:
+        parts += ["all as expected" if len(parts) == 1 else "the others as expected"]
     parts += [f"{missing} of {result.run.planned} not run"] if missing else []
-    hanging = f"{_count(hangs, 'hang')} that should not" if hangs else "nothing hangs that should not"
-    doubts = f"; {_count(doubted, 'doubted pass')}" if doubted else ""
-    yield f"{', '.join(parts)}; {hanging}{doubts}"
-    yield f"next: {_next_command(result, command)}"
-
-
-def _next_command(result: Result, command: CommandPrefix) -> str:
-    """Return the command that says most about a run, with a shell comment that says what for."""
-    unexpected = (cell for cell in result.cells if not cell.expected and not cell.outcome.is_prevented)
-    worst = max(unexpected, key=lambda cell: cell.outcome.row.severity, default=None)
-    if worst is None:
-        return f"{command('report').removesuffix(' --')}  # makes a page that shows each cell"
-    environment = next(known for known in result.environments if known.id == worst.environment)
-    search = cell_text.bisect_command(worst, environment, command("bisect")) if worst.outcome.is_red else ""
-    if search:
-        return f"{search}  # finds the release that changed it"
-    return f"{cell_text.rerun_command(worst, environment, command('matrix'))}  # runs it again"
+    parts = ["interrupted", *parts] if result.run.interrupted else parts
+    is_clean = not (unexpected or prevented or missing or result.run.interrupted)
+    hanging = "no unexpected hangs" if is_clean else _count(hangs, "unexpected hang") if hangs else ""
+    doubts = _count(doubted, "doubted pass") if doubted else ""
+    yield "; ".join(filter(None, (", ".join(parts), hanging, doubts)))
+    steps = [GOES_ON] if missing or result.run.interrupted else next_lines(result, command)
+    yield from (f"next: {step}" for step in steps)
 
 
 def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
@@ -227,11 +234,3 @@ def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
     for request in {request.label: request for request in matrix.planned.requests}.values():
         installed = request.problem or ("installed" if matrix.environments.is_installed(request) else "to be installed")
         yield f"{request.label}: {installed}; {runs[request.label]} of {len(rows)} cells to run"
-
-
-def shown_path(path: Path) -> str:
-    """Return a path relative to the current folder where it lies below it."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)

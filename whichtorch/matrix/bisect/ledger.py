@@ -19,6 +19,7 @@ from whichtorch.matrix.bisect.strategy.search_state import (
     SearchVerdict,
 )
 from whichtorch.matrix.compare.factors import changed_packages, commit_of, compare_link
+from whichtorch.matrix.diagnosis.missing_package import missing_everywhere
 from whichtorch.matrix.errors import TimeOverError
 from whichtorch.matrix.model import Cell, Environment, Outcome, combine, judging_records, variant_suffix
 from whichtorch.matrix.plan.planning import PlannedCell
@@ -254,6 +255,7 @@ class Ledger:
         probed = [position for position in self.purposes if position in self.evidence]
         probes = self.probes
         timeline = timeline_of(probes) if self.axis.name.row.is_ordered else ()
+        missing = missing_everywhere((probe.signature, probe.message) for probe in probes if probe.n)
         return Bisection(
             scenario=self.request.scenario.name + variant_suffix(self.request.variant),
             question=self.goal.find,
@@ -271,7 +273,7 @@ class Ledger:
             seconds=round(self.bench.seconds, 1),
             answer=answer,
             interrupted=self.bench.is_interrupted,
-            reasons=(*reasons, *self._about_failures(timeline)),
+            reasons=(*filter(None, [missing]), *reasons, *self._about_failures(timeline)),
         )
 
     def _about_failures(self, timeline: Sequence[Stretch]) -> Iterator[str]:

@@ -255,7 +255,7 @@ def write_reports(
     from whichtorch.matrix.privacy.redaction import Redactor
     from whichtorch.reports.cell_text import where_it_ran
     from whichtorch.reports.run_facts import gather
-    from whichtorch.reports.table import shown_path
+    from whichtorch.reports.shown_text import shown_path
 
     facts = gather(head, home, baseline)
     there = where_it_ran(called, facts.stored.result.run)

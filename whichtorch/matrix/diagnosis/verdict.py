@@ -41,8 +41,9 @@ class Verdict:
 def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN_LOOK, *, stdout: str = "") -> Verdict:
     """Return the verdict on one attempt from how it ended and the end of what it wrote.
 
-    Only what it wrote to stderr decides; stdout tells what it said where it failed without an exception. Of what was stopped, the stacks' facts count, too. The longer look at what was slow decides: what it finds still
-    moving counts as a hang.
+    Only what it wrote to stderr decides; stdout tells what it said where it failed without an exception. Of what was
+    stopped, the stacks' facts count, too. The longer look at what was slow decides: what it finds still moving counts
+    as a hang.
     """
     outcome, note, decider = _outcome(ending, memory_mb, look)
     if look.is_longer and decider not in {None, Decider.STALL, Decider.REPEATS, Decider.PROGRESS}:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.code_owner import Component
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
+from whichtorch.matrix.diagnosis.missing_package import missing_module
 from whichtorch.matrix.model import Outcome
 
 if TYPE_CHECKING:
@@ -63,6 +64,10 @@ def _is_out_of_memory(facts: FailureFacts) -> bool:
 def _is_triton(facts: FailureFacts) -> bool:
     is_compiling = bool(facts.names & {"CompilationError", "OutOfResources", "CompileTimeAssertionFailure"})
     return is_compiling and any("/triton/" in frame.file for frame in facts.frames)
+
+
+def _is_missing_package(facts: FailureFacts) -> bool:
+    return bool(missing_module(facts.failure.signature, facts.failure.message))
 
 
 def _is_missing_api(facts: FailureFacts) -> bool:
@@ -177,6 +182,7 @@ CATEGORIES = (
         "the script",
         lambda facts: Component.DATA in facts.components,
     ),
+    Category("missing-package", "the script needs a package that is not installed", "the script", _is_missing_package),
     Category("missing-api", "the script uses what this release does not have", "the script", _is_missing_api),
     Category(
         "recompile-limit",

@@ -7,6 +7,7 @@ import builtins
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.code_owner import Component
+from whichtorch.matrix.diagnosis.missing_package import absence, missing_module
 from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import Classification
@@ -93,6 +94,8 @@ def _stage(facts: FailureFacts) -> str:
 
 def _evidence(facts: FailureFacts, layer: str) -> Iterator[str]:
     """Yield in words what speaks for the answer."""
+    if module := missing_module(facts.failure.signature, facts.failure.message):
+        yield str(absence(module))
     if facts.failure.signal:
         yield f"ended by {facts.failure.signal}"
     for link in facts.chain:

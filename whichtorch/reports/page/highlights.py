@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from whichtorch.matrix.compare.comparison import CellChange, ChangeKind, Comparison
-from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Diagnosis, Environment, Outcome, Result
 from whichtorch.reports import cell_text
+from whichtorch.reports.next_step import NextStep, WrongTest
 from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridEntry
 from whichtorch.reports.shown_text import is_link, one_line
 from whichtorch.reports.stored_run_text import WORSE, changes_words, grouped_changes, shown_side
@@ -74,7 +74,8 @@ class Recommendation:
     what: str
     why: str  # it is chosen
     outcome: Outcome
-    commands: tuple[tuple[str, str], ...]  # what each does, and the command
+    commands: tuple[tuple[str, str], ...]  # each command, and what it does
+    advice: tuple[str, ...] = ()  # what to do that no command does
 
 
 def link_to(entry: GridEntry, note: str = "") -> CellLink:
@@ -177,21 +178,21 @@ def _recommendation(
     entry: GridEntry, change: CellChange | None, facts: RunFacts, called: CommandPrefix
 ) -> Recommendation:
     cell, environment = entry.cell, entry.column.environment
-    commands = [("run it again", cell_text.rerun_command(cell, environment, called("matrix")))]
-    search = cell_text.bisect_command(cell, environment, called("bisect"))
+    steps = list(WrongTest.of(cell, facts.stored.result, called).steps())
     if facts.comparison and change and (before := _before(environment, change, facts)):
         days = (facts.comparison.old.started[:10], facts.comparison.new.started[:10])
         search = cell_text.bisect_between_command(cell.name, before, environment, days, called("bisect"))
-    commands += [("find what changed it", search)] if search else []
-    commands.append(("ask why", cell_text.explain_command(cell, called("explain"))))
-    what = described(cell.what, cell.message)
-    what = _stage_and_summary(entry)[1] if cell.outcome is Outcome.HANG else what
+        steps = [NextStep("finds what changed it", search)] if search else steps
+    steps += [NextStep("runs it again", cell_text.rerun_command(cell, environment, called("matrix")))]
+    steps += [NextStep("says why it fails there and passes here", cell_text.explain_command(cell, called("explain")))]
+    what = _stage_and_summary(entry)[1] if cell.outcome is Outcome.HANG else cell_text.summary(cell)
     return Recommendation(
         link=link_to(entry),
-        what=one_line(what or cell.reason or cell.outcome.row.verb, WHAT),
+        what=one_line(what, WHAT),
         why=str(change.change) if change else "unexpected" if entry.is_unexpected else "expected",
         outcome=cell.outcome,
-        commands=tuple((title, one_line(command, 4 * WHAT)) for title, command in commands),
+        commands=tuple({one_line(step.command, 4 * WHAT): step.words for step in steps if step.command}.items()),
+        advice=tuple(one_line(step.words, WHAT) for step in steps if not step.command),
     )
 
 

@@ -1,0 +1,215 @@
+"""What to do next about a test that went wrong: by its cause, and by where else it passes or fails.
+
+A sentence must not say more than the run shows: only cells that ran and ended in a verdict count.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from whichtorch.matrix.compare.factors import age
+from whichtorch.matrix.diagnosis.code_owner import normalized
+from whichtorch.matrix.diagnosis.failure import is_alike
+from whichtorch.matrix.diagnosis.hang.hang_kind import REMEDIES, HangKind
+from whichtorch.matrix.diagnosis.missing_package import absence, missing_module
+from whichtorch.matrix.diagnosis.signature import Signature
+from whichtorch.matrix.model import Cell, Environment, Outcome, Result, StoppedBy
+from whichtorch.matrix.version_parsing import parse_version
+from whichtorch.reports import cell_text
+from whichtorch.reports.shown_text import one_line, shown_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from whichtorch.reports.cell_text import CommandPrefix
+
+MORE_TIME = 4  # times the limit, for what was slow; the longer look is as long
+MORE_RELEASES = "recent:3"  # where a test ran with one release only
+SAID = 150  # characters of what a script said
+_UNREADABLE = {"SyntaxError", "IndentationError", "TabError"}
+_WANTS_ARGUMENTS = re.compile(
+    r"arguments? (?:are|is) required|\brequired: |missing (?:argument|option|parameter)", re.IGNORECASE
+)
+_LINE = re.compile(r"\((.+:\d+)\)$")
+
+
+class NextStep(NamedTuple):
+    """A command and what it is for, or a sentence."""
+
+    words: str
+    command: str = ""
+
+    def __str__(self) -> str:
+        """Return it as a line for a shell, or as the sentence."""
+        return f"{self.command}  # {self.words}" if self.command else self.words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongTest:
+    """A cell that went wrong, and what came of its test in all environments of the run."""
+
+    cell: Cell
+    environment: Environment
+    row: tuple[tuple[Cell, Environment], ...]  # that ended in a verdict
+    called: CommandPrefix
+    memory_mb: int
+
+    @classmethod
+    def of(cls, cell: Cell, result: Result, called: CommandPrefix) -> WrongTest:
+        """Return what a run knows of the test of a cell."""
+        environments = {environment.id: environment for environment in result.environments}
+        decided = (
+            other for other in result.cells if other.name == cell.name and (other.outcome.is_red or _passes(other))
+        )
+        allowed = (scenario.memory_mb for scenario in result.scenarios if scenario.name == cell.scenario)
+        return cls(
+            cell=cell,
+            environment=environments[cell.environment],
+            row=tuple((other, environments[other.environment]) for other in decided),
+            called=called,
+            memory_mb=next(allowed, 0),
+        )
+
+    @property
+    def alike(self) -> list[Environment]:
+        """The environments in which it always goes wrong in the same way, the oldest torch first."""
+        alike = (environment for other, environment in self.row if other.outcome.is_red and _is_same(other, self.cell))
+        return sorted(alike, key=lambda environment: age(environment.torch))
+
+    @property
+    def passing(self) -> list[Environment]:
+        """The environments in which it passes, the oldest torch first."""
+        return sorted(
+            (environment for other, environment in self.row if _passes(other)),
+            key=lambda environment: age(environment.torch),
+        )
+
+    def run(self, *more: str) -> str:
+        """Return the command that runs it where it goes wrong so, with further options."""
+        return cell_text.run_command(self.cell, self.alike or [self.environment], self.called("matrix"), *more)
+
+    def steps(self) -> Iterator[NextStep]:
+        """Yield what to do, the most useful first."""
+        cell, signature = self.cell, Signature.parse(self.cell.signature)
+        module = missing_module(cell.signature, cell.message)
+        if cell.outcome is Outcome.SLOW:
+            attempt = cell_text.representative_attempt(cell)
+            limit = attempt.limit or attempt.seconds if attempt else 60
+            yield NextStep("gives it more time", self.run("--timeout", f"{MORE_TIME * limit:.0f}"))
+        elif not cell.outcome.is_red:
+            yield NextStep("runs it again", self.run("--fresh"))
+        elif module:
+            missing = absence(module)
+            yield NextStep(missing.words, self.run("--with", missing.package) if missing.package else "")
+        elif self.passing:
+            yield self._search()
+            yield from self._remedy()
+        elif signature.head in _UNREADABLE and not signature.library_frame:
+            yield NextStep(f"it is the script: Python {self.environment.python} cannot read it{self._at(signature)}")
+        elif signature.head == "exit code 2" and _WANTS_ARGUMENTS.search(cell.message):
+            words = f"the script wants arguments: {one_line(cell.message, SAID)}"
+            yield NextStep(words, f"{self.run()} -- ARGUMENTS")
+        else:
+            yield from self._remedy()
+            yield from self._everywhere(signature)
+
+    def _remedy(self) -> Iterator[NextStep]:
+        """Yield what helps against a hang of its kind, or against too little memory."""
+        kind = self.cell.diagnosis.kind if self.cell.diagnosis else ""
+        if self.cell.outcome is Outcome.HANG and kind in REMEDIES:
+            yield NextStep(REMEDIES[HangKind(kind)])
+        attempt = cell_text.representative_attempt(self.cell)
+        if attempt and attempt.stopped_by is StoppedBy.MEMORY and self.memory_mb:
+            yield NextStep(f"allow it more memory in its header: memory_mb = {2 * self.memory_mb}")
+
+    def _everywhere(self, signature: Signature) -> Iterator[NextStep]:
+        """Yield what to do about what passes nowhere: it may be the script, and one release tells nothing."""
+        where, does = self.alike, self.cell.outcome.row.verb
+        torches = {environment.torch for environment in where}
+        if len(where) < len(self.row) or any(other.flaky for other, _ in self.row):
+            search = cell_text.bisect_command(self.cell, self.environment, self.called("bisect"))
+            again = NextStep("runs it again", self.run("--fresh"))
+            yield NextStep("finds the release that changed it", search) if search else again
+        elif len(torches) < 2:
+            options = ("--torch", MORE_RELEASES, *cell_text.options_without_torch(self.environment))
+            others = self.environment.model_copy(update={"options": options})
+            command = cell_text.run_command(self.cell, [others], self.called("matrix"))
+            yield NextStep(f"shows whether it {does} with other releases", command)
+        else:
+            places = "releases" if len(torches) == len(where) else "environments"
+            what = "your script" if self.cell.scenario.endswith(".py") else "it"
+            at = self._at(signature)
+            yield NextStep(
+                f"{what} {does} the same way in all {len(where)} {places} it ran in: it is not the release{at}"
+            )
+            if signature.library_frame or self.cell.outcome is Outcome.CRASH:
+                triage = f"{self.called('triage')} {shlex.join([self.cell.name, *where[-1].options])}"
+                yield NextStep("makes a small case of it, in case torch is wrong in all of them", triage)
+
+    def _at(self, signature: Signature) -> str:
+        """Return the user's line, or what the script said where there is none."""
+        line = next(filter(None, map(_LINE.search, signature.frames)), None)
+        said = one_line(self.cell.message, SAID)
+        return f"; look at {line[1]}" if line else f"; it says: {said}" if said else ""
+
+    def _search(self) -> NextStep:
+        """Return the search between the two releases that tell most, or for another factor where that decides."""
+        ours = {axis: value for axis, value in self.environment.axes.items() if axis != "torch"}
+        bad, good = (
+            [each for each in found if each.axes.items() >= ours.items() and "--torch" in each.options]
+            for found in (self.alike, self.passing)
+        )
+        command = cell_text.explain_command(self.cell, self.called("explain"))
+        explained = NextStep("says why it fails there and passes here", command)
+        if not (bad and good):
+            return explained
+        newest = bad[-1]
+        later = next((each for each in good if age(each.torch) > age(newest.torch)), None)
+        earlier = next((each for each in reversed(good) if age(each.torch) < age(newest.torch)), None)
+        if later and self.cell.outcome in {Outcome.FAIL, Outcome.HANG} and _are_near(newest.torch, later.torch):
+            words = f"makes the fix of {later.torch} a patch for {newest.torch}"
+            return NextStep(words, cell_text.search_command(self.cell, newest, later, self.called("fix")))
+        if later:
+            command = cell_text.search_command(self.cell, newest, later, self.called("bisect"))
+            return NextStep("finds the release that fixed it", command)
+        if earlier:
+            first = next(each for each in bad if age(each.torch) > age(earlier.torch))
+            command = cell_text.search_command(self.cell, first, earlier, self.called("bisect"))
+            return NextStep("finds the release that broke it", command)
+        return explained
+
+
+def _passes(cell: Cell) -> bool:
+    return cell.outcome is Outcome.PASS and not cell.is_doubted
+
+
+def _is_same(cell: Cell, other: Cell) -> bool:
+    """Return whether two cells fail alike; what ended without an exception must have said the same."""
+    return is_alike(cell, other) and (
+        not (cell.signature or "").startswith("exit code") or normalized(cell.message) == normalized(other.message)
+    )
+
+
+def _are_near(torch: str, other: str) -> bool:
+    """Return whether no minor release lies between two: farther ones differ in too much for `fix` to begin with."""
+    first, last = parse_version(torch), parse_version(other)
+    return bool(first and last and first.major == last.major and last.minor - first.minor <= 1)
+
+
+def next_lines(result: Result, called: CommandPrefix) -> Iterator[str]:
+    """Yield what to do next about a whole run, in the order in which it helps."""
+    unexpected = [cell for cell in result.cells if not (cell.expected or cell.outcome.is_prevented)]
+    prevented = [cell for cell in result.cells if cell.outcome.is_prevented]
+    unusable = next((environment for environment in result.environments if not environment.is_usable), None)
+    if unexpected:
+        worst = max(unexpected, key=lambda cell: cell.outcome.row.severity)
+        yield from map(str, WrongTest.of(worst, result, called).steps())
+    elif unusable and unusable.log:
+        yield f"read why {unusable.label} is {unusable.outcome}: {shown_path(unusable.log)}"
+    elif prevented and not unusable:
+        yield f"{called('doctor').removesuffix(' --')}  # checks this machine"
+    else:
+        yield f"{called('report').removesuffix(' --')}  # makes a page that shows each cell"
