@@ -1,6 +1,6 @@
 """What to do next about a test that went wrong: by its cause, and by where else it passes or fails.
 
-A sentence must not say more than the run shows: only cells that ran and ended in a verdict count.
+A sentence must not say more than the run shows: only environments in which the test ran count.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from whichtorch.matrix.compare.factors import age
 from whichtorch.matrix.diagnosis.code_owner import normalized
 from whichtorch.matrix.diagnosis.failure import is_alike
-from whichtorch.matrix.diagnosis.hang.hang_kind import REMEDIES, HangKind
+from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.missing_package import absence, missing_module
 from whichtorch.matrix.diagnosis.signature import Signature
-from whichtorch.matrix.model import Cell, Environment, Outcome, Result, StoppedBy
+from whichtorch.matrix.model import Cell, Environment, Outcome, Result
 from whichtorch.matrix.version_parsing import parse_version
 from whichtorch.reports import cell_text
 from whichtorch.reports.shown_text import one_line, shown_path
@@ -49,43 +49,33 @@ class NextStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongTest:
-    """A cell that went wrong, and what came of its test in all environments of the run."""
+    """A cell that went wrong, and what came of its test in all environments that ran it."""
 
     cell: Cell
     environment: Environment
-    row: tuple[tuple[Cell, Environment], ...]  # that ended in a verdict
+    row: tuple[tuple[Cell, Environment], ...]  # the oldest torch first
     called: CommandPrefix
-    memory_mb: int
 
     @classmethod
     def of(cls, cell: Cell, result: Result, called: CommandPrefix) -> WrongTest:
         """Return what a run knows of the test of a cell."""
         environments = {environment.id: environment for environment in result.environments}
-        decided = (
-            other for other in result.cells if other.name == cell.name and (other.outcome.is_red or _passes(other))
-        )
-        allowed = (scenario.memory_mb for scenario in result.scenarios if scenario.name == cell.scenario)
-        return cls(
-            cell=cell,
-            environment=environments[cell.environment],
-            row=tuple((other, environments[other.environment]) for other in decided),
-            called=called,
-            memory_mb=next(allowed, 0),
-        )
+        same = (other for other in result.cells if other.name == cell.name)
+        ran = [(other, environments[other.environment]) for other in same if not _is_left_out(other)]
+        row = tuple(sorted(ran, key=lambda pair: age(pair[1].torch)))
+        return cls(cell=cell, environment=environments[cell.environment], row=row, called=called)
 
     @property
     def alike(self) -> list[Environment]:
-        """The environments in which it always goes wrong in the same way, the oldest torch first."""
-        alike = (environment for other, environment in self.row if other.outcome.is_red and _is_same(other, self.cell))
-        return sorted(alike, key=lambda environment: age(environment.torch))
+        """The environments in which it goes wrong in the same way."""
+        return [environment for other, environment in self.row if other.outcome.is_red and _is_same(other, self.cell)]
 
     @property
     def passing(self) -> list[Environment]:
-        """The environments in which it passes, the oldest torch first."""
-        return sorted(
-            (environment for other, environment in self.row if _passes(other)),
-            key=lambda environment: age(environment.torch),
-        )
+        """The environments in which it passes."""
+        return [
+            environment for other, environment in self.row if other.outcome is Outcome.PASS and not other.is_doubted
+        ]
 
     def run(self, *more: str) -> str:
         """Return the command that runs it where it goes wrong so, with further options."""
@@ -119,11 +109,10 @@ class WrongTest:
     def _remedy(self) -> Iterator[NextStep]:
         """Yield what helps against a hang of its kind, or against too little memory."""
         kind = self.cell.diagnosis.kind if self.cell.diagnosis else ""
-        if self.cell.outcome is Outcome.HANG and kind in REMEDIES:
-            yield NextStep(REMEDIES[HangKind(kind)])
-        attempt = cell_text.representative_attempt(self.cell)
-        if attempt and attempt.stopped_by is StoppedBy.MEMORY and self.memory_mb:
-            yield NextStep(f"allow it more memory in its header: memory_mb = {2 * self.memory_mb}")
+        if self.cell.outcome is Outcome.HANG and kind in set(HangKind):
+            yield NextStep(HangKind(kind).remedy)
+        if self.cell.outcome is Outcome.OOM:
+            yield NextStep("let its header allow it more memory: memory_mb")
 
     def _everywhere(self, signature: Signature) -> Iterator[NextStep]:
         """Yield what to do about what passes nowhere: it may be the script, and one release tells nothing."""
@@ -141,10 +130,8 @@ class WrongTest:
         else:
             places = "releases" if len(torches) == len(where) else "environments"
             what = "your script" if self.cell.scenario.endswith(".py") else "it"
-            at = self._at(signature)
-            yield NextStep(
-                f"{what} {does} the same way in all {len(where)} {places} it ran in: it is not the release{at}"
-            )
+            everywhere = f"in all {len(where)} {places} tried: it is not the release{self._at(signature)}"
+            yield NextStep(f"{what} {does} the same way {everywhere}")
             if signature.library_frame or self.cell.outcome is Outcome.CRASH:
                 triage = f"{self.called('triage')} {shlex.join([self.cell.name, *where[-1].options])}"
                 yield NextStep("makes a small case of it, in case torch is wrong in all of them", triage)
@@ -162,28 +149,28 @@ class WrongTest:
             [each for each in found if each.axes.items() >= ours.items() and "--torch" in each.options]
             for found in (self.alike, self.passing)
         )
-        command = cell_text.explain_command(self.cell, self.called("explain"))
-        explained = NextStep("says why it fails there and passes here", command)
-        if not (bad and good):
-            return explained
-        newest = bad[-1]
-        later = next((each for each in good if age(each.torch) > age(newest.torch)), None)
-        earlier = next((each for each in reversed(good) if age(each.torch) < age(newest.torch)), None)
-        if later and self.cell.outcome in {Outcome.FAIL, Outcome.HANG} and _are_near(newest.torch, later.torch):
-            words = f"makes the fix of {later.torch} a patch for {newest.torch}"
-            return NextStep(words, cell_text.search_command(self.cell, newest, later, self.called("fix")))
+        newest = bad[-1] if bad else self.environment
+        later = [each for each in good if age(each.torch) > age(newest.torch)]
+        earlier = [each for each in good if age(each.torch) < age(newest.torch)]
+        if later and self.cell.outcome in {Outcome.FAIL, Outcome.HANG} and _are_near(newest.torch, later[0].torch):
+            return self._between(
+                "fix", newest, later[0], f"makes the fix of {later[0].torch} a patch for {newest.torch}"
+            )
         if later:
-            command = cell_text.search_command(self.cell, newest, later, self.called("bisect"))
-            return NextStep("finds the release that fixed it", command)
-        if earlier:
-            first = next(each for each in bad if age(each.torch) > age(earlier.torch))
-            command = cell_text.search_command(self.cell, first, earlier, self.called("bisect"))
-            return NextStep("finds the release that broke it", command)
-        return explained
+            return self._between("bisect", newest, later[0], "finds the release that fixed it")
+        if earlier and bad:
+            first = next(each for each in bad if age(each.torch) > age(earlier[-1].torch))
+            return self._between("bisect", first, earlier[-1], "finds the release that broke it")
+        command = cell_text.explain_command(self.cell, self.called("explain"))
+        return NextStep("says why it fails there and passes here", command)
+
+    def _between(self, name: str, bad: Environment, good: Environment, words: str) -> NextStep:
+        return NextStep(words, cell_text.search_command(self.cell, bad, good, self.called(name)))
 
 
-def _passes(cell: Cell) -> bool:
-    return cell.outcome is Outcome.PASS and not cell.is_doubted
+def _is_left_out(cell: Cell) -> bool:
+    """Return whether a test did not run, or does not apply there."""
+    return cell.outcome.is_prevented or cell.outcome is Outcome.SKIP
 
 
 def _is_same(cell: Cell, other: Cell) -> bool:
