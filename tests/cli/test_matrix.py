@@ -26,7 +26,7 @@ def test_matrix_from_nothing_to_a_table(user: User) -> None:
     )
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "repro.py    FAIL!    pass" in ended.stdout
-    assert 'AssertionError "as it was" in <module> (repro.py:3)' in ended.stdout
+    assert "AssertionError: as it was, in <module> (repro.py:3)" in ended.stdout
     assert "build auto is pypi" in ended.stdout
     result = json.loads((user.folder / "result.json").read_text())
     jsonschema.validate(result, json.loads(generated()))
@@ -49,7 +49,7 @@ def test_second_run_costs_no_install_and_no_attempt(user: User, wheels: Path) ->
     assert "2 environments, 2 cells; all known\n" in again.stdout
     assert again.returncode == first.returncode == 1
     assert "repro.py    FAIL!    pass" in again.stdout
-    assert again.stdout.splitlines()[-2] == "2 cells, 1 not as expected; nothing hangs that should not"
+    assert again.stdout.splitlines()[-2] == "2 cells, 1 not as expected"
 
 
 def test_list_runs_nothing_and_shows_what_is_known(user: User) -> None:

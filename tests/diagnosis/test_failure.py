@@ -263,7 +263,7 @@ def test_any_text_is_a_signature(text: str) -> None:
 
 def test_people_read_a_message_once() -> None:
     """A signature that holds the message is not shown beside it."""
-    assert described('ValueError "no" in f (a.py:3)', "no") == "ValueError in f (a.py:3): no"
+    assert described('ValueError "no" in f (a.py:3)', "no") == "ValueError: no, in f (a.py:3)"
     assert described('ValueError "no" in f (a.py:3)', "") == 'ValueError "no" in f (a.py:3)'
     assert described(None, "") == ""
 

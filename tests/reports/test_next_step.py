@@ -108,7 +108,7 @@ def test_what_no_package_adds_is_told_apart(module: str, words: str) -> None:
 def test_a_missing_part_of_torch_is_a_matter_of_the_release() -> None:
     """It is never offered as a package."""
     assert steps(failed(OLD, no_module("torch.export")), passed(NEW)) == [
-        "whichtorch bisect repro.py --build pypi --bad 2.10.0 --good 2.12.1  # finds the release that fixed it"
+        "whichtorch bisect repro.py --build pypi --good 2.12.1 --bad 2.10.0  # finds the release that fixed it"
     ]
 
 
@@ -142,8 +142,7 @@ def test_missing_arguments_are_given_behind_two_dashes(said: str) -> None:
     """As argparse and click say it; in one environment or in several."""
     (step,) = steps(failed(NEW, f"usage: repro.py [-h]\n{said}\n", exit_code=2))
     assert step == (
-        "whichtorch matrix --torch 2.12.1 --build pypi --script repro.py -- ARGUMENTS  "
-        f"# the script wants arguments: {said}"
+        f"whichtorch matrix --torch 2.12.1 --build pypi --script repro.py -- ARGUMENTS  # it wants arguments: {said}"
     )
 
 
@@ -190,28 +189,28 @@ def test_one_release_tells_nothing_of_others() -> None:
 
 def test_what_a_later_release_has_right_is_had_from_there() -> None:
     """One failing release or a block of old ones: the last of them and the first that passes."""
-    fix = "whichtorch fix repro.py --build pypi --bad {} --good {}  # makes the fix of {} a patch for {}"
+    fix = "whichtorch fix repro.py --build pypi --good {} --bad {}  # makes the fix of {} a patch for {}"
     assert steps(failed(MIDDLE, ASSERTION), passed(NEW), passed(OLD)) == [
-        fix.format("2.11.0", "2.12.1", "2.12.1", "2.11.0")
+        fix.format("2.12.1", "2.11.0", "2.12.1", "2.11.0")
     ]
     assert steps(failed(OLD, ASSERTION), failed(MIDDLE, ASSERTION), passed(NEW)) == [
-        fix.format("2.11.0", "2.12.1", "2.12.1", "2.11.0")
+        fix.format("2.12.1", "2.11.0", "2.12.1", "2.11.0")
     ]
 
 
 def test_releases_far_apart_and_crashes_are_bisected() -> None:
     """They differ in too much, or in more than Python, for `fix` to begin with."""
-    fixed = "whichtorch bisect repro.py --build pypi --bad {} --good 2.12.1  # finds the release that fixed it"
+    fixed = "whichtorch bisect repro.py --build pypi --good 2.12.1 --bad {}  # finds the release that fixed it"
     assert steps(failed(OLD, ASSERTION), passed(NEW)) == [fixed.format("2.10.0")]
     assert steps(crashed(MIDDLE), passed(NEW)) == [fixed.format("2.11.0")]
 
 
 def test_what_a_later_release_breaks_is_bisected() -> None:
     """Between the last that passes and the first that fails after it."""
-    broke = "whichtorch bisect repro.py --build pypi --bad {} --good {}  # finds the release that broke it"
-    assert steps(passed(OLD), failed(MIDDLE, ASSERTION), failed(NEW, ASSERTION)) == [broke.format("2.11.0", "2.10.0")]
-    assert steps(failed(OLD, ASSERTION), passed(MIDDLE), failed(NEW, ASSERTION)) == [broke.format("2.12.1", "2.11.0")]
-    assert steps(passed(OLD), crashed(NEW)) == [broke.format("2.12.1", "2.10.0")]
+    broke = "whichtorch bisect repro.py --build pypi --good {} --bad {}  # finds the release that broke it"
+    assert steps(passed(OLD), failed(MIDDLE, ASSERTION), failed(NEW, ASSERTION)) == [broke.format("2.10.0", "2.11.0")]
+    assert steps(failed(OLD, ASSERTION), passed(MIDDLE), failed(NEW, ASSERTION)) == [broke.format("2.11.0", "2.12.1")]
+    assert steps(passed(OLD), crashed(NEW)) == [broke.format("2.10.0", "2.12.1")]
 
 
 def test_what_another_factor_decides_is_explained() -> None:
@@ -241,7 +240,7 @@ def test_a_hang_has_the_remedy_of_its_kind(kind: HangKind) -> None:
 def test_a_hang_that_an_older_release_has_not_is_bisected_first() -> None:
     """Its remedy is told as well."""
     first, second = steps(passed(OLD), hung(NEW, "wait for a queue"))
-    assert first.startswith("whichtorch bisect repro.py --build pypi --bad 2.12.1 --good 2.10.0")
+    assert first.startswith("whichtorch bisect repro.py --build pypi --good 2.10.0 --bad 2.12.1")
     assert second == HangKind.QUEUE.remedy
 
 

@@ -184,19 +184,20 @@ def test_a_run_as_expected_ends_in_one_sentence_and_the_next_command() -> None:
     """Nothing is wrong, and the page is the next thing to look at."""
     cells = [cell(OLD, Outcome.HANG), cell(NEW, Outcome.PASS)]
     assert list(summary_lines(result([OLD, NEW], cells), called)) == [
-        "2 cells, all as expected; nothing hangs that should not",
+        "2 cells, all as expected; no unexpected hangs",
         "next: nox -s report  # makes a page that shows each cell",
     ]
 
 
 def test_the_summary_counts_what_is_not_as_expected() -> None:
-    """The worst unexpected cell is the one to bisect; one that passes can only be run again."""
+    """The worst unexpected cell is the one to go on with; one that passes can only be run again."""
     gone = environment("9.9.9", outcome=Outcome.UNBUILDABLE, reason="no wheel")
     cells = [cell(OLD, Outcome.FAIL, expected=False), cell(NEW, Outcome.HANG, expected=False, scenario="family/worst")]
     cells += [cell(gone, Outcome.UNBUILDABLE, expected=False, attempts=()), cell(OLD, Outcome.VACUOUS, scenario="s")]
     assert list(summary_lines(result([OLD, NEW, gone], cells), called)) == [
-        "4 cells, 2 not as expected, 1 kept from running; 1 hang that should not; 1 doubted pass",
-        "next: nox -s bisect -- 'family/worst[op=mm]' --build pypi  # finds the release that changed it",
+        "4 cells, 2 not as expected, 1 kept from running; 1 unexpected hang; 1 doubted pass",
+        "next: nox -s matrix -- --torch recent:3 --build pypi --scenario 'family/worst[op=mm]'  "
+        "# shows whether it hangs with other releases",
     ]
     passed = result([OLD], [cell(OLD, Outcome.PASS, expected=False)])
     assert list(summary_lines(passed, called))[1] == (
@@ -208,7 +209,7 @@ def test_cells_without_a_row_are_counted() -> None:
     """A run that is too large to show says how much of it there is, and what came of all of it."""
     shown = result([OLD], [cell(OLD, Outcome.FAIL, expected=False)])
     left_out = {(Outcome.PASS, True): 150_000, (Outcome.HANG, False): 2}
-    assert next(summary_lines(shown, called, left_out)) == ("150003 cells, 3 not as expected; 2 hangs that should not")
+    assert next(summary_lines(shown, called, left_out)) == "150003 cells, 3 not as expected; 2 unexpected hangs"
     text = "\n".join(legend_lines(shown, left_out))
     assert "150000  pass " in text
     assert "    3  ! " in text
@@ -219,6 +220,8 @@ def test_the_summary_of_a_run_that_was_stopped_says_what_is_missing() -> None:
     """An interrupted run does not look like a good one."""
     stopped = result([OLD], [cell(OLD, Outcome.PASS)])
     stopped = stopped.model_copy(update={"run": stopped.run.model_copy(update={"planned": 5})})
-    assert next(summary_lines(stopped, called)) == (
-        "1 cell, all as expected, 4 of 5 not run; nothing hangs that should not"
-    )
+    goes_on = "next: what is done is kept, and the same command goes on"
+    assert list(summary_lines(stopped, called)) == ["1 cell, all as expected, 4 of 5 not run", goes_on]
+    interrupted = {"planned": 5, "interrupted": True}
+    nothing = stopped.model_copy(update={"run": stopped.run.model_copy(update=interrupted), "cells": ()})
+    assert list(summary_lines(nothing, called)) == ["interrupted after 0 cells, 5 of 5 not run", goes_on]

@@ -40,11 +40,11 @@ def representative_attempt(cell: Cell) -> Attempt | None:
     return next(reversed(same or cell.attempts), None)
 
 
-def summary(cell: Cell) -> str:
-    """Return what happened, in one line, with the words that decide; "-" where nothing is known."""
+def summary(cell: Cell, unknown: str = "-") -> str:
+    """Return what happened, in one line, with the words that decide; `unknown` where nothing is known."""
     conflict = f" ({cell.conflict})" if cell.conflict else ""
     what = described(cell.what, cell.message) if cell.outcome is Outcome.FAIL else cell.what
-    return (what or cell.reason or "-") + conflict
+    return (what or cell.reason or unknown) + conflict
 
 
 def conditions_of(cell: Cell) -> str:
@@ -53,9 +53,7 @@ def conditions_of(cell: Cell) -> str:
 
 
 def detail_lines(cell: Cell) -> Iterator[str]:
-    """Yield what else is known: the exception's words, kind and place of a hang, its conditions, how often."""
-    if cell.message:
-        yield f"says: {cell.message}"
+    """Yield what else is known: kind and place of a hang, its conditions, how often."""
     hang = cell.diagnosis or Diagnosis()
     facts = {"kind": hang.kind, "stage": hang.place, "operator": hang.operator, "dispatch key": hang.key}
     yield from (f"{title}: {text}" for title, text in facts.items() if text)
@@ -109,11 +107,6 @@ def bisect_command(cell: Cell, environment: Environment, command: str) -> str:
 def explain_command(cell: Cell, command: str) -> str:
     """Return the command that says why a cell fails here and not there."""
     return f"{command} {shlex.join([cell.name])}"
-
-
-def search_command(cell: Cell, bad: Environment, good: Environment, command: str) -> str:
-    """Return the command that looks for what changed between two releases."""
-    return f"{command} {shlex.join([cell.name, *options_without_torch(bad), '--bad', bad.torch, '--good', good.torch])}"
 
 
 def bisect_between_command(name: str, good: Environment, bad: Environment, days: tuple[str, str], command: str) -> str:

@@ -98,7 +98,7 @@ def _case(cell: Cell, environment: Environment, class_: str, stored: StoredRun, 
 
 def _what(cell: Cell) -> str:
     """Return what happened, or, where nothing more is known, what the outcome means."""
-    return cell.what or cell.reason or cell.outcome.row.meaning
+    return cell_text.summary(cell, cell.outcome.row.meaning)
 
 
 def _facts(environment: Environment, result: Result) -> dict[str, str | None]:

@@ -30,9 +30,7 @@ MORE_TIME = 4  # times the limit, for what was slow; the longer look is as long
 MORE_RELEASES = "recent:3"  # where a test ran with one release only
 SAID = 150  # characters of what a script said
 _UNREADABLE = {"SyntaxError", "IndentationError", "TabError"}
-_WANTS_ARGUMENTS = re.compile(
-    r"arguments? (?:are|is) required|\brequired: |missing (?:argument|option|parameter)", re.IGNORECASE
-)
+_WANTS_ARGUMENTS = re.compile(r"\brequired|missing (?:argument|option|parameter)", re.IGNORECASE)
 _LINE = re.compile(r"\((.+:\d+)\)$")
 
 
@@ -60,8 +58,8 @@ class WrongTest:
     def of(cls, cell: Cell, result: Result, called: CommandPrefix) -> WrongTest:
         """Return what a run knows of the test of a cell."""
         environments = {environment.id: environment for environment in result.environments}
-        same = (other for other in result.cells if other.name == cell.name)
-        ran = [(other, environments[other.environment]) for other in same if not _is_left_out(other)]
+        same = [(other, environments[other.environment]) for other in result.cells if other.name == cell.name]
+        ran = (pair for pair in same if not (pair[0].outcome.is_prevented or pair[0].outcome is Outcome.SKIP))
         row = tuple(sorted(ran, key=lambda pair: age(pair[1].torch)))
         return cls(cell=cell, environment=environments[cell.environment], row=row, called=called)
 
@@ -86,8 +84,7 @@ class WrongTest:
         cell, signature = self.cell, Signature.parse(self.cell.signature)
         module = missing_module(cell.signature, cell.message)
         if cell.outcome is Outcome.SLOW:
-            attempt = cell_text.representative_attempt(cell)
-            limit = attempt.limit or attempt.seconds if attempt else 60
+            limit = max((attempt.limit for attempt in cell.attempts), default=0)
             yield NextStep("gives it more time", self.run("--timeout", f"{MORE_TIME * limit:.0f}"))
         elif not cell.outcome.is_red:
             yield NextStep("runs it again", self.run("--fresh"))
@@ -100,8 +97,7 @@ class WrongTest:
         elif signature.head in _UNREADABLE and not signature.library_frame:
             yield NextStep(f"it is the script: Python {self.environment.python} cannot read it{self._at(signature)}")
         elif signature.head == "exit code 2" and _WANTS_ARGUMENTS.search(cell.message):
-            words = f"the script wants arguments: {one_line(cell.message, SAID)}"
-            yield NextStep(words, f"{self.run()} -- ARGUMENTS")
+            yield NextStep(f"it wants arguments: {one_line(cell.message, SAID)}", f"{self.run()} -- ARGUMENTS")
         else:
             yield from self._remedy()
             yield from self._everywhere(signature)
@@ -120,8 +116,7 @@ class WrongTest:
         torches = {environment.torch for environment in where}
         if len(where) < len(self.row) or any(other.flaky for other, _ in self.row):
             search = cell_text.bisect_command(self.cell, self.environment, self.called("bisect"))
-            again = NextStep("runs it again", self.run("--fresh"))
-            yield NextStep("finds the release that changed it", search) if search else again
+            yield NextStep("finds the release that changed it" if search else "it differs from run to run", search)
         elif len(torches) < 2:
             options = ("--torch", MORE_RELEASES, *cell_text.options_without_torch(self.environment))
             others = self.environment.model_copy(update={"options": options})
@@ -165,12 +160,7 @@ class WrongTest:
         return NextStep("says why it fails there and passes here", command)
 
     def _between(self, name: str, bad: Environment, good: Environment, words: str) -> NextStep:
-        return NextStep(words, cell_text.search_command(self.cell, bad, good, self.called(name)))
-
-
-def _is_left_out(cell: Cell) -> bool:
-    """Return whether a test did not run, or does not apply there."""
-    return cell.outcome.is_prevented or cell.outcome is Outcome.SKIP
+        return NextStep(words, cell_text.bisect_between_command(self.cell.name, good, bad, ("", ""), self.called(name)))
 
 
 def _is_same(cell: Cell, other: Cell) -> bool:
@@ -188,15 +178,13 @@ def _are_near(torch: str, other: str) -> bool:
 
 def next_lines(result: Result, called: CommandPrefix) -> Iterator[str]:
     """Yield what to do next about a whole run, in the order in which it helps."""
-    unexpected = [cell for cell in result.cells if not (cell.expected or cell.outcome.is_prevented)]
-    prevented = [cell for cell in result.cells if cell.outcome.is_prevented]
+    unexpected = (cell for cell in result.cells if not (cell.expected or cell.outcome.is_prevented))
     unusable = next((environment for environment in result.environments if not environment.is_usable), None)
-    if unexpected:
-        worst = max(unexpected, key=lambda cell: cell.outcome.row.severity)
+    if worst := max(unexpected, key=lambda cell: cell.outcome.row.severity, default=None):
         yield from map(str, WrongTest.of(worst, result, called).steps())
     elif unusable and unusable.log:
         yield f"read why {unusable.label} is {unusable.outcome}: {shown_path(unusable.log)}"
-    elif prevented and not unusable:
+    elif not unusable and any(cell.outcome.is_prevented for cell in result.cells):
         yield f"{called('doctor').removesuffix(' --')}  # checks this machine"
     else:
         yield f"{called('report').removesuffix(' --')}  # makes a page that shows each cell"

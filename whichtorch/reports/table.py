@@ -199,13 +199,12 @@ def summary_lines(result: Result, command: CommandPrefix, left_out: OmittedCells
     prevented = sum(count for (outcome, _), count in ended.items() if outcome.is_prevented)
     doubted = sum(cell.expected and cell.is_doubted for cell in result.cells)
     missing = max(0, result.run.planned - ended.total())
-    parts = [_count(ended.total(), "cell")]
+    parts = [("interrupted after " if result.run.interrupted else "") + _count(ended.total(), "cell")]
     parts += [f"{unexpected} not as expected"] if unexpected else []
     parts += [f"{prevented} kept from running"] if prevented else []
     if ended and not unexpected:
         parts += ["all as expected" if len(parts) == 1 else "the others as expected"]
     parts += [f"{missing} of {result.run.planned} not run"] if missing else []
-    parts = ["interrupted", *parts] if result.run.interrupted else parts
     is_clean = not (unexpected or prevented or missing or result.run.interrupted)
     hanging = "no unexpected hangs" if is_clean else _count(hangs, "unexpected hang") if hangs else ""
     doubts = _count(doubted, "doubted pass") if doubted else ""

@@ -17,6 +17,7 @@ from whichtorch.matrix import events
 from whichtorch.matrix.environments.provider import COMMAND_MARK
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
+from whichtorch.reports.cell_text import summary
 from whichtorch.reports.table import cell_word
 
 if TYPE_CHECKING:
@@ -190,7 +191,8 @@ class Progress:
         if cell.expected and cell.outcome.is_red:  # marked, so that it frightens nobody
             word, style = f"{word} (known)", "dim red"
         count = f"[{self._done:>{len(str(self._total))}}/{self._total}]" if self._total is not None else " "
-        what = f"  {cell.what}" if cell.what else ""
+        said = summary(cell, "")
+        what = f"  {said}" if said else ""
         what += "  (known)" if is_reused else ""
         if self._detail is Detail.ALL and cell.attempts:
             what += f"  log {cell.attempts[-1].stderr}"

@@ -6,7 +6,7 @@ import re
 import sqlite3
 import sys
 from contextlib import closing
-from importlib.util import find_spec
+from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,10 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _NOT_FOUND = re.compile(r"No module named '(?P<module>(?P<top>\w+)[\w.]*)'$")
-_PACKAGES = """
-    select package_name from mappings join packages using (package_name) where module_name = ?
-    order by download_count desc
-"""
+_PACKAGES = "select package_name from mappings natural join packages where module_name = ? order by download_count desc"
 
 
 PLACEHOLDER = "PACKAGE"  # stands for a name that is not known
@@ -32,10 +29,7 @@ class Absence(NamedTuple):
 
     def __str__(self) -> str:
         """Return it as a sentence with its remedy."""
-        if not self.package:
-            return self.words
-        which = ", the package that has it" if self.package == PLACEHOLDER else ""
-        return f"{self.words}; add --with {self.package}{which}"
+        return f"{self.words}; add --with {self.package}" if self.package else self.words
 
 
 def missing_module(signature: str | None, message: str) -> str:
@@ -53,18 +47,17 @@ def missing_everywhere(failures: Iterable[tuple[str | None, str]]) -> str:
 
 def package_of(module: str) -> str:
     """Return the package that has a module, of several the one that most people use; "" where the table has none."""
-    package = find_spec("pyimport2pkg")
-    folder = next(iter(package.submodule_search_locations or ()), "") if package else ""
-    file = Path(folder, "data", "mapping.db").as_uri()
-    with closing(sqlite3.connect(f"{file}?mode=ro&immutable=1", uri=True)) as table:
-        row = table.execute(_PACKAGES, (module,)).fetchone()
+    table = Path(str(files("pyimport2pkg")), "data", "mapping.db").as_uri()
+    with closing(sqlite3.connect(f"{table}?immutable=1", uri=True)) as mapping:
+        row = mapping.execute(_PACKAGES, (module,)).fetchone()
     return str(row[0]) if row else ""
 
 
 def absence(module: str) -> Absence:
     """Return what is missing where a module was not found."""
     top, folder = module.partition(".")[0], Path.cwd()
-    if own := next(chain(folder.glob(f"{top}.py"), folder.glob(f"{top}/"), folder.glob(f"*/{top}.py")), None):
+    names = (f"{place}{top}{kind}" for place in ("", "*/") for kind in (".py", "/__init__.py"))
+    if own := next(chain.from_iterable(map(folder.glob, names)), None):
         here = own.relative_to(folder)
         return Absence(f"module {module!r} is your {here}, which is not beside the script: a config can set PYTHONPATH")
     if top != module:

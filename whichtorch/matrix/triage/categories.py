@@ -66,10 +66,6 @@ def _is_triton(facts: FailureFacts) -> bool:
     return is_compiling and any("/triton/" in frame.file for frame in facts.frames)
 
 
-def _is_missing_package(facts: FailureFacts) -> bool:
-    return bool(missing_module(facts.failure.signature, facts.failure.message))
-
-
 def _is_missing_api(facts: FailureFacts) -> bool:
     """Return whether the script asks for something that was removed, or for a setting that this release lacks."""
     is_removed = facts.innermost is not Component.SCRIPT and bool(_REMOVED.search(facts.text))
@@ -182,7 +178,12 @@ CATEGORIES = (
         "the script",
         lambda facts: Component.DATA in facts.components,
     ),
-    Category("missing-package", "the script needs a package that is not installed", "the script", _is_missing_package),
+    Category(
+        "missing-package",
+        "the script needs a package that is not installed",
+        "the script",
+        lambda facts: bool(missing_module(facts.failure.signature, facts.failure.message)),
+    ),
     Category("missing-api", "the script uses what this release does not have", "the script", _is_missing_api),
     Category(
         "recompile-limit",

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.compare.comparison import ChangeKind
-from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.model import Outcome, Result
+from whichtorch.reports import cell_text
 from whichtorch.reports.case_text import case_card
 from whichtorch.reports.document import template_environment
 from whichtorch.reports.page import highlights, pictures
@@ -185,7 +185,7 @@ def _searched_text(entry: GridEntry) -> str | None:
     cell = entry.cell
     if cell.outcome is Outcome.PASS and not entry.is_unexpected:
         return None
-    return described(cell.what, cell.message) or cell.reason
+    return cell_text.summary(cell, "")
 
 
 def _flags(entry: GridEntry, is_changed: bool) -> dict[str, bool]:

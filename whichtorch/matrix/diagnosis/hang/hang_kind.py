@@ -22,20 +22,9 @@ class HangKind(StrEnum):
     GIL = "wait for the GIL", _FREE_GIL, Waiting.GIL
     LOCK_CYCLE = "lock cycle", "Take locks in one order. Use an `RLock` where a callback takes the lock again."
     FORK_AFTER_THREADS = "fork after threads", "Start children with `spawn`, or do not use OpenMP before the fork."
-    FORKED_LOCK = (
-        "lock copied by fork",
-        "Start children with `spawn` or `forkserver`, or fork before you start threads.",
-    )
-    COLLECTIVE = (
-        "wait for other ranks",
-        "Let all ranks make the same calls in the same order. The sentence says which rank is where.",
-        Waiting.COLLECTIVE,
-    )
-    RENDEZVOUS = (
-        "wait at the rendezvous",
-        "Start as many processes as `world_size` says, with the same address.",
-        Waiting.RENDEZVOUS,
-    )
+    FORKED_LOCK = "lock copied by fork", "Start children with `spawn` or `forkserver`, or fork before starting threads."
+    COLLECTIVE = "wait for other ranks", "Let all ranks make the same calls in the same order.", Waiting.COLLECTIVE
+    RENDEZVOUS = "wait at the rendezvous", "Start `world_size` processes, with the same address.", Waiting.RENDEZVOUS
     CHILD = "wait for a child", "Empty a queue before you join the process that writes to it.", Waiting.CHILD
     THREAD = "wait for a thread", "Tell the thread to end before you join it.", Waiting.THREAD
     LOCK = "wait for a lock", _FREE_LOCK, Waiting.LOCK
@@ -44,22 +33,10 @@ class HangKind(StrEnum):
     EVENT = "wait for an event", _MISSED, Waiting.EVENT
     BARRIER = "wait at a barrier", _MISSED, Waiting.BARRIER
     QUEUE = "wait for a queue", "Put an end mark for each consumer, in a `finally`.", Waiting.QUEUE
-    FUTURE = (
-        "wait for a future",
-        "Do not wait for a task inside a task of the same pool, or inside the event loop's own thread.",
-        Waiting.FUTURE,
-    )
-    EVENT_LOOP = (
-        "idle event loop",
-        "Look for the task that should release, set or put what the others await.",
-        Waiting.EVENT_LOOP,
-    )
+    FUTURE = "wait for a future", "Do not wait for a task in a task of its pool, or in its event loop.", Waiting.FUTURE
+    EVENT_LOOP = "idle event loop", "Look for the task that should do what the others await.", Waiting.EVENT_LOOP
     PIPE = "wait for a pipe", "Read stdout and stderr of a child together: `communicate()`.", Waiting.PIPE
-    SOCKET = (
-        "wait for a socket",
-        "Set a timeout, and look at the peer: the sentence names it and, on this machine, its process.",
-        Waiting.SOCKET,
-    )
+    SOCKET = "wait for a socket", "Set a timeout, and look at the peer that the sentence names.", Waiting.SOCKET
     FILE = "wait for a file", _LOCK_FILE, Waiting.FILE
     FILE_LOCK = "wait for a file lock", _LOCK_FILE, Waiting.FILE_LOCK
     SPIN_PYTHON = "spin in Python", _LOOP
@@ -69,10 +46,7 @@ class HangKind(StrEnum):
     SLOW_COMPILE = "slow compile", "This is no deadlock. Give it more time: `--timeout`."
     SLEEP = "sleep", "Look at what should make the loop's condition true, or at how long it sleeps.", Waiting.SLEEP
     # a slow compile that the longer look, or a stall, shows to be a hang
-    ENDLESS_COMPILE = (
-        "endless compile",
-        "Look at the first stack for what is compiled. Try it smaller, or with another backend.",
-    )
+    ENDLESS_COMPILE = "endless compile", "Try what the first stack compiles, smaller or with another backend."
     IO = "wait for I/O", "Look at what should write to the other side, or read from it.", Waiting.IO
     DEVICE = "wait for the GPU", "Look at the work that was given to the GPU last.", Waiting.DEVICE
     STOPPED = "stopped", "`kill -CONT PID` lets it go on. Find out who stopped it.", Waiting.STOPPED
