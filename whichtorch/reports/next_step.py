@@ -104,9 +104,8 @@ class WrongTest:
 
     def _remedy(self) -> Iterator[NextStep]:
         """Yield what helps against a hang of its kind, or against too little memory."""
-        kind = self.cell.diagnosis.kind if self.cell.diagnosis else ""
-        if self.cell.outcome is Outcome.HANG and kind in set(HangKind):
-            yield NextStep(HangKind(kind).remedy)
+        if self.cell.outcome is Outcome.HANG and (diagnosis := self.cell.diagnosis):
+            yield from (NextStep(kind.remedy) for kind in HangKind if kind == diagnosis.kind)
         if self.cell.outcome is Outcome.OOM:
             yield NextStep("let its header allow it more memory: memory_mb")
 

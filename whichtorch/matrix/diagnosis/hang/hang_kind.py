@@ -1,4 +1,4 @@
-"""The kinds of hang."""
+"""The kinds of hang, and what to do about each; docs/my-script-hangs.md has the same words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOOP = "Look for a loop that does not end at the named line."
 
 
 class HangKind(StrEnum):
-    """What kind of hang it is, and what to do about it; docs/my-script-hangs.md has the same words."""
+    """What kind of hang it is."""
 
     GIL_CYCLE = "GIL cycle", _FREE_GIL
     GIL = "wait for the GIL", _FREE_GIL, Waiting.GIL
