@@ -85,14 +85,14 @@ def rerun_command(cell: Cell, environment: Environment, command: str) -> str:
 def run_command(cell: Cell, environments: Sequence[Environment], command: str, *more: str) -> str:
     """Return the command that runs a test in some environments, with further options.
 
-    Where they differ in more than the release, it is the first of them.
+    Of environments that differ in more than the release, the first counts and those like it.
     """
-    first, options = environments[0], list(environments[0].options)
-    if "--torch" in options and all(
-        options_without_torch(first) == options_without_torch(each) for each in environments
-    ):
+    first = environments[0]
+    options = list(first.options)
+    if "--torch" in options:
         at = options.index("--torch") + 1
-        options[at] = ",".join(dict.fromkeys(each.options[each.options.index("--torch") + 1] for each in environments))
+        same = (each for each in environments if options_without_torch(each) == options_without_torch(first))
+        options[at] = ",".join(dict.fromkeys(each.options[at] for each in same))
     option = "--script" if cell.scenario.endswith(".py") else "--scenario"
     return f"{command} {shlex.join([*options, option, cell.name, *more])}"
 

@@ -31,7 +31,7 @@ def explanation_lines(explanation: Explanation, command: str, again: str) -> Ite
     yield explanation.test
     does = (explanation.reference or Outcome.FAIL).row.verb
     missing = missing_everywhere((each.cell.signature, each.cell.message) for each in explanation.observations)
-    yield from [f"  {missing}"] if missing else []
+    yield from (f"  {line}" for line in missing)
     for answer in () if missing else explanation.answers:
         yield from (f"  {line}" for line in _ANSWERS[answer.kind](answer, explanation, does))
     if explanation.experiment:

@@ -19,7 +19,7 @@ from whichtorch.matrix.diagnosis.signature import Signature
 from whichtorch.matrix.model import Cell, Environment, Outcome, Result
 from whichtorch.matrix.version_parsing import parse_version
 from whichtorch.reports import cell_text
-from whichtorch.reports.shown_text import one_line, shown_path
+from whichtorch.reports.shown_text import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
 
 MORE_TIME = 4  # times the limit, for what was slow; the longer look is as long
 MORE_RELEASES = "recent:3"  # where a test ran with one release only
-SAID = 150  # characters of what a script said
 _UNREADABLE = {"SyntaxError", "IndentationError", "TabError"}
 _WANTS_ARGUMENTS = re.compile(r"\brequired|missing (?:argument|option|parameter)", re.IGNORECASE)
-_LINE = re.compile(r"\((.+:\d+)\)$")
+_LINE = re.compile(r"([^ (]+:\d+)\)?$")  # of the user's, in a frame of a signature
 
 
 class NextStep(NamedTuple):
@@ -97,7 +96,7 @@ class WrongTest:
         elif signature.head in _UNREADABLE and not signature.library_frame:
             yield NextStep(f"it is the script: Python {self.environment.python} cannot read it{self._at(signature)}")
         elif signature.head == "exit code 2" and _WANTS_ARGUMENTS.search(cell.message):
-            yield NextStep(f"it wants arguments: {one_line(cell.message, SAID)}", f"{self.run()} -- ARGUMENTS")
+            yield NextStep(f"it wants arguments: {cell.message}", f"{self.run()} -- ARGUMENTS")
         else:
             yield from self._remedy()
             yield from self._everywhere(signature)
@@ -133,7 +132,7 @@ class WrongTest:
     def _at(self, signature: Signature) -> str:
         """Return the user's line, or what the script said where there is none."""
         line = next(filter(None, map(_LINE.search, signature.frames)), None)
-        said = one_line(self.cell.message, SAID)
+        said = self.cell.message
         return f"; look at {line[1]}" if line else f"; it says: {said}" if said else ""
 
     def _search(self) -> NextStep:

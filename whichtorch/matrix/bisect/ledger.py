@@ -273,7 +273,7 @@ class Ledger:
             seconds=round(self.bench.seconds, 1),
             answer=answer,
             interrupted=self.bench.is_interrupted,
-            reasons=(*filter(None, [missing]), *reasons, *self._about_failures(timeline)),
+            reasons=(*missing, *reasons, *self._about_failures(timeline)),
         )
 
     def _about_failures(self, timeline: Sequence[Stretch]) -> Iterator[str]:

@@ -18,9 +18,6 @@ _NOT_FOUND = re.compile(r"No module named '(?P<module>(?P<top>\w+)[\w.]*)'$")
 _PACKAGES = "select package_name from mappings natural join packages where module_name = ? order by download_count desc"
 
 
-PLACEHOLDER = "PACKAGE"  # stands for a name that is not known
-
-
 class Absence(NamedTuple):
     """What is missing."""
 
@@ -38,11 +35,10 @@ def missing_module(signature: str | None, message: str) -> str:
     return match["module"] if match and match["top"] != "torch" else ""
 
 
-def missing_everywhere(failures: Iterable[tuple[str | None, str]]) -> str:
-    """Return what is missing if all runs, by signature and message, lack the same module, else ""."""
+def missing_everywhere(failures: Iterable[tuple[str | None, str]]) -> list[str]:
+    """Return a sentence on what is missing if all runs, by signature and message, lack the same module."""
     modules = {missing_module(*failure) for failure in failures}
-    module = modules.pop() if len(modules) == 1 else ""
-    return f"fails the same way everywhere: {absence(module)}" if module else ""
+    return [f"fails the same way everywhere: {absence(module)}" for module in modules if module and len(modules) == 1]
 
 
 def package_of(module: str) -> str:
@@ -64,4 +60,4 @@ def absence(module: str) -> Absence:
         return Absence(f"the installed {top!r} has no {module!r}", f"{top}==VERSION")
     if top in sys.stdlib_module_names:
         return Absence(f"module {module!r} is none of this Python's: an older --python has it")
-    return Absence(f"module {module!r} is not installed", package_of(top) or PLACEHOLDER)
+    return Absence(f"module {module!r} is not installed", package_of(top) or "PACKAGE")
