@@ -1,0 +1,149 @@
+"""Packages and days as axes, over made-up environments: what is tried, and what the answer is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tests.bisect.driving import FAILED
+from tests.fakes import PASSED, FakeCache, FakeExecutor
+from tests.wheels import build_wheel
+from whichtorch.matrix.bisect.axes import days, packages
+from whichtorch.matrix.bisect.bisection import Bisection
+from whichtorch.matrix.bisect.search_request import AxisName, PackageSet, SearchRequest
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
+from whichtorch.matrix.environments.cache import EnvironmentCache
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.events import Emit
+from whichtorch.matrix.model import Build, Environment, Request, Scenario
+from whichtorch.matrix.plan import matrix_file
+from whichtorch.matrix.process.supervision import Ending, Task
+from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.records.store import RunStore
+from whichtorch.matrix.run.site import LocalSite, ThisMachine
+
+GOOD = ("filelock==3.0", "idna==3.6", "numpy==2.2.6", "torch==9.1.0")
+BAD = ("filelock==4.0", "idna==3.7", "numpy==2.3.0", "torch==9.1.0")
+CULPRIT = "numpy==2.3.0"
+RELEASED = {"2026-03-11": "filelock==4.0", "2026-03-13": CULPRIT, "2026-03-14": "idna==3.7"}
+
+
+@dataclass
+class LockedCache(FakeCache):
+    """Environments of locks; a requirement means what the index of a day has."""
+
+    requests: dict[str, Request] = field(default_factory=dict)  # by label
+    resolved: list[str] = field(default_factory=list)  # ends of days
+
+    def environment(self, request: Request) -> Environment:
+        self.requests[request.label] = request
+        return super().environment(request).model_copy(update={"id": request.label})
+
+    def locked(
+        self,
+        requirements: Sequence[str],
+        build: Build,
+        python: str,
+        *,
+        constraints: Sequence[str] = (),
+        before: str | None = None,
+    ) -> tuple[str, ...]:
+        if before is None:
+            return tuple(requirements)
+        self.resolved.append(before)
+        new = [pin for day, pin in RELEASED.items() if day < before[:10]]
+        names = {pin.partition("=")[0]: pin for pin in (*GOOD, *new)}
+        return tuple(names.values())
+
+    def requirements_of(self, request: Request) -> dict[str, tuple[str, ...]]:
+        return {}
+
+
+class MadeUpMachine(ThisMachine):
+    """A machine on which a script fails wherever the culprit is among the packages."""
+
+    @contextmanager
+    def site(self, records: Records, store: RunStore, emit: Emit, *, forks: bool = False) -> Iterator[LocalSite]:
+        cache = cast("LockedCache", self.environments)
+
+        def behave(task: Task) -> Ending:
+            return FAILED if CULPRIT in cache.requests[task.name.rpartition("  ")[2]].lock else PASSED
+
+        yield LocalSite(cache, records, store, emit, FakeExecutor(behave))
+
+
+@contextmanager
+def nothing_shown(_total: int | None) -> Iterator[Emit]:
+    yield lambda _event: None
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> LockedCache:
+    build_wheel(tmp_path / "wheels", "9.1.0")
+    return LockedCache(tmp_path)
+
+
+def asked(cache: LockedCache, axis: AxisName, **fields: object) -> SearchRequest:
+    path = cache.home / "repro.py"
+    path.touch()
+    builds = {"mine": {"find-links": str(cache.home / "wheels")}}
+    return SearchRequest(
+        home=cache.home,
+        file=matrix_file.checked({"axes": {"torch": ["9.1.0"], "build": ["mine"]}, "build": builds}, "a test"),
+        scenario=Scenario(name="repro.py", path=path, source_hash="1", in_suite=False),
+        variant={},
+        axis=axis,
+        machines=MadeUpMachine(environments=cache),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def compared(cache: LockedCache, good: str, bad: str) -> Bisection:
+    sides = []
+    for name, text in {"good.txt": good, "bad.txt": bad}.items():
+        (cache.home / name).write_text(text)
+        sides.append(PackageSet(path=cache.home / name, is_lock=True))
+    request = asked(cache, AxisName.LOCK, sides=(sides[0], sides[1]))
+    return packages.search(request, cast("EnvironmentCache", cache), nothing_shown)
+
+
+def test_of_the_packages_that_differ_the_one_that_matters_is_found(cache: LockedCache) -> None:
+    """It is confirmed alone, and the others are counted."""
+    bisection = compared(cache, "\n".join(GOOD), "\n".join(BAD))
+    assert (bisection.answer, bisection.changes) == (AnswerKind.BOUNDARY, ("numpy 2.2.6 -> 2.3.0",))
+    assert (bisection.differing, bisection.along) == (3, ())
+    assert bisection.boundaries[-1].to.endswith("good.txt with numpy 2.2.6 -> 2.3.0")
+
+
+def test_mistakes_of_both_locks_are_told_together(cache: LockedCache) -> None:
+    """Nothing is run."""
+    with pytest.raises(UsageError, match=r"(?s)good\.txt:1: 'numpy>=2'.*bad\.txt:1: 'scipy'"):
+        compared(cache, "numpy>=2", "scipy")
+    assert not cache.acquired
+
+
+def test_the_day_and_its_package_are_found(cache: LockedCache) -> None:
+    """Days are resolved as the search needs them; of what came that day, the package is told."""
+    days_asked = (date(2026, 3, 1), date(2026, 3, 31))
+    request = asked(cache, AxisName.DATE, days=days_asked)
+    bisection = days.search(request, cast("EnvironmentCache", cache), nothing_shown)
+    boundary = bisection.boundaries[-1]
+    assert (boundary.from_, boundary.to) == ("2026-03-12", "2026-03-13")
+    assert bisection.changes == ("numpy 2.2.6 -> 2.3.0",)
+    assert len(cache.resolved) < 31 / 2
+
+
+@pytest.mark.parametrize(
+    ("span", "words"),
+    [((date(2026, 3, 2), date(2026, 3, 2)), "is not before"), ((date(2026, 3, 2), date(9999, 1, 1)), "yet to come")],
+)
+def test_a_span_without_days_is_refused(cache: LockedCache, span: tuple[date, date], words: str) -> None:
+    """The reason names the day."""
+    with pytest.raises(UsageError, match=words):
+        days.search(asked(cache, AxisName.DATE, days=span), cast("EnvironmentCache", cache), nothing_shown)
