@@ -56,6 +56,7 @@ def whichtorch(session: nox.Session, command: str, *arguments: str) -> None:
 
 _COMMANDS = {
     "matrix": "Run scenarios over torch versions, builds and configurations: `nox -s matrix -- --help`.",
+    "plan": "List the environments, and share them out among the jobs of a CI service: `nox -s plan -- --shares 4`.",
     "bisect": "Find the version, day, package or commit that changed a test: `nox -s bisect -- SCENARIO | SCRIPT`.",
     "fix": "Find the smallest change of a bad release's Python that cures a test: `nox -s fix -- SCRIPT|SCENARIO`.",
     "triage": "Make a case of a failing script, for a maintainer: `nox -s triage -- SCRIPT | SCENARIO`.",
@@ -127,13 +128,15 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, types, and the workflow's form and safety."""
+    """Check style, types, and the form and safety of workflows and of the action."""
     session.install("--quiet", "-e", ".", *nox.project.dependency_groups(PROJECT, "test", "lint"))
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
-    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", ".github/workflows/nightly.yml")
-    session.run("zizmor", "--offline", "--quiet", ".github")
+    nightly, action, example = ".github/workflows/nightly.yml", "action.yml", "docs/examples/github.yml"
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", nightly, example)
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-actions", action)
+    session.run("zizmor", "--offline", "--quiet", nightly, action, example)
 
 
 @nox.session

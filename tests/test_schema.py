@@ -18,6 +18,7 @@ from whichtorch.matrix.fix.commission import FixAnswer
 from whichtorch.matrix.inspect.process_report import ProcessReport
 from whichtorch.matrix.inspect.watched_run import WatchedRun
 from whichtorch.matrix.model import Attempt, Cell, Environment, Fingerprint, Model, Outcome, Result, Run, StoppedBy
+from whichtorch.matrix.plan.share_plan import SharePlan
 from whichtorch.matrix.triage.case import Case
 from whichtorch.matrix.triage.replay import Replayed
 from whichtorch.reports.event_lines import EventLine
@@ -34,6 +35,7 @@ MODELS: dict[str, type[Model]] = {
     "explain": Explanations,
     "history": Histories,
     "runs": Runs,
+    "plan": SharePlan,
     "stacks": ProcessReport,
     "events": EventLine,
     "run": WatchedRun,

@@ -31,6 +31,19 @@ SCENARIOS = {
         "import torch\nassert torch.behaviour != 'worse', 'planted'\n"
     ),
 }
+# the repository of a user
+PROJECT = """
+[tool.whichtorch.axes]
+torch = [">=9.1"]
+build = ["pypi"]
+
+[tool.whichtorch.suite]
+scripts = ["repros/*.py"]
+"""
+SCRIPTS = {
+    "fine": "import torch\n",
+    "turns": "import torch\n\ndef check():\n    assert torch.behaviour != 'worse', 'planted: 100%'\n\ncheck()\n",
+}
 # nox itself, and the project's own noxfile; but what its sessions would install is there, and there is no network
 NOX = f'#!/bin/sh\nexec "{sys.executable}" -m nox --no-venv --no-install --script-mode none "$@"\n'
 COMMANDS = {
@@ -88,8 +101,9 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the project with a matrix and a suite that take seconds."""
     folder = tmp_path_factory.mktemp("sources")
-    for name in ("whichtorch", ".ci"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "scenarios"))
+    shutil.copytree(
+        ROOT / "whichtorch", folder / "whichtorch", ignore=shutil.ignore_patterns("__pycache__", "scenarios")
+    )
     for name in ("noxfile.py", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
     package = folder / "whichtorch"
@@ -108,7 +122,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory, sources: Path) -> Callabl
         folder = tmp_path_factory.mktemp("machine") / "project"
         folder.mkdir()
         shutil.copy(sources / "noxfile.py", folder)  # the folder it lies in is where state is kept
-        for name in ("whichtorch", ".ci", "pyproject.toml"):
+        for name in ("whichtorch", "pyproject.toml"):
             (folder / name).symlink_to(sources / name)  # so that they are compiled once
         return folder
 
@@ -119,3 +133,18 @@ def machines(tmp_path_factory: pytest.TempPathFactory, sources: Path) -> Callabl
 def service(tmp_path: Path, outside: Outside, machines: Callable[[], Path]) -> Service:
     """Return GitHub, before the first night."""
     return Service(tmp_path, outside.environ, machines)
+
+
+@pytest.fixture(scope="module")
+def repositories(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """Return what gives a checkout of a user's own repository on a machine that nothing was done on."""
+
+    def checkout() -> Path:
+        folder = tmp_path_factory.mktemp("machine") / "repository"
+        (folder / "repros").mkdir(parents=True)
+        for name, text in SCRIPTS.items():
+            (folder / "repros" / f"{name}.py").write_text(text)
+        (folder / "pyproject.toml").write_text(PROJECT)
+        return folder
+
+    return checkout

@@ -1,4 +1,4 @@
-"""As much of GitHub Actions as the workflow uses: it runs the very commands that the workflow holds."""
+"""As much of GitHub Actions as the workflows and the action use: it runs the very commands that these hold."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ import yaml
 
 ROOT = Path(__file__).parent.parent.parent
 WORKFLOW = ROOT / ".github" / "workflows" / "nightly.yml"
+ACTION = ROOT / "action.yml"
 PATIENCE = 120  # seconds for one step
-INSTALLED = {"Install nox"}  # steps whose work is done: there is no network
+INSTALLED = {"Install nox", "Install whichtorch"}  # steps whose work is done: there is no network
 SHELL = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")  # what `shell: bash` means there
 
 Contexts = Mapping[str, Any]
 
 
-def workflow() -> dict[str, Any]:
-    """Return the nightly workflow; `on`, which YAML takes for a truth, by its name."""
-    found = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+def workflow(file: Path = WORKFLOW) -> dict[str, Any]:
+    """Return a workflow, the nightly one or another; `on`, which YAML takes for a truth, by its name."""
+    found = yaml.safe_load(file.read_text(encoding="utf-8"))
     return {"on" if name is True else name: value for name, value in found.items()}
 
 
@@ -35,6 +36,12 @@ def remarks(shell: str, script: str) -> str:
     """Return what shellcheck says of a script."""
     command = [str(Path(sys.executable).with_name("shellcheck")), "--shell", shell, "-"]
     return subprocess.run(command, input=script, capture_output=True, text=True, timeout=30, check=False).stdout
+
+
+class _Fields(dict[str, Any]):
+    """An object of JSON, whose fields an expression names after a dot."""
+
+    __getattr__ = dict.__getitem__
 
 
 @dataclass
@@ -55,11 +62,12 @@ class Service:
     state: Path  # what `gh` knows
     environ: dict[str, str]
     checkout: Callable[[], Path]  # what actions/checkout gives a job
+    file: Path = WORKFLOW
 
     def run(self, id_: str, *, ref: str = "main") -> dict[str, list[Job]]:
         """Run the whole workflow; return how its jobs ended, by their ids."""
         jobs: dict[str, list[Job]] = {}
-        for name in workflow()["jobs"]:
+        for name in workflow(self.file)["jobs"]:
             jobs[name] = self.jobs(name, id_, jobs, ref=ref)
         self.complete(id_)
         return jobs
@@ -71,7 +79,7 @@ class Service:
 
     def jobs(self, name: str, id_: str, before: Mapping[str, list[Job]], *, ref: str = "main") -> list[Job]:
         """Run a job of the workflow, once for each row of its matrix; not at all where what it needs has failed."""
-        job = workflow()["jobs"][name]
+        job = workflow(self.file)["jobs"][name]
         needs = {need: _as_need(before[need]) for need in _listed(job.get("needs", []))}
         contexts = {"github": _github(id_, ref), "needs": needs, "steps": {}, "runner": {"os": "Linux"}}
         failed = any(need["result"] != "success" for need in needs.values())
@@ -79,7 +87,8 @@ class Service:
             return [Job(result="skipped")]
         rows: list[dict[str, str]] = [{}]
         if "strategy" in job:
-            rows = expanded(job["strategy"]["matrix"], contexts)["include"]
+            axes = expanded(job["strategy"]["matrix"], contexts)
+            rows = axes.get("include") or [{name: value} for name, values in axes.items() for value in values]
         checkouts = [self.checkout() for _ in rows]
         of_rows = [
             contexts | {"matrix": row, "strategy": {"job-index": index}, "steps": {}} for index, row in enumerate(rows)
@@ -90,29 +99,48 @@ class Service:
     def _run(self, job: Mapping[str, Any], id_: str, folder: Path, contexts: Contexts) -> Job:
         """Run the steps of one job in a fresh checkout."""
         done = Job()
-        env = expanded(workflow()["env"], contexts) | expanded(job.get("env", {}), contexts)
+        env = expanded(workflow(self.file).get("env", {}), contexts) | expanded(job.get("env", {}), contexts)
         contexts = {**contexts, "env": env}
-        for step in job["steps"]:
-            failed = done.result != "success"
-            if step.get("name") in INSTALLED or not evaluate(step.get("if", "success()"), contexts, failed=failed):
-                continue
-            done.steps.append(step.get("name", step.get("uses")))
-            if "uses" in step:
-                self._use(step["uses"], expanded(step.get("with", {}), contexts), folder, id_)
-                continue
-            ended = self._shell(step["run"], folder, env | expanded(step.get("env", {}), contexts), done)
-            outputs = _outputs(folder.parent / "output")
-            contexts["steps"][step.get("id", "")] = {"outputs": outputs}
-            if ended != 0:
-                done.result = "failure"
+        self._steps(job["steps"], id_, folder, contexts, done)
         done.summary = _read(folder.parent / "summary")
         done.outputs = expanded(job.get("outputs", {}), contexts)
         return done
+
+    def _steps(
+        self, steps: list[dict[str, Any]], id_: str, folder: Path, contexts: Mapping[str, Any], done: Job
+    ) -> None:
+        """Run steps, those of a job or of an action in it, and note in the job what came of them."""
+        for step in steps:
+            failed = done.result != "success"
+            if step.get("name") in INSTALLED or not evaluate(step.get("if", "success()"), contexts, failed=failed):
+                continue
+            done.steps.append(str(step.get("name") or step["uses"]))
+            given = expanded(step.get("with", {}), contexts)
+            if "/whichtorch@" in step.get("uses", ""):
+                self._act(given, id_, folder, contexts, done)
+            elif "uses" in step:
+                self._use(step["uses"], given, folder, id_)
+            else:
+                env = contexts["env"] | expanded(step.get("env", {}), contexts)
+                if self._shell(step["run"], folder, env, done) != 0:
+                    done.result = "failure"
+                contexts["steps"][step.get("id", "")] = {"outputs": _outputs(folder.parent / "output")}
+
+    def _act(self, given: Mapping[str, Any], id_: str, folder: Path, contexts: Contexts, done: Job) -> None:
+        """Run the steps of the project's own action, which sees its inputs as texts, and no other step."""
+        action = yaml.safe_load(ACTION.read_text(encoding="utf-8"))
+        assert given.keys() <= action["inputs"].keys(), "the service would warn, and go on"
+        inputs = {name: row["default"] for name, row in action["inputs"].items()}
+        inputs |= {name: str(value).lower() if value in (True, False) else str(value) for name, value in given.items()}
+        assert all("shell" in step for step in action["runs"]["steps"] if "run" in step), "it would not start"
+        own = {"inputs": inputs, "env": contexts["env"], "github": contexts["github"], "steps": {}}
+        self._steps(action["runs"]["steps"], id_, folder, own, done)
 
     def _shell(self, script: str, folder: Path, env: Mapping[str, Any], done: Job) -> int:
         """Run the commands of a step as the service does; return their exit code."""
         files = {"GITHUB_OUTPUT": folder.parent / "output", "GITHUB_STEP_SUMMARY": folder.parent / "summary"}
         files["GITHUB_OUTPUT"].unlink(missing_ok=True)
+        files |= {"RUNNER_TEMP": folder.parent / "temp", "GITHUB_WORKSPACE": folder, "GITHUB_ACTION_PATH": ROOT}
         more = {name: str(value) for name, value in {**files, **env, "GH_STATE": self.state}.items()}
         ended = shell([*SHELL, script], folder, self.environ, **more)
         done.log += ended.stdout
@@ -173,13 +201,13 @@ def expanded(value: Any, contexts: Contexts) -> Any:
 
 
 def _value(expression: str, contexts: Contexts) -> Any:
-    """Return what an expression comes to: lookups, texts, ==, !=, &&, ||, always(), success() and fromJSON()."""
-    words = re.findall(r"'[^']*'|==|!=|&&|\|\||[()]|[\w-]+(?:\.[\w-]+)*", expression)
+    """Return what an expression comes to: lookups, texts, ==, !=, &&, ||, always(), success(), fromJSON().name."""
+    words = re.findall(r"'[^']*'|==|!=|&&|\|\||[()]|\.?[\w-]+(?:\.[\w-]+)*", expression)
     assert "".join(words) == re.sub(r"\s(?=(?:[^']*'[^']*')*[^']*$)", "", expression), f"cannot read {expression}"
     operators = {"&&": "and", "||": "or", "==": "==", "!=": "!=", "(": "(", ")": ")"}
-    functions = {"always": lambda: True, "success": lambda: True, "fromJSON": json.loads}
+    functions = {"always": lambda: True, "success": lambda: True, "fromJSON": partial(json.loads, object_hook=_Fields)}
     said = [
-        operators.get(word) or (word if word.startswith("'") or word in functions else f"look({word!r})")
+        operators.get(word) or (word if word.startswith(("'", ".")) or word in functions else f"look({word!r})")
         for word in words
     ]
     return eval(" ".join(said), functions | {"look": lambda path: _look(path, contexts)})  # noqa: S307

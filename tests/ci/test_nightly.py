@@ -77,7 +77,7 @@ def test_each_environment_has_a_job(halves: dict[str, Half]) -> None:
     """The plan lists the environments of the matrix file; each job hands over its run; a red cell is no failure."""
     for half in halves.values():
         (plan,) = half.jobs["plan"]
-        assert [row["name"] for row in json.loads(plan.outputs["matrix"])["include"]] == [
+        assert [row["name"] for row in json.loads(plan.outputs["plan"])["shares"]] == [
             "torch-9.1.0-pypi",
             "torch-9.2.0-pypi",
         ]
@@ -193,7 +193,7 @@ def test_a_plan_that_cannot_be_made_fails(service: Service, sources: Path) -> No
         "environments": "skipped",
         "merge": "failure",
     }
-    assert "no environments listed: " in night["plan"][0].log
+    assert "default.toml:2: axis: unknown key; did you mean 'axes'?" in night["plan"][0].log
 
 
 def test_an_environment_that_cannot_be_installed_fails_its_job(
@@ -201,14 +201,14 @@ def test_an_environment_that_cannot_be_installed_fails_its_job(
 ) -> None:
     """Exit code 3 is no result of torch: the job is red, and hands over what it has all the same."""
     (plan,) = halves["well"].jobs["plan"]
-    rows = json.dumps({"include": json.loads(plan.outputs["matrix"])["include"][1:]})
+    rows = json.dumps({"shares": json.loads(plan.outputs["plan"])["shares"][1:]})
     build_wheel(outside.wheels, "9.2.0", requires=("nothing-that-is-there",))
     try:
-        (job,) = service.jobs("environments", "1", {"plan": [Job(outputs={"matrix": rows})]})
+        (job,) = service.jobs("environments", "1", {"plan": [Job(outputs={"plan": rows})]})
     finally:
         outside.publish()
     assert job.result == "failure"
-    assert "::error::env(torch-9.2.0-pypi) ended with exit code 3" in job.log
+    assert "::error::share 2/2 ended with exit code 3" in job.log
     assert len(list((service.state / "artifacts" / "1" / "runs-0").glob("*/run.json"))) == 1
 
 
@@ -222,4 +222,4 @@ def test_a_job_that_left_no_run_fails(
     service.environ = outside.environ | {"PATH": f"{tmp_path}/bin:{outside.environ['PATH']}"}
     jobs = service.jobs("environments", "1", halves["well"].jobs)
     assert [job.result for job in jobs] == ["failure", "failure"]
-    assert "::error::1 environments, but 0 runs" in jobs[0].log
+    assert "::error::share 1/2 made no run: exit code 1" in jobs[0].log

@@ -79,6 +79,7 @@ def test_expressions_mean_what_they_mean_there() -> None:
     contexts = {"a": {"b-c": "x", "n": ""}, "s": {"o": {"m": '["y"]'}}}
     assert expanded("${{ a.b-c }}-${{ s.none.at.all || a.b-c }}", contexts) == "x-x"
     assert expanded("${{ fromJSON(s.o.m) }}", contexts) == ["y"]
+    assert expanded({"x": "${{ fromJSON(s.j).k }}"}, {"s": {"j": '{"k": [1]}'}}) == {"x": [1]}
     assert evaluate("always() && (a.n == 'y' || a.b-c != 'y')", contexts, failed=True)
     assert not evaluate("a.b-c == 'x'", contexts, failed=True)
     assert not evaluate("a.n", contexts, failed=False)

@@ -64,3 +64,35 @@ def test_options_come_before_the_file(repository: User) -> None:
     result = json.loads((repository.folder / "result.json").read_text())
     assert [cell["scenario"] for cell in result["cells"]] == ["other.py"]
     assert [environment["build"] for environment in result["environments"]] == ["mine"]
+
+
+def test_shares_are_merged_into_the_whole(repository: User) -> None:
+    """The plan lists what the shares run; each runs its own, and the merged run has all cells, once each."""
+    planned = repository.run("plan", "--shares", "2", "--json", "plan.json")
+    assert planned.stdout.splitlines() == [
+        "matrix file pyproject.toml",
+        "    1/2  torch-9.1.0-mine",
+        "    2/2  torch-9.2.0-mine",
+    ]
+    shares = json.loads((repository.folder / "plan.json").read_text())["shares"]
+    ends = [repository.run("matrix", "--share", share["share"]) for share in shares]
+    assert [end.returncode for end in ends] == [1, 0]
+    assert "share 2/2: 1 of 2 environments\n1 environment, 2 cells;" in ends[1].stdout
+    runs = sorted((repository.folder / ".whichtorch" / "runs").iterdir())
+    assert repository.run("merge", *map(str, runs)).returncode == 0
+    repository.run("report", "--json", "merged.json")
+    merged = json.loads((repository.folder / "merged.json").read_text())
+    assert [environment["label"] for environment in merged["environments"]] == [
+        label for share in shares for label in share["environments"]
+    ]
+    assert len(merged["cells"]) == 4
+    assert repository.runs("repros/old.py") == 2
+
+
+def test_a_share_without_environments_runs_nothing(repository: User) -> None:
+    """A job more than there are environments is well, says so, and leaves no run."""
+    ended = repository.run("matrix", "--share", "1/3")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "share 1/3: 0 of 2 environments" in ended.stdout
+    assert "all as expected" not in ended.stdout
+    assert not list((repository.folder / ".whichtorch").glob("runs/*/run.json"))

@@ -1,7 +1,7 @@
 """The formats of the report on a stored run.
 
-`whichtorch report` has an option for each row of FORMATS, and by default writes all. What makes a format is imported
-when it is called, so that every other command starts as fast.
+`whichtorch report` has an option for each row of FORMATS, and by default writes all that have a file. What makes a
+format is imported when it is called, so that every other command starts as fast.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ReportFormat:
 
     name: str  # of the option
     help: str
-    file: str  # name in the output folder, where no option names a file
+    file: str = ""  # name in the output folder, where no option names a file; "" for none
     in_folder: bool = False  # the option names a folder for `file`
     is_redacted: bool = False  # it is made from stored records alone, which are redacted
     content: Callable[[RunFacts, CommandPrefix], Content]
@@ -52,6 +52,12 @@ def _junit(facts: RunFacts, called: CommandPrefix) -> bytes:
     return junit_xml(facts.stored, called("matrix"))
 
 
+def _annotations(facts: RunFacts, _called: CommandPrefix) -> Iterable[str]:
+    from whichtorch.reports.annotations import annotation_lines
+
+    return annotation_lines(facts.stored)
+
+
 _PAGE_HELP = "Write the page, DIR/index.html."
 _MARKDOWN_HELP = "Write Markdown, ready for an issue."
 FORMATS = (
@@ -64,4 +70,5 @@ FORMATS = (
         file="result.json",
         content=lambda facts, _called: facts.stored.result,
     ),
+    ReportFormat(name="annotations", help="Write GitHub's annotations of unexpected failures.", content=_annotations),
 )

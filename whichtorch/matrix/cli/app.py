@@ -16,6 +16,7 @@ from whichtorch.matrix.cli.fix import fix
 from whichtorch.matrix.cli.inspect import dispatch, doctor, stacks
 from whichtorch.matrix.cli.matrix import matrix
 from whichtorch.matrix.cli.parser import SETTINGS, PanelCommand, PanelGroup, command_of, told
+from whichtorch.matrix.cli.plan import plan
 from whichtorch.matrix.cli.run import run
 from whichtorch.matrix.cli.runs import compare, history, merge, report, runs, runs_name, runs_prune
 from whichtorch.matrix.cli.triage import new_scenario, replay, triage
@@ -24,6 +25,7 @@ from whichtorch.matrix.errors import GOES_ON, WhichtorchError, is_disk_full
 # each command, with the arguments of two examples
 _COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {
     matrix: ("--script repro.py --torch '>=2.9'", "--scenario 'meta_mm/*' --config default,single-thread"),
+    plan: ("", "--shares 4 --json plan.json"),
     bisect: ("repro.py --torch '>=2.9'", "repro.py --axis config --config default,single-thread,iomp"),
     fix: ("repro.py", "repro.py --bad 2.11.0 --good 2.12.0"),
     triage: ("repro.py", "repro.py --torch 2.6.0 --max-time 10m"),

@@ -57,6 +57,7 @@ def matrix(options: MatrixOptions) -> Exit:
             display.console.print(line, style="dim", highlight=False, soft_wrap=True)
         if options.list_only:
             display.say(table.plan_lines(planned))
+        if options.list_only or not planned.planned.requests:  # a share may have no environments
             return Exit.GOOD
         with command.terminating_like_interrupt(), planned.run(display.progress) as (run, run_store):
             is_cut = run.interrupt is not None and not isinstance(run.interrupt, FailFastError)

@@ -235,7 +235,7 @@ def report(options: ReportOptions) -> None:
     """
     from whichtorch.matrix.records import stored_runs
 
-    files = named_files(options.files) or [(row, OUTPUT / row.file) for row in FORMATS]
+    files = named_files(options.files) or [(row, OUTPUT / row.file) for row in FORMATS if row.file]
     home = state_folder()
     baseline = stored_runs.find(options.baseline, home) if options.baseline else None
     write_reports(files, stored_runs.find(options.run, home), home, baseline)

@@ -15,6 +15,7 @@ from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.option import Strings, argument, duration, group, megabytes, option
 from whichtorch.matrix.plan.run_options import RunOptions, jobs_option
+from whichtorch.matrix.plan.shares import Share
 
 if TYPE_CHECKING:
     from whichtorch.matrix.environments.cache import EnvironmentCache
@@ -48,7 +49,7 @@ _file = partial(
     "--matrix",
     metavar="FILE",
     parse=Path,
-    help="Matrix file. [default: whichtorch.toml or pyproject.toml, of the nearest folder, that says what runs]",
+    help="Matrix file. [default: the nearest whichtorch.toml, or pyproject.toml with a [tool.whichtorch]]",
 )
 
 
@@ -94,6 +95,11 @@ class MatrixAxes:
         """The matrix file with these axes."""
         named = {axis: commas(getattr(self, axis)) or None for axis in _CHOSEN}
         return matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(self.torch) or None, **named)
+
+    @property
+    def found(self) -> Strings:
+        """A note on the matrix file that no option names; none for the default file."""
+        return (f"matrix file {self.file.path}",) if self.file.path and not self.path else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +176,11 @@ class MatrixRequest(MatrixAxes, Storage):
     scripts: Strings = _scenario_option("--script", metavar="FILE", help="Any script of your own. Repeatable.")
     last_failed: bool = _scenario_option(
         default=False, help="Only cells that failed unexpectedly in the last `matrix`; all where none did."
+    )
+    share: Share | None = environment_option(
+        metavar="I/N",
+        parse=Share.named,
+        help="Only a share of the environments, 2/4: one of four jobs runs it.",
     )
     options: RunOptions = group(RunOptions)
     jobs: int | None = jobs_option()

@@ -262,5 +262,6 @@ def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
     suite = suite if globs or scripts else file.scenarios
     cache, given = request.home / "cache", request.interpreters
     requests, notes = expand(file, cache=cache, interpreters_given=given, product=request.product)
-    found = (f"matrix file {file.path}",) if file.path and not request.path else ()
-    return plan(requests, suite, request.options), found + notes
+    chosen = request.share.of(requests) if request.share else requests
+    share = (f"share {request.share}: {len(chosen)} of {len(requests)} environments",) if request.share else ()
+    return plan(chosen, suite, request.options), (*request.found, *notes, *share)

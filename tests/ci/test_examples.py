@@ -1,4 +1,4 @@
-"""What docs/ci.md shows for GitLab and cron is run as it stands there, as far as it can be run here."""
+"""docs/examples for GitLab and cron are run as they stand there, as far as they can be run here."""
 
 from __future__ import annotations
 
@@ -17,42 +17,45 @@ import yaml
 from tests.ci.conftest import Outside
 from tests.ci.service import ROOT, SHELL, remarks, shell
 
-pytestmark = [pytest.mark.nights, pytest.mark.xdist_group("nightly docs")]
+pytestmark = [pytest.mark.nights, pytest.mark.xdist_group("nightly examples")]
 
 MAIL = '#!/bin/sh\necho "$@" >> "$MAILED"\ncat >> "$MAILED"\n'
 
 
-def block(language: str) -> str:
-    """Return the one block of a language in docs/ci.md."""
-    text = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
-    (found,) = re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
-    return str(found)
+def example(name: str) -> str:
+    """Return a file of docs/examples."""
+    return (ROOT / "docs" / "examples" / name).read_text(encoding="utf-8")
 
 
-def test_gitlab_runs_a_night(outside: Outside, machines: Callable[[], Path], tmp_path: Path) -> None:
+def test_gitlab_runs_a_night(outside: Outside, repositories: Callable[[], Path], tmp_path: Path) -> None:
     """Each job takes its share, some none; they are merged, told, and compared with the night that the cache holds."""
-    pipeline: dict[str, Any] = yaml.safe_load(block("yaml"))
+    pipeline: dict[str, Any] = yaml.safe_load(example("gitlab-ci.yml"))
     environments, merge = pipeline["environments"], pipeline["merge"]
     assert merge["stage"] == pipeline["stages"][-1]
     jobs = environments["parallel"]
     (parts,) = environments["artifacts"]["paths"]
     (cached,) = merge["cache"]["paths"]
-    last = machines()
+    last = repositories()
 
     def run(job: int, machine: Path) -> None:
-        number = {"CI_NODE_INDEX": str(job), "CI_NODE_TOTAL": str(jobs)}
+        number = {
+            "CI_NODE_INDEX": str(job),
+            "CI_NODE_TOTAL": str(jobs),
+            "WHICHTORCH_HOME": str(machine / ".whichtorch"),
+        }
         for script in (environments["script"], environments["after_script"]):
             ended = shell([*SHELL, "\n".join(script)], machine, outside.environ, **number)
             assert ended.returncode == 0, ended.stdout
         shutil.copytree(machine / parts, last / parts, dirs_exist_ok=True)
 
     with ThreadPoolExecutor() as pool:
-        list(pool.map(run, range(1, jobs + 1), [machines() for _ in range(jobs)]))
+        list(pool.map(run, range(1, jobs + 1), [repositories() for _ in range(jobs)]))
     handed_over = sorted((last / parts).glob("*/*/run.json"))
     assert len(handed_over) == 2
     # the night before: one of the environments
     shutil.copytree(handed_over[0].parent.parent, last / cached)
-    ended = shell([*SHELL, "\n".join(merge["script"])], last, outside.environ)
+    home = {"WHICHTORCH_HOME": str(last / ".whichtorch")}
+    ended = shell([*SHELL, "\n".join(merge["script"])], last, outside.environ, **home)
     assert ended.returncode == 0, ended.stdout
     assert "2  still passing" in ended.stdout
     assert "2  appeared" in ended.stdout
@@ -60,22 +63,22 @@ def test_gitlab_runs_a_night(outside: Outside, machines: Callable[[], Path], tmp
     assert len(list((last / cached).glob("*/run.json"))) == 2
 
 
-def test_gitlab_runs_a_first_night(machines: Callable[[], Path]) -> None:
+def test_gitlab_runs_a_first_night(repositories: Callable[[], Path]) -> None:
     """Without a night in the cache there is nothing to compare with."""
-    first, *_, compare = yaml.safe_load(block("yaml"))["merge"]["script"]
-    ended = shell([*SHELL, f"{first}\n{compare}\necho \"last: '$last'\""], machines(), os.environ)
+    first, *_, compare = yaml.safe_load(example("gitlab-ci.yml"))["merge"]["script"]
+    ended = shell([*SHELL, f"{first}\n{compare}\necho \"last: '$last'\""], repositories(), os.environ)
     assert (ended.returncode, ended.stdout) == (0, "last: ''\n")
 
 
-def test_cron_mails_a_regression(outside: Outside, machines: Callable[[], Path], tmp_path: Path) -> None:
+def test_cron_mails_a_regression(outside: Outside, repositories: Callable[[], Path], tmp_path: Path) -> None:
     """The first night is quiet; what got worse is mailed; no night begins before the last has ended."""
-    machine = machines()
-    (machine / "nightly.sh").write_text(block("sh"))
+    machine = repositories()
+    (machine / "nightly.sh").write_text(example("nightly.sh"))
     (tmp_path / "mail").write_text(MAIL)
     (tmp_path / "mail").chmod(0o755)
     mailed = tmp_path / "mailed"
-    *settings, line = block("crontab").splitlines()
-    command = line.split(maxsplit=5)[5].replace("/srv/whichtorch", str(machine))
+    *settings, line = re.findall(r"^#   (.*)", example("nightly.sh"), flags=re.MULTILINE)
+    command = line.split(maxsplit=5)[5].replace("/srv/project", str(machine))
     environ = {
         **outside.environ,
         **dict(setting.split("=") for setting in settings if not setting.startswith("PATH=")),
@@ -93,7 +96,7 @@ def test_cron_mails_a_regression(outside: Outside, machines: Callable[[], Path],
         outside.publish()
     text = mailed.read_text()
     assert text.startswith("-s whichtorch: exit code 1 you@example.org\n")
-    assert "regression  pass -> FAIL!  night/turns  torch-9.2.0-pypi" in text
+    assert "regression  pass -> FAIL!  repros/turns.py  torch-9.2.0-pypi" in text
     assert (machine / "output" / "index.html").is_file()
     locked = shell(["flock", str(machine / ".lock"), "sh", "-c", command], machine, environ)
     assert (locked.returncode, locked.stdout) == (1, "")
@@ -102,15 +105,15 @@ def test_cron_mails_a_regression(outside: Outside, machines: Callable[[], Path],
 
 def test_scripts_are_sound() -> None:
     """Nothing in them is what shellcheck warns of."""
-    jobs = [job for job in yaml.safe_load(block("yaml")).values() if "script" in job]
+    jobs = [job for job in yaml.safe_load(example("gitlab-ci.yml")).values() if "script" in job]
     scripts = ["\n".join(job[part]) for job in jobs for part in ("script", "after_script") if part in job]
     assert [remarks("bash", script) for script in scripts] == [""] * 3
-    assert remarks("sh", block("sh")) == ""
+    assert remarks("sh", example("nightly.sh")) == ""
 
 
 def test_gitlab_knows_all_its_words(tmp_path: Path) -> None:
     """The file is one by the schema that check-jsonschema brings."""
-    (tmp_path / "gitlab-ci.yml").write_text(block("yaml"))
+    (tmp_path / "gitlab-ci.yml").write_text(example("gitlab-ci.yml"))
     schema = ("-m", "check_jsonschema", "--builtin-schema", "vendor.gitlab-ci")
     ended = shell([sys.executable, *schema, "gitlab-ci.yml"], tmp_path, os.environ)
     assert ended.returncode == 0, ended.stdout
