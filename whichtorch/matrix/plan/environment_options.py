@@ -49,7 +49,7 @@ _file = partial(
     "--matrix",
     metavar="FILE",
     parse=Path,
-    help="Matrix file. [default: the nearest whichtorch.toml, or pyproject.toml with a [tool.whichtorch]]",
+    help="Matrix file. [default: the nearest whichtorch.toml or pyproject.toml with a table for whichtorch]",
 )
 
 
