@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtorch.matrix.diagnosis.tracebacks import read_chain, shortened
+from whichtorch.matrix.diagnosis.tracebacks import last_words, read_chain, read_exception, shortened
 
 
 def chain_of(tmp_path: Path, source: str) -> list[tuple[str, str]]:
@@ -108,7 +108,59 @@ def test_end_is_kept_where_no_long_message_ends_it(text: str) -> None:
     assert len(kept) <= 4100
 
 
+@pytest.mark.parametrize(
+    ("source", "type_", "line"),
+    [
+        ("x = 1\nprint('a'\n", "SyntaxError", 2),
+        ("if 1:\nprint(2)\n", "IndentationError", 2),
+        ("if 1:\n\tx = 1\n        y = 2\n", "TabError", 3),
+    ],
+)
+def test_a_script_that_python_cannot_read_has_an_exception(tmp_path: Path, source: str, type_: str, line: int) -> None:
+    """Python names its line without a traceback, and that of a module that it imports below the import."""
+    (tmp_path / "helper.py").write_text(source)
+    (tmp_path / "script.py").write_text("import helper\n")
+    for name, lines in (("helper.py", [line]), ("script.py", [line, 1])):
+        done = subprocess.run([sys.executable, name], cwd=tmp_path, capture_output=True, text=True, check=False)
+        raised = read_exception(done.stderr)
+        assert raised is not None
+        assert raised.type == type_
+        assert [frame.line for frame in raised.frames if frame.is_users] == lines
+
+
+@pytest.mark.parametrize("margin", ["[rank0]: ", "[rank12]:"])
+def test_a_traceback_of_a_rank_is_read(margin: str) -> None:
+    """torch.distributed writes the rank before each of its lines."""
+    text = 'Traceback (most recent call last):\n  File "train.py", line 3, in f\n    g()\nValueError: no\n'
+    raised = read_exception("".join(margin + line for line in text.splitlines(keepends=True)))
+    assert raised is not None
+    assert (raised.type, raised.message, raised.frames[0].line) == ("ValueError", "no", 3)
+
+
+def test_a_group_of_exceptions_is_read(tmp_path: Path) -> None:
+    """Its traceback has a margin, and it is the exception that ended the script."""
+    ((type_, message),) = chain_of(tmp_path, "raise ExceptionGroup('several', [ValueError('one')])")
+    assert type_ == "ExceptionGroup"
+    assert message.startswith("several (1 sub-exception)")
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (("cannot open größe.bin\n", "started\n"), "cannot open größe.bin"),
+        (("/env/torch/x.py:3: UserWarning: slow\n  warnings.warn('slow')\n", "2 of 3 agree\n\n"), "2 of 3 agree"),
+        (("[W1124 18:33:56.1 a.cpp:12] Warning: slow\n", "no\n"), "no"),
+        (("WARNING:root:slow\n", "no\n"), "no"),
+        (("bad size\n  +-----+\n", ""), "bad size"),
+        (("", ""), ""),
+    ],
+)
+def test_the_last_words_are_those_of_the_script(texts: tuple[str, str], words: str) -> None:
+    """Warnings and rules are none, and what it wrote to stdout counts where stderr has nothing else."""
+    assert last_words(*texts) == words
+
+
 @given(st.text(max_size=400))
 def test_any_text_is_read(text: str) -> None:
-    """Whatever a script writes, there is an answer, and none without a traceback."""
-    assert read_chain(text) == () or "Traceback (most recent call last):" in text
+    """Whatever a script writes, there is an answer, and none without a traceback or a SyntaxError."""
+    assert read_chain(text) == () or "Traceback (most recent call last):" in text or "Error: " in text

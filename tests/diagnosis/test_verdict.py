@@ -101,8 +101,10 @@ def test_failure_is_named_by_its_last_exception_and_frames() -> None:
 
 
 def test_failure_without_traceback_is_named_by_its_exit_code() -> None:
-    """A bare exit code is all there is to tell two of them apart."""
-    assert judge(ending(exit_code=3), "some warning\n", MEMORY).signature == "exit code 3"
+    """A bare exit code is all there is to tell two of them apart; the message has the script's last words."""
+    verdict = judge(ending(exit_code=3), "", MEMORY, stdout="1 checked\nFAILED: 2\n")
+    assert (verdict.signature, verdict.message) == ("exit code 3", "FAILED: 2")
+    assert judge(ending(exit_code=0), "", MEMORY, stdout="all is well\n").message == ""
 
 
 def test_crash_is_named_by_signal_and_python_frames() -> None:

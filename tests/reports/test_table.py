@@ -146,6 +146,17 @@ def test_a_doubted_pass_says_why() -> None:
     ]
 
 
+def test_the_same_failure_in_several_environments_is_one_line() -> None:
+    """It has one log, and one command that runs all of them again; another failure has a line of its own."""
+    other = environment("2.13.0")
+    where = [cell(each, Outcome.FAIL, expected=False, signature="ValueError in f (a.py:3)") for each in (OLD, NEW)]
+    where.append(cell(other, Outcome.FAIL, expected=False, signature="KeyError in f (a.py:3)"))
+    first, second = red_lines(stored(result([OLD, NEW, other], where)), COMMAND)
+    assert "torch-2.11.0-pypi, torch-2.12.1-pypi: ValueError in f (a.py:3)" in first
+    assert "--torch 2.11.0,2.12.1 --build pypi" in first
+    assert "  family/case[op=mm]  torch-2.13.0-pypi: KeyError" in second
+
+
 def test_environment_that_cannot_be_had_is_told_once() -> None:
     """Forty unbuildable cells are one line with one reason."""
     gone = environment("9.9.9", outcome=Outcome.UNBUILDABLE, reason="no wheel for this platform")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from whichtorch.reports.cell_text import CommandPrefix
 
+WHY = "says why it fails there and passes here"
 MORE_TIME = 4  # times the limit, for what was slow; the longer look is as long
 MORE_RELEASES = "recent:3"  # where a test ran with one release only
 _UNREADABLE = {"SyntaxError", "IndentationError", "TabError"}
@@ -154,8 +155,7 @@ class WrongTest:
         if earlier and bad:
             first = next(each for each in bad if age(each.torch) > age(earlier[-1].torch))
             return self._between("bisect", first, earlier[-1], "finds the release that broke it")
-        command = cell_text.explain_command(self.cell, self.called("explain"))
-        return NextStep("says why it fails there and passes here", command)
+        return NextStep(WHY, cell_text.explain_command(self.cell, self.called("explain")))
 
     def _between(self, name: str, bad: Environment, good: Environment, words: str) -> NextStep:
         return NextStep(words, cell_text.bisect_between_command(self.cell.name, good, bad, ("", ""), self.called(name)))

@@ -39,7 +39,7 @@ class Probe(Model):
     @property
     def in_words(self) -> str:
         """What it showed, k of n, for a reason."""
-        what = self.signature or self.message
+        what = described(self.signature, self.message)
         return f"{self.value}: {self.outcome}, {self.k} of {self.n} runs" + (f": {what}" if what else "")
 
 

@@ -46,11 +46,11 @@ def facts_of(case: Case, script: Path) -> FailureFacts:
 def classify(facts: FailureFacts) -> Classification:
     """Return the first category whose rule applies; where none does, say which is the nearest."""
     found = next((category for category in CATEGORIES if category.applies(facts)), None)
-    layer = first_failing(facts.rungs)
+    layer, module = first_failing(facts.rungs), missing_module(facts.failure.signature, facts.failure.message)
     nearest = None if found else _nearest(facts)
     return Classification(
         category=found.name if found else UNCLASSIFIED,
-        words=found.words if found else "no rule applies",
+        words=str(absence(module)) if module else found.words if found else "no rule applies",
         layer=_layer(found, layer, facts) if found else layer,
         mode=_mode(facts),
         stage=_stage(facts),
@@ -94,8 +94,6 @@ def _stage(facts: FailureFacts) -> str:
 
 def _evidence(facts: FailureFacts, layer: str) -> Iterator[str]:
     """Yield in words what speaks for the answer."""
-    if module := missing_module(facts.failure.signature, facts.failure.message):
-        yield str(absence(module))
     if facts.failure.signal:
         yield f"ended by {facts.failure.signal}"
     for link in facts.chain:

@@ -11,7 +11,7 @@ from whichtorch.matrix.compare.comparison import CellChange, ChangeKind, Compari
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Diagnosis, Environment, Outcome, Result
 from whichtorch.reports import cell_text
-from whichtorch.reports.next_step import NextStep, WrongTest
+from whichtorch.reports.next_step import WHY, NextStep, WrongTest
 from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridEntry
 from whichtorch.reports.shown_text import is_link, one_line
 from whichtorch.reports.stored_run_text import WORSE, changes_words, grouped_changes, shown_side
@@ -178,13 +178,14 @@ def _recommendation(
     entry: GridEntry, change: CellChange | None, facts: RunFacts, called: CommandPrefix
 ) -> Recommendation:
     cell, environment = entry.cell, entry.column.environment
-    steps = list(WrongTest.of(cell, facts.stored.result, called).steps())
+    test = WrongTest.of(cell, facts.stored.result, called)
+    steps = list(test.steps())
     if facts.comparison and change and (before := _before(environment, change, facts)):
         days = (facts.comparison.old.started[:10], facts.comparison.new.started[:10])
         search = cell_text.bisect_between_command(cell.name, before, environment, days, called("bisect"))
         steps = [NextStep("finds what changed it", search)] if search else steps
     steps += [NextStep("runs it again", cell_text.rerun_command(cell, environment, called("matrix")))]
-    steps += [NextStep("says why it fails there and passes here", cell_text.explain_command(cell, called("explain")))]
+    steps += [NextStep(WHY, cell_text.explain_command(cell, called("explain")))] if test.passing else []
     what = _stage_and_summary(entry)[1] if cell.outcome is Outcome.HANG else cell_text.summary(cell)
     return Recommendation(
         link=link_to(entry),
