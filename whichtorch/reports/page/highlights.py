@@ -185,7 +185,7 @@ def _recommendation(
         search = cell_text.bisect_between_command(cell.name, before, environment, days, called("bisect"))
         steps = [NextStep("finds what changed it", search)] if search else steps
     steps += [NextStep("runs it again", cell_text.rerun_command(cell, environment, called("matrix")))]
-    steps += [NextStep(WHY, cell_text.explain_command(cell, called("explain")))] if test.passing else []
+    steps += [NextStep(WHY, cell_text.explain_command(cell, called("explain")))] if test.passing or change else []
     what = _stage_and_summary(entry)[1] if cell.outcome is Outcome.HANG else cell_text.summary(cell)
     return Recommendation(
         link=link_to(entry),
