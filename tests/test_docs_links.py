@@ -72,3 +72,11 @@ def test_every_page_has_its_place_on_the_site() -> None:
 def test_the_readme_is_short() -> None:
     """README.md is read in a few minutes: its details are in docs/."""
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= LONGEST_README
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_denies_a_session(page: Path) -> None:
+    """Every command has a nox session, and no page says that one has none."""
+    sessions = re.findall(r'"(\w[\w-]*)": "', (ROOT / "noxfile.py").read_text(encoding="utf-8"))
+    denied = re.findall(r"([^.]*)no nox session", page.read_text(encoding="utf-8"))
+    assert not [name for text in denied for name in sessions if f"`{name}`" in text]

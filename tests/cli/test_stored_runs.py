@@ -22,11 +22,15 @@ lock.acquire(torch.behaviour == 'new')
 """
 PASSES = "import torch\n"
 FAILS = "import torch\nraise ValueError('planted')\n"
-WORSE = "import torch\nraise KeyError('planted')\n"
 
 
 def matrix(user: User, *options: str) -> int:
     return user.run("matrix", "--torch", "9.1.0,9.2.0", *options).returncode
+
+
+def failing_later(user: User) -> str:
+    """Return a script that fails once there is a file `worse`: it is the same script before and after."""
+    return f"import os, torch\nif os.path.exists({str(user.folder / 'worse')!r}): raise KeyError('planted')\n"
 
 
 def scripts(user: User, **sources: str) -> list[str]:
@@ -37,8 +41,11 @@ def scripts(user: User, **sources: str) -> list[str]:
 @pytest.fixture
 def two_nights(user: User) -> User:
     """Run a matrix twice; in the second night one script regresses, one is fixed, one hangs instead of failing."""
-    matrix(user, *scripts(user, same=PASSES, worse=PASSES, better=FAILS, other=FAILS, gone=PASSES))
-    matrix(user, *scripts(user, same=PASSES, worse=WORSE, better=PASSES, other=HANGS, new=PASSES))
+    worse = failing_later(user)
+    matrix(user, *scripts(user, same=PASSES, worse=worse, better=FAILS, other=FAILS, gone=PASSES, edited=PASSES))
+    (user.folder / "worse").touch()
+    night = scripts(user, same=PASSES, worse=worse, better=PASSES, other=HANGS, new=PASSES, edited=FAILS)
+    matrix(user, *night, "--fresh")
     return user
 
 
@@ -55,6 +62,7 @@ def test_compare_finds_exactly_what_was_planted(two_nights: User) -> None:
     assert kinds == (
         {("same.py", torch): "still passing" for torch in both}
         | {("worse.py", torch): "regression" for torch in both}
+        | {("edited.py", torch): "new failure" for torch in both}
         | {("better.py", torch): "fixed" for torch in both}
         | {("gone.py", torch): "disappeared" for torch in both}
         | {("new.py", torch): "appeared" for torch in both}
@@ -64,7 +72,7 @@ def test_compare_finds_exactly_what_was_planted(two_nights: User) -> None:
     shown = "KeyError \"'planted'\" in <module> (worse.py:2)"
     assert f"regression  pass -> FAIL!  worse.py  torch-9.1.0-pypi: {shown}" in ended.stdout
     assert "different failure  FAIL! -> HANG!  other.py  torch-9.2.0-pypi" in ended.stdout
-    assert "the script is not the same as before" in ended.stdout
+    assert ended.stdout.count("the script changed\n") == 5  # told once of each cell
     assert "rerun: whichtorch matrix --torch 9.1.0 --build pypi --script worse.py --fresh" in ended.stdout
     itself = two_nights.run("compare", "latest", "latest")
     assert itself.returncode == 0  # what still fails is no news
@@ -76,7 +84,11 @@ def test_a_matrix_is_red_only_for_what_got_worse(user: User) -> None:
     known = scripts(user, known=FAILS_IN_OLD)
     assert matrix(user, *known) == 1
     assert matrix(user, *known, "--baseline", "latest") == 0
-    assert matrix(user, *scripts(user, known=FAILS), "--baseline", "latest") == 1
+    later = scripts(user, later=failing_later(user))
+    assert matrix(user, *known, *later) == 1
+    (user.folder / "worse").touch()
+    assert matrix(user, *known, *later, "--fresh", "--baseline", "latest") == 1
+    assert matrix(user, *scripts(user, known=FAILS), "--baseline", "latest") == 0  # another script
     gone = ["--torch", "9.2.0", *known, "--install-timeout", "1"]
     shutil.rmtree(user.folder / ".whichtorch" / "envs")
     ended = user.run(

@@ -271,3 +271,10 @@ def test_mistakes_are_told_in_words(user: User, arguments: tuple[str, ...], code
     ended = user.run(*arguments)
     assert (ended.returncode, said in ended.stderr) == (code, True), ended.stdout + ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("steps", [(), ("--until", "reproduce")])
+def test_a_script_that_passes_is_no_case(user: User, steps: tuple[str, ...]) -> None:
+    """Whichever steps are taken, a failure that was not seen ends with 4."""
+    ended = user.run("triage", user.script("fine.py", "import torch\n"), "--torch", "9.2.0", *steps)
+    assert (ended.returncode, "it passes" in ended.stdout) == (4, True), ended.stdout + ended.stderr

@@ -211,3 +211,11 @@ def test_newly_prevented_cells_are_known() -> None:
     gone = result([HERE], [cell(HERE, Outcome.UNBUILDABLE)])
     assert compare(result([HERE], [cell(HERE, PASS)]), gone).is_prevented
     assert not compare(gone, gone).is_prevented
+
+
+def test_a_script_that_was_edited_is_no_regression_of_torch() -> None:
+    """It fails, which is told first, but what passed before was another script."""
+    before = cell(HERE, PASS, source_hash="one")
+    assert classify(before, cell(HERE, FAIL, source_hash="two")) == (ChangeKind.NEW_FAILURE, "the script changed")
+    assert classify(before, cell(HERE, FAIL, source_hash="one"))[0] is ChangeKind.REGRESSION
+    assert classify(before, cell(HERE, FAIL, source_hash=""))[0] is ChangeKind.REGRESSION  # of an old record

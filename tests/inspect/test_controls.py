@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.events import Event
+from whichtorch.matrix.events import AttemptEnded, AttemptStarted, Event
 from whichtorch.matrix.inspect.controls import Control, control_lines, run_controls
 from whichtorch.matrix.model import Attempt, Cell, Diagnosis, Outcome, StoppedBy
 from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
@@ -57,3 +57,29 @@ def test_wrong_outcome_of_a_control_is_a_problem_with_a_remedy(tmp_path: Path) -
     blind = Control(cell=gil_deadlock(Outcome.HANG, kind="unknown", note=NOT_PERMITTED), own=Outcome.HANG)
     assert (blind.problem or "").endswith("not as GIL cycle, for want of permission to read stacks")
     assert blind.remedy == "see ptrace"
+
+
+def test_controls_that_wait_do_so_at_once(tmp_path: Path) -> None:
+    """Nearly all of the time of controls is waiting, so more of them run at once than there are cores."""
+    running: set[str] = set()
+    most = 0
+
+    @contextmanager
+    def counting(_total: int | None) -> Iterator[Callable[[Event], None]]:
+        def count(event: Event) -> None:
+            nonlocal most
+            if isinstance(event, AttemptStarted):
+                running.add(event.cell)
+            if isinstance(event, AttemptEnded):
+                running.discard(event.cell)
+            most = max(most, len(running))
+
+        yield count
+
+    found = list(
+        run_controls(
+            tmp_path, Path(sys.executable), None, counting, ("control/deadlock", "control/stopped", "control/memory")
+        )
+    )
+    assert [control.problem for control in found] == [None] * len(found)
+    assert most == 3

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from tests.process.running import PROGRAMS, family, until
 from tests.process.test_capture import fake, needs_collectors
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.inspect import process_report
+from whichtorch.matrix.process.kernel import command_line
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
@@ -109,3 +110,43 @@ def test_leader_is_found_below_its_supervisor(waiting: int) -> None:
 
     assert until(lambda: leader_of(waiting) is not None)
     assert {leader_of(waiting)} == family(waiting)
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[Callable[[str], int]]:
+    """Return what starts a shell that waits for the programs of a line; all of them end with the test."""
+    shells: list[subprocess.Popen[bytes]] = []
+
+    def start(line: str) -> int:
+        ready = tmp_path / "ready"
+        text = f"{line} echo > {ready}; wait"
+        shells.append(subprocess.Popen(["sh", "-c", text], start_new_session=True))
+        until(ready.exists)
+        return shells[-1].pid
+
+    yield start
+    for shell in shells:
+        for pid in (*family(shell.pid), shell.pid):
+            os.kill(pid, 9)
+        shell.wait()
+
+
+def test_a_process_that_keeps_foreign_programs_is_refused(keeper: Callable[[str], int]) -> None:
+    """As init does: nothing is paused, and the programs that may be meant are named."""
+    program = f"{sys.executable} -c 'import time; time.sleep(300)'"
+    pid = keeper(f"setsid {program} & setsid sleep 300 &")
+    until(lambda: any("time.sleep" in command_line(child) for child in family(pid)))
+    ended = whichtorch("stacks", pid)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert f"process {pid} keeps programs that have nothing to do with each other" in ended.stderr
+    assert "time.sleep(300)" in ended.stderr
+
+
+@needs_collectors
+def test_a_shell_that_runs_one_program_is_not_refused(keeper: Callable[[str], int]) -> None:
+    """A launcher's ranks may have sessions of their own: they are one program."""
+    program = f"{sys.executable} {PROGRAMS / 'forks_and_waits.py'}"
+    pid = keeper(f"setsid {program} & setsid {program} &")
+    until(lambda: len(family(pid)) == 4)
+    ended = whichtorch("stacks", pid)
+    assert "in_child (forks_and_waits.py:" in ended.stdout, ended.stderr

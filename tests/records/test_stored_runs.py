@@ -10,7 +10,8 @@ import pytest
 from tests.results import FAIL, HANG, PASS, cell, environment, result, stored
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Run, Scenario
-from whichtorch.matrix.records import stored_runs
+from whichtorch.matrix.records import store, stored_runs
+from whichtorch.reports.stored_run_text import run_lines
 
 OLD, NEW = environment("2.11.0"), environment("2.12.1")
 
@@ -118,3 +119,36 @@ def test_a_name_comes_first(home: Path) -> None:
     named = run_folder.run.model_copy(update={"name": "before-upgrade"})
     (run_folder.folder / "run.json").write_text(named.model_dump_json())
     assert stored_runs.find("before-upgrade", home).run == Run.model_validate(named)
+
+
+def test_a_run_in_progress_is_told_from_one_that_was_killed(tmp_path: Path) -> None:
+    """While its process has it open it runs; a process that is gone cannot hold it."""
+    with store.new_run(tmp_path, ("matrix",), 2) as run_store:
+        (head,) = stored_runs.all_runs(tmp_path)
+        assert head.is_running
+        assert " running " in list(run_lines([head.run], {run_store.run.id}))[-1]
+    assert not head.is_running
+    assert " did not end " in list(run_lines([head.run], set()))[-1]
+
+
+def test_damage_is_told_with_the_run_and_a_remedy(tmp_path: Path) -> None:
+    """A garbage run.json, and a torn record that is not the last line of a run that was killed."""
+    whole = stored(tmp_path, result([OLD], [cell(OLD, PASS)]))
+    assert not list(stored_runs.damage(tmp_path, [whole]))
+    lines = (whole.folder / "cells.jsonl").read_text()
+    (whole.folder / "cells.jsonl").write_text('{"place": 1, "cell": {"envir\n' + lines)
+    (tmp_path / "runs" / "20260101-000000-bad").mkdir()
+    (tmp_path / "runs" / "20260101-000000-bad" / "run.json").write_text("garbage")
+    told = list(stored_runs.damage(tmp_path, stored_runs.all_runs(tmp_path)))
+    assert len(told) == 2
+    assert told[0].startswith("20260101-000000-bad is left out: its run.json cannot be read")
+    assert "remove the folder" in told[0]
+    assert told[1].startswith(f"{whole.run.id}: line 1 of cells.jsonl cannot be read")
+
+
+def test_a_line_that_a_kill_has_torn_is_no_damage(tmp_path: Path) -> None:
+    """The last line of a run that did not end may be half a line."""
+    killed = stored(tmp_path, result([OLD, NEW], [cell(OLD, PASS)]), ended=False)
+    with (killed.folder / "cells.jsonl").open("a") as file:
+        file.write('{"place": 1, "cell": {"envir')
+    assert not list(stored_runs.damage(tmp_path, [killed]))

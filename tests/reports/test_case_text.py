@@ -92,3 +92,14 @@ def test_a_page_shows_a_case() -> None:
     assert "print(&#39;&lt;script&gt;alert(1)" in shown
     assert "<script>alert(1)" not in shown
     assert "no &lt;b&gt;such" in shown
+
+
+def test_the_error_beside_the_smallest_script_is_its_own() -> None:
+    """The original fails at another line, with another number."""
+    own = CAUSE.replace("'x'", "'y'")
+    small = minimal("f()\n").model_copy(update={"error": own})
+    shown = text(case(minimal=small))
+    assert "KeyError: 'y'" in shown
+    assert "KeyError: 'x'" not in shown
+    assert "KeyError: 'x'" in text(case(minimal=minimal("f()\n")))  # a case of before has none
+    assert "the smallest script fails with KeyError: 'y'" in "\n".join(case_card(case(minimal=small))["lines"])

@@ -392,3 +392,13 @@ def test_machines_that_disagree_are_told(tmp_path: Path) -> None:
     where = environment("2.11.0")
     found = made(stored([where], [cell(where, Outcome.HANG, conflict="pass in one, hang in two")], tmp_path))
     assert "The runs that were merged disagree: pass in one, hang in two" in found
+
+
+def test_an_opened_hang_has_its_whole_diagnosis(tmp_path: Path) -> None:
+    """Eight ranks that disagree take a long sentence: the grid may cut it, the opened cell does not."""
+    summary = "; ".join(f"rank {rank} waits in torch.distributed.all_reduce (train.py:{rank})" for rank in range(20))
+    hung = attempt(Outcome.HANG, diagnosis=Diagnosis(kind="ranks", summary=summary))
+    here = environment("2.11.0")
+    run = stored([here], [cell(here, Outcome.HANG, signature=summary, attempts=(hung,))], tmp_path)
+    found = Page(made(run)).details[0]["cells"]["0"]
+    assert found["hang"]["summary"] == summary

@@ -615,3 +615,11 @@ def test_what_is_expected_where_a_header_says_so(outcome: Outcome) -> None:
     case = scenario("a/b", expect=[{"outcome": "hang", "torch": "<2.12"}])
     assert is_as_expected(outcome, expected(case, {}, WHERE | {"torch": "2.11.0"})) == (outcome in {"hang", "skip"})
     assert is_as_expected(outcome, expected(case, {}, WHERE | {"torch": "2.12.0"})) == (outcome in {"pass", "skip"})
+
+
+def test_a_script_that_is_no_python_is_refused(tmp_path: Path) -> None:
+    """No command runs a shell script, so none offers to run it again."""
+    (tmp_path / "flagged.sh").write_text("python repro.py --fast\n")
+    with pytest.raises(UsageError, match=r"flagged\.sh is not a Python script") as caught:
+        selection.script(str(tmp_path / "flagged.sh"))
+    assert ".py" in caught.value.hint

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
 from whichtorch.matrix.diagnosis.signature import Signature, described
+from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import PATCH
 from whichtorch.matrix.triage.classification import UNCLASSIFIED
@@ -52,6 +53,8 @@ def _found(case: Case) -> Iterator[str]:
         yield _class(found)
     if (minimal := case.minimal) is not None:
         yield f"minimal script: {_size(minimal)}, {minimal.runs} runs"
+        if minimal.error and (chain := read_chain(minimal.error)):
+            yield one_line(f"the smallest script fails with {chain[0].name}: {chain[0].first_line}", TITLE)
     if case.bisection is not None:
         yield from (line.strip() for line in answer_lines(case.bisection))
     if (test := case.unit_test) is not None:
@@ -179,7 +182,7 @@ def case_markdown(case: Case) -> list[str]:
         where=_where(case),
         class_words=case.classification and _class(case.classification).partition(": ")[2],
         size=case.minimal and _size(case.minimal),
-        error=seen and _error_lines(seen.stderr.rstrip().splitlines()),
+        error=seen and _error_lines(((case.minimal and case.minimal.error) or seen.stderr).rstrip().splitlines()),
         newest=case.newest and _newest(case.newest),
         boundary_lines=[line.strip() for line in answer or ()],
         test_words=case.unit_test and _shown(case.unit_test),

@@ -9,6 +9,7 @@ from pydantic import Field
 from tabulate import tabulate
 
 from whichtorch.matrix.compare.comparison import (
+    SCRIPT_CHANGED,
     CellChange,
     ChangeKind,
     Comparison,
@@ -24,7 +25,7 @@ from whichtorch.reports.shown_text import cut, short_list, shown_path
 from whichtorch.reports.table import cell_word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from whichtorch.matrix.compare.nights import NightCell
     from whichtorch.matrix.records.merging import Merged
@@ -39,7 +40,7 @@ FACT_SHOWN = 100  # characters of a fact in both environments
 CELLS_NAMED = 10  # that merely came or went; more are counted
 MEANING = {
     ChangeKind.REGRESSION: "passed, and does not any more",
-    ChangeKind.NEW_FAILURE: "fails, and no verdict was there before",
+    ChangeKind.NEW_FAILURE: "fails, and this script had no verdict before",
     ChangeKind.DIFFERENT: "fails in another way than before",
     ChangeKind.FIXED: "failed, and passes",
     ChangeKind.INCONCLUSIVE: "no verdict now, or none before",
@@ -59,23 +60,27 @@ class Runs(Model):
     runs: tuple[Run, ...]
 
 
-def run_lines(runs: Sequence[Run]) -> Iterator[str]:
-    """Yield a line per run: id and name, when, how long, how much of it is there, its outcomes, the command."""
+def run_lines(runs: Sequence[Run], running: Container[str]) -> Iterator[str]:
+    """Yield a line per run: id and name, when, how long, how much of it is there, its outcomes, the command.
+
+    `running` has the ids of those in progress.
+    """
     if not runs:
         yield "no runs are stored; `whichtorch matrix` makes one"
         return
     headers = ["run", "name", "started (UTC)", "took", "cells", "outcomes", "command"]
-    yield from tabulate(map(_run_row, runs), headers=headers, disable_numparse=True).splitlines()
+    rows = (_run_row(run, "running" if run.id in running else "did not end") for run in runs)
+    yield from tabulate(rows, headers=headers, disable_numparse=True).splitlines()
 
 
-def _run_row(run: Run) -> list[str]:
+def _run_row(run: Run, without_end: str) -> list[str]:
     done = sum(run.outcomes.values())
     cells = f"{done} of {run.planned}" if done < run.planned else str(done)
     counts = sorted(run.outcomes.items(), key=lambda pair: -pair[1])
     outcomes = ", ".join(f"{count} {outcome.word}" for outcome, count in counts)
     outcomes += f"; {run.unexpected} unexpected" if run.unexpected else ""
     command = cut(shlex.join(run.command), COMMAND_SHOWN)
-    cells = cells if run.ended else "did not end"
+    cells = cells if run.ended else without_end
     return [run.id, run.name, _minute(run), f"{run.seconds:.0f} s", cells, outcomes, command]
 
 
@@ -218,7 +223,8 @@ def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: 
 
 def remarks_of(change: CellChange) -> list[str]:
     """Return what makes a change doubtful."""
-    return [*filter(None, [change.why, "the script is not the same as before" if change.script_changed else ""])]
+    changed = SCRIPT_CHANGED if change.script_changed else ""
+    return list(dict.fromkeys(filter(None, [change.why, changed])))
 
 
 def transition(change: CellChange) -> str:

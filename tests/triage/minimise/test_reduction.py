@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.triage.minimise.failures import failure, same_failure, traced
 from whichtorch.matrix.search.driving import drive
 from whichtorch.matrix.search.runs_oracle import asking
+from whichtorch.matrix.triage.minimise.minimising import code_lines
 from whichtorch.matrix.triage.minimise.reduction import Reduction, reduced
 from whichtorch.matrix.triage.minimise.tree_edit import Program, lines_of
 
@@ -143,3 +144,10 @@ def test_result_is_one_that_the_oracle_accepted(source: str, seed: int) -> None:
     assert found.source == source or found.source in accepted
     assert Program(tree=ast.parse(found.source)).size <= Program(tree=ast.parse(source)).size
     assert found.lines <= max(lines_of(source), Program(tree=ast.parse(source)).lines)
+
+
+def test_lines_are_counted_alike_before_and_after() -> None:
+    """Statements that share a line are as many lines as where each has its own."""
+    assert code_lines("a = 1; b = 2\nif a: c = (a +\n  b)\n# the end\n") == 4
+    assert code_lines("a = 1\nb = 2\nif a:\n    c = a + b\n") == 4
+    assert code_lines("this is no Python\n\n") == 1

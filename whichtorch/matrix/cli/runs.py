@@ -16,6 +16,8 @@ from whichtorch.matrix.plan.option import STDOUT, argument, group, json_output, 
 from whichtorch.reports.formats import FORMATS, ReportFormat
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from whichtorch.matrix.records.store import RunFolder
 
 DAY = 86400.0  # seconds
@@ -47,9 +49,20 @@ def runs(options: RunsOptions) -> None:
     from whichtorch.matrix.records import stored_runs
     from whichtorch.reports.stored_run_text import Runs, run_lines
 
-    stored = tuple(head.run for head in stored_runs.all_runs(state_folder()))
-    options.display.say(run_lines(stored))
+    home = state_folder()
+    heads = stored_runs.all_runs(home)
+    stored = tuple(head.run for head in heads)
+    running = {head.run.id for head in heads if not head.run.ended and head.is_running}
+    options.display.say(run_lines(stored, running))
+    _tell_damage(home, heads, 1)
     write_json(options.json_file, Runs(runs=stored))
+
+
+def _tell_damage(home: Path, heads: "Sequence[RunFolder]", lines: int | None = None) -> None:
+    from whichtorch.matrix.records import stored_runs
+
+    for text in stored_runs.damage(home, heads, lines):
+        print(f"note: {text}", file=sys.stderr)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +153,9 @@ def compare(options: CompareOptions) -> Exit:
     from whichtorch.reports.stored_run_text import comparison_lines
 
     home = state_folder()
-    before, after = (stored_runs.find(text, home).read() for text in (options.old, options.new))
+    heads = [stored_runs.find(text, home) for text in (options.old, options.new)]
+    _tell_damage(home, heads)
+    before, after = (head.read() for head in heads)
     compared = comparison.compare(before.result, after.result)
     options.display.say(comparison_lines(compared, before, after, where_it_ran(called, after.result.run)))
     write_json(options.json_file, compared)
@@ -238,7 +253,9 @@ def report(options: ReportOptions) -> None:
     files = named_files(options.files) or [(row, OUTPUT / row.file) for row in FORMATS if row.file]
     home = state_folder()
     baseline = stored_runs.find(options.baseline, home) if options.baseline else None
-    write_reports(files, stored_runs.find(options.run, home), home, baseline)
+    head = stored_runs.find(options.run, home)
+    _tell_damage(home, [head, *([baseline] if baseline else [])])
+    write_reports(files, head, home, baseline)
 
 
 def named_files(given: Any) -> list[tuple[ReportFormat, Path]]:

@@ -74,6 +74,7 @@ def triage(options: TriageOptions) -> Exit:
     cannot be had; 130 interrupted.
     """
     from whichtorch.matrix.triage.casework import triage as make_case
+    from whichtorch.matrix.triage.categories import HEALTHY
     from whichtorch.matrix.triage.classification import UNCLASSIFIED
     from whichtorch.matrix.triage.places import CaseTest
     from whichtorch.matrix.triage.step import TriageRequest
@@ -102,9 +103,10 @@ def triage(options: TriageOptions) -> Exit:
             raise KeyboardInterrupt
     if case.environment is not None and case.environment.problem:
         return Exit.PREVENTED
-    found = case.classification
-    is_known = found is not None and found.category != UNCLASSIFIED
-    return Exit.GOOD if is_known or order.steps != tuple(Step) else Exit.UNANSWERED
+    found, seen = case.classification, case.reproduction
+    is_known = found is not None and found.category not in {HEALTHY, UNCLASSIFIED}
+    is_enough = order.steps != tuple(Step) and (Step.REPRODUCE not in order.steps or (seen and seen.outcome.is_red))
+    return Exit.GOOD if is_known or is_enough else Exit.UNANSWERED
 
 
 def _keep(folder: Path, case: "Case") -> None:

@@ -18,6 +18,7 @@ from whichtorch.matrix.version_parsing import parse_version
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+SCRIPT_CHANGED = "the script changed"
 LUCK = 0.05  # passes prove that a flaky failure is gone where the chance that they are luck is below this
 
 
@@ -25,7 +26,7 @@ class ChangeKind(StrEnum):
     """What became of a cell, the most important first."""
 
     REGRESSION = "regression"  # passed before, does not pass now
-    NEW_FAILURE = "new failure"  # fails now, and had no verdict before
+    NEW_FAILURE = "new failure"  # fails now, and this script had no verdict before
     DIFFERENT = "different failure"  # failed before in another way
     FIXED = "fixed"  # failed before, passes now
     INCONCLUSIVE = "inconclusive"  # no verdict before or now
@@ -199,7 +200,10 @@ def classify(old: Cell | None, new: Cell | None) -> tuple[ChangeKind, str]:
     if new.outcome.is_red and old.outcome.is_red:
         return (ChangeKind.STILL_FAILING if is_alike(old, new) else ChangeKind.DIFFERENT), ""
     if new.outcome.is_red:
-        return (ChangeKind.REGRESSION, _luck(new, old)) if _passes(old) else (ChangeKind.NEW_FAILURE, "")
+        if not _passes(old):
+            return ChangeKind.NEW_FAILURE, ""
+        is_edited = bool(old.source_hash and new.source_hash) and old.source_hash != new.source_hash
+        return (ChangeKind.NEW_FAILURE, SCRIPT_CHANGED) if is_edited else (ChangeKind.REGRESSION, _luck(new, old))
     if _passes(new) and _passes(old):
         return ChangeKind.STILL_PASSING, ""
     if _passes(new) and old.outcome.is_red:

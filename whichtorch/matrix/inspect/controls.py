@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FAMILY = "control/*"
 PATIENCE = 30.0  # seconds for an interpreter to print its version
+AT_ONCE = 6  # controls: most of them wait, and none imports torch
 KINDS = {"control/deadlock": "lock cycle", "control/gil_deadlock": "GIL cycle"}  # of hang, as they must be diagnosed
 
 
@@ -107,15 +108,15 @@ class Control:
 
 
 def run_controls(
-    home: Path, interpreter: Path, jobs: int, show: Show, globs: tuple[str, ...] = (FAMILY,)
+    home: Path, interpreter: Path, jobs: int | None, show: Show, globs: tuple[str, ...] = (FAMILY,)
 ) -> Iterator[Control]:
     """Run the controls that `globs` selects with an interpreter, through the same pipeline as any cell; yield each.
 
-    No stored record counts. Raises UsageError where the interpreter does not run.
+    By default AT_ONCE run at once. No stored record counts. Raises UsageError where the interpreter does not run.
     """
     bare = BareInterpreter(home, interpreter, _version_of(interpreter))
     planned = plan([bare.request], selection.select(selection.suite(), globs), RunOptions(fresh=True))
-    with recorded_run(ThisMachine(environments=bare, jobs=jobs), Records(), show) as run:
+    with recorded_run(ThisMachine(environments=bare, jobs=jobs or AT_ONCE), Records(), show) as run:
         _, cells = run(planned)
     axes = bare.request.axes | {"torch": "0", "python": bare.version}
     for control, cell in zip(planned, cells, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,12 @@ from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import capture
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 SCHEMA = 1
 AGAIN = "write each with `whichtorch stacks PID --json host1.json` on its machine, into a file with its name"
+COMMAND_SHOWN = 80  # characters
+PROGRAMS_NAMED = 3
 
 REMEDY = (
     "run it as root or as the process's own user; in a container, start that with --cap-add=SYS_PTRACE, and with "
@@ -43,8 +46,8 @@ class ProcessReport(Model):
 
     @property
     def lines(self) -> Iterator[str]:
-        """The report for people, the stuck thread first."""
-        return stack_folder.diagnosis_lines(self.diagnosis, self.processes)
+        """The report for people, the stuck thread first; of many stacks the first, and the JSON has all."""
+        return stack_folder.diagnosis_lines(self.diagnosis, self.processes, stack_folder.STACKS_KEPT)
 
     @property
     def json_text(self) -> str:
@@ -65,7 +68,10 @@ def inspect_process(pid: int, tools: dict[str, str] | None = None) -> ProcessRep
         raise UsageError(f"there is no process {pid}")
     if pid == os.getpid():
         raise UsageError("a process cannot take its own stacks")
-    pids = [pid, *(member.pid for member in kernel.Tree(pid).look(full=True) if member.is_alive)]
+    parents = {pid: process.parent}
+    parents |= {member.pid: member.parent for member in kernel.Tree(pid).look(full=True) if member.is_alive}
+    pids = list(parents)
+    _check_program(pids, parents)
     tools = capture.find_tools() if tools is None else tools
     with tempfile.TemporaryDirectory(prefix="whichtorch-") as name:
         collection = capture.collect([member for member in pids if member != os.getpid()], Path(name), tools)
@@ -77,6 +83,32 @@ def inspect_process(pid: int, tools: dict[str, str] | None = None) -> ProcessRep
             raise UsageError(f"process {pid} has ended")
     notes = collection.notes if tools else ["no collector is installed: py-spy, pystack or gdb"]
     return ProcessReport(diagnosis=diagnose(processes), processes=processes, notes=tuple(notes))
+
+
+def _check_program(pids: Sequence[int], parents: Mapping[int, int]) -> None:
+    """Raise UsageError for what keeps programs of others, as init or a terminal does: they are not to be paused.
+
+    The first of `pids` is the keeper, and parents come before their children. What a Python starts belongs to its
+    program. The ranks of a launcher may have sessions of their own: they have the same command line.
+    """
+    inside: set[int] = set()
+    roots = []
+    apart = set()
+    for pid in pids:
+        is_python = "python" in Path(kernel.link(f"/proc/{pid}/exe")).name
+        if parents[pid] in inside:
+            inside.add(pid)
+            continue
+        if is_python:
+            inside.add(pid)
+            roots.append(f"{pid} ({kernel.command_line(pid)[:COMMAND_SHOWN]})")
+        with suppress(ProcessLookupError):
+            if os.getsid(pid) != os.getsid(pids[0]):
+                apart.add(kernel.command_line(pid))
+    if len(apart) > 1 or (apart and pids[0] == 1):
+        message = f"process {pids[0]} keeps programs that have nothing to do with each other; all would be paused"
+        named = ", ".join(roots[:PROGRAMS_NAMED]) or "one of its descendants"
+        raise UsageError(message, hint=f"give the process with which yours begins, such as {named}")
 
 
 def merged(paths: Sequence[Path]) -> ProcessReport:

@@ -29,6 +29,7 @@ class Expansion(NamedTuple):
 
     requests: tuple[Request, ...]
     notes: tuple[str, ...]
+    builds: tuple[str, ...]  # what `auto` means here, and why: of interest to those who plan an install
 
 
 def existing(interpreter: Path, config: Config, file: Path | None = None) -> Request:
@@ -65,7 +66,8 @@ def expand(
     for request in chosen:
         if not any(row.matches(request) for row in file.exclude):
             requests.setdefault(request.key, request)
-    return Expansion(tuple(requests.values()), tuple(dict.fromkeys(expander.notes)))
+    notes, builds = (tuple(dict.fromkeys(each)) for each in (expander.notes, expander.builds))
+    return Expansion(tuple(requests.values()), notes, builds)
 
 
 class _Choice(NamedTuple):
@@ -91,6 +93,7 @@ class _Expander:
     def __init__(self, file: MatrixFile, cache: Path) -> None:
         self.file, self.cache = file, cache
         self.notes: list[str] = []
+        self.builds: list[str] = []
 
     def product(self, axes: Axes) -> list[Request]:
         """Return torch x Python x build x config x patch x hardware, oldest torch first."""
@@ -146,7 +149,7 @@ class _Expander:
         if name != "auto":
             return sources.build_named(name, self.file.build)
         build, reason = sources.choose_auto(self.cache)
-        self.notes.append(f"build auto is {build.name}: {reason}")
+        self.builds += [f"build auto is {build.name}: {reason}"] if reason else []
         return build
 
 

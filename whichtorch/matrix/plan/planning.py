@@ -261,7 +261,7 @@ def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
     suite += map(file.script, scripts)
     suite = suite if globs or scripts else file.scenarios
     cache, given = request.home / "cache", request.interpreters
-    requests, notes = expand(file, cache=cache, interpreters_given=given, product=request.product)
+    requests, notes, builds = expand(file, cache=cache, interpreters_given=given, product=request.product)
     chosen = request.share.of(requests) if request.share else requests
     share = (f"share {request.share}: {len(chosen)} of {len(requests)} environments",) if request.share else ()
-    return plan(chosen, suite, request.options), (*request.found, *notes, *share)
+    return plan(chosen, suite, request.options), (*request.found, *builds, *notes, *share)

@@ -12,6 +12,7 @@ the attempts they rest on, whichever run made them, so a report needs no other f
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import tempfile
@@ -137,6 +138,8 @@ class RunStore:
         try:
             (folder / "attempts").mkdir(parents=True)
             self._files = {name: (folder / f"{name}.jsonl").open("a", encoding="utf-8") for name in _FILES}
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(self._files["records"], fcntl.LOCK_EX | fcntl.LOCK_NB)  # it is freed with this process
             write_run(folder, run, self.redactor)
         except OSError as error:
             raise PreventedError(f"cannot write to {folder}: {error.strerror}", hint=_ELSEWHERE) from error
@@ -264,6 +267,16 @@ class RunFolder:
 
     folder: Path
     run: Run
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process has the run open; False where its file system, or a copy of the folder, has no locks."""
+        with suppress(FileNotFoundError), (self.folder / "records.jsonl").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError as error:
+                return isinstance(error, BlockingIOError)
+        return False
 
     def read(self, names: Collection[str] | None = None) -> StoredRun:
         """Return the run in the order of the plan, each cell as it was stored last: all, or only those with a name."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +18,7 @@ from whichtorch.matrix.records.attempt_files import folder_of
 from whichtorch.matrix.records.store import RunFolder, read_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 COMPARABLE = ("matrix", "merge")  # the kinds of run that `latest` and a date mean: a search runs only what it needs
 _LATEST = re.compile(r"latest(?:~(\d+))?")
@@ -26,6 +29,32 @@ _RUN_FILES = ("run.json", "*/run.json", "runs/*/run.json", ".whichtorch/runs/*/r
 def all_runs(home: Path) -> list[RunFolder]:
     """Return the runs of a state folder, oldest first, without those whose run.json cannot be read."""
     return _run_folders((home / "runs").glob("*/run.json"))
+
+
+def damage(home: Path, chosen: Sequence[RunFolder], lines: int | None = None) -> Iterator[str]:
+    """Yield what is left out because it cannot be read: a run without its run.json, and lines of the chosen runs.
+
+    `lines` is how many of each file are looked at. The last line of a run that did not end may be torn by a kill.
+    """
+    for file in sorted((home / "runs").glob("*/run.json")):
+        if read_json(file, Run) is None:
+            remedy = "restore the file, or remove the folder"
+            yield f"{file.parent.name} is left out: its run.json cannot be read; {remedy}: {file.parent}"
+    for folder, name in product(chosen, ("records", "cells", "environments", "scenarios")):
+        file = folder.folder / f"{name}.jsonl"
+        with suppress(FileNotFoundError), file.open("rb") as content:
+            torn = [number for number, line in enumerate(islice(content, lines), 1) if not _is_whole(line, folder)]
+            if torn:
+                count = f"line {torn[0]}" + (f" and {len(torn) - 1} more" if torn[1:] else "")
+                remedy = "the same command runs again what is missing with it"
+                yield f"{folder.run.id}: {count} of {file.name} cannot be read and is left out; {remedy}"
+
+
+def _is_whole(line: bytes, folder: RunFolder) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return not folder.run.ended and not line.endswith(b"\n")
 
 
 def _run_folders(files: Iterable[Path]) -> list[RunFolder]:

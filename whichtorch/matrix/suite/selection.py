@@ -73,7 +73,7 @@ def script(text: str, suite_folder: Path | None = None) -> Scenario:
     """Return the user's script that "repro.py" or "repro.py[op=mm]" names. It runs in the user's folder.
 
     What is not here may be a script of the user's own suite, by its name. Raises UsageError where there is no such
-    file, ScenarioError for mistakes in its header.
+    file, or it is not a Python script; ScenarioError for mistakes in its header.
     """
     name, variant = (text, dict[str, str]()) if Path(text).is_file() else _split_variant(text)
     path = Path(name)
@@ -81,6 +81,9 @@ def script(text: str, suite_folder: Path | None = None) -> Scenario:
         return _narrowed(suite_script(suite_folder / path, suite_folder), variant)
     if not path.is_file():
         raise UsageError(f"no such script: {name}")
+    if path.suffix != ".py":
+        hint = "whichtorch runs files whose names end in .py; write a Python script that does what this one does"
+        raise UsageError(f"{name} is not a Python script", hint=hint)
     return _narrowed(read_scenario(path.absolute(), name).model_copy(update={"in_suite": False}), variant)
 
 

@@ -147,6 +147,7 @@ class Minimal(Model):
     is_verified: bool  # in a fresh process, with fresh caches
     healthy_in: str = ""  # where the same script passes
     shape: Failure | None = None  # of its failure: a comparison of its own may say it in other words
+    error: str = ""  # the end of its own stderr, redacted; "" in a case of before
 
 
 class ShownTest(Model):

@@ -21,6 +21,7 @@ from whichtorch.matrix.model import Outcome
 if TYPE_CHECKING:
     from whichtorch.matrix.triage.failure_facts import FailureFacts
 
+HEALTHY = "healthy"
 # raised only while something is compiled
 COMPILING = frozenset(
     ["BackendCompilerFailed", "InductorError", "LoweringException", "TorchRuntimeError", "Unsupported", "UserError"]
@@ -332,7 +333,7 @@ CATEGORIES = (
         _RECOMPILES,
     ),
     Category("skipped", "the script says that it does not apply here", "", _ended(Outcome.SKIP)),
-    Category("healthy", "it passes", "", _ended(Outcome.PASS)),
+    Category(HEALTHY, "it passes", "", _ended(Outcome.PASS)),
 )
 
 

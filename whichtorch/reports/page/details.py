@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.compare.comparison import CellChange, ChangeKind
+from whichtorch.matrix.compare.comparison import SCRIPT_CHANGED, CellChange, ChangeKind
 from whichtorch.matrix.compare.factors import ABSENT, AXES, Factors, factors_of
 from whichtorch.matrix.diagnosis.hang.narration import cycle_sentences
 from whichtorch.matrix.explain.explanation import distance
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     Differences = dict[str, Json]  # lists of name, value here, value there; "more axes" and so on count others
 
 ATTEMPTS = 20  # of a cell that are shown; more are counted
+DIAGNOSIS = 4000  # characters of what an opened hang says of itself: dozens of ranks that disagree
 EDGES = 12  # of who waits for whom
 ENVIRONMENTS = 0.25  # share of a page that facts of environments may take
 FEW_READ, MOST_READ = 2**12, 2**16  # bytes of each end of an output that are read
@@ -172,7 +173,7 @@ def _hang(diagnosis: Diagnosis) -> dict[str, Json]:
         (one_line(sentence, WHAT), one_line(edge.evidence, WHAT))
         for sentence, edge in zip(cycle_sentences(edges), edges, strict=True)
     ]
-    texts = {name: one_line(getattr(diagnosis, name) or "", WHAT) for name in ("kind", "summary", "place")}
+    texts = {name: one_line(getattr(diagnosis, name) or "", DIAGNOSIS) for name in ("kind", "summary", "place")}
     return _given(**texts, cycle=cycle, closed=diagnosis.closed or None)
 
 
@@ -181,7 +182,7 @@ def _change(change: CellChange) -> dict[str, Json]:
     return {"kind": change.change, "was": change.old.outcome if change.old else None} | _given(
         signature=one_line(signature or "", WHAT),
         why=one_line(change.why, WHAT),
-        script="the script changed, too" if change.script_changed else "",
+        script=SCRIPT_CHANGED if change.script_changed and change.why != SCRIPT_CHANGED else "",
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from whichtorch.matrix.compare.comparison import CellChange, ChangeKind, Comparison
+from whichtorch.matrix.compare.comparison import SCRIPT_CHANGED, CellChange, ChangeKind, Comparison
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Diagnosis, Environment, Outcome, Result
 from whichtorch.reports import cell_text
@@ -101,7 +101,7 @@ def _change_link(change: CellChange, entries: Mapping[tuple[str, str], GridEntry
     label = shown_side(change).environment
     old = change.old.outcome if change.old else "unknown"
     became = f"{old} → {change.new.outcome if change.new else 'gone'}"
-    script = "the script changed, too" if change.script_changed else ""
+    script = SCRIPT_CHANGED if change.script_changed and change.why != SCRIPT_CHANGED else ""
     note = "; ".join(filter(None, (became, script, change.why)))
     if entry := entries.get((change.name, label)):
         return link_to(entry, note)

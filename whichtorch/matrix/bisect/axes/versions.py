@@ -82,7 +82,7 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
         raise UsageError(f"there is {named} to search", hint="name a wider range with --torch, such as '>=2.6'")
     with workbench(request, cache, show) as bench:
         bisection = search_between(request, Releases.of(usable, own_torch()), bench)
-    reasons = (*expansion.notes, *bisection.reasons)  # which build `auto` is, and what was yanked
+    reasons = (*expansion.notes, *bisection.reasons)  # what was yanked
     return bisection.model_copy(update={"reasons": reasons})
 
 

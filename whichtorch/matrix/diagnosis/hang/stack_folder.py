@@ -111,8 +111,10 @@ def _text(path: Path) -> str:
         return ""
 
 
-def diagnosis_lines(diagnosis: HangDiagnosis, processes: Sequence[Process] = ()) -> Iterator[str]:
-    """Yield the kind, who waits for whom, the path in the dispatcher, and the stacks, the stuck thread's first."""
+def diagnosis_lines(
+    diagnosis: HangDiagnosis, processes: Sequence[Process] = (), most: int | None = None
+) -> Iterator[str]:
+    """Yield the kind, who waits for whom, the path in the dispatcher, and `most` stacks, the stuck thread's first."""
     yield f"{diagnosis.kind}: {diagnosis.summary}"
     if diagnosis.cycle:
         yield from ("", "who waits for whom" + (" (nothing in it can ever go on)" if diagnosis.closed else ""))
@@ -120,7 +122,7 @@ def diagnosis_lines(diagnosis: HangDiagnosis, processes: Sequence[Process] = ())
             yield f"  {sentence}" + (f"  [{edge.evidence}]" if edge.evidence else "")
     if diagnosis.place:
         yield from ("", *place_lines(diagnosis.place))
-    stacks, left_out = stack_texts(diagnosis, processes)
+    stacks, left_out = stack_texts(diagnosis, processes, most)
     for text in filter(None, (*stacks, left_out, rank_line(processes, diagnosis.ranks))):
         yield from ("", *text.split("\n"))
 

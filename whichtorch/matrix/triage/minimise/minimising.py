@@ -6,11 +6,13 @@ import ast
 import itertools
 import re
 import time
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from whichtorch.matrix.diagnosis.code_owner import Component
+from whichtorch.matrix.diagnosis.tracebacks import shortened
 from whichtorch.matrix.search.driving import drive
 from whichtorch.matrix.search.runs_oracle import Inquiry, RunsOracle, asking
 from whichtorch.matrix.source.names import compiles
@@ -22,6 +24,7 @@ from whichtorch.matrix.triage.minimise.executed_lines import instrumented
 from whichtorch.matrix.triage.minimise.reduction import Reduction, digest_of, reduced
 from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces, needed_by, registering
 from whichtorch.matrix.triage.minimise.standalone_script import scripts_of_places
+from whichtorch.matrix.triage.reproduction import STDERR_KEPT
 from whichtorch.matrix.trial.variation import NOTES
 
 if TYPE_CHECKING:
@@ -82,6 +85,7 @@ class Minimising:
             is_verified=found is not None or same.is_verified(source),
             healthy_in=same.reference.words if same.reference else "",
             shape=same.failure,
+            error=shortened(same.error, STDERR_KEPT),
         )
 
     def _smaller(self, source: str) -> Iterator[SmallerScript]:
@@ -209,5 +213,8 @@ class Minimising:
 
 
 def code_lines(source: str) -> int:
-    """Return how many lines of a script are neither blank nor a comment alone."""
+    """Return how many lines of a script are neither blank nor a comment alone, where each statement has its own."""
+    if compiles(source):
+        with warnings.catch_warnings(action="ignore"):
+            source = ast.unparse(ast.parse(source))
     return sum(bool(line.strip()) and not line.strip().startswith("#") for line in source.splitlines())

@@ -49,6 +49,7 @@ class SameFailure:
     brief_limit: float  # for candidates; less where the failure is a hang
     reference: Reference | None  # None: nothing else tells the failure from others
     asked: int = 0
+    error: str = ""  # stderr of the last script that was verified
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, source: str) -> bool:
@@ -85,7 +86,9 @@ class SameFailure:
     def is_verified(self, source: str) -> bool:
         """Return the same, in processes that import torch themselves, with caches of their own."""
         variation = Variation(source=source)
-        return self._is_shown(variation, self.limit) and (
+        run = self.runs.run(self.limit, variation)
+        self.error = run.stderr
+        return self.failure.compare(run.failure, Changed.SCRIPT).is_same and (
             self.reference is None or self.reference.passes(self.limit, variation)
         )
 
