@@ -72,7 +72,7 @@ PASSES = cell(*[Outcome.PASS] * 3)
     ],
 )
 def test_what_may_be_said_of_a_cell(without: Cell, patched: Cell, effect: SuiteEffect) -> None:
-    """A cell is broken where it is red and was not, and that is no luck; what has no verdict is not compared."""
+    """A cell is broken if it fails only with the patch, more often than chance explains; no verdict is not compared."""
     found, why = effect_of(without, patched)
     assert found is effect
     assert bool(why) is (effect is SuiteEffect.NOT_COMPARABLE)

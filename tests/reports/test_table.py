@@ -84,7 +84,7 @@ def test_table_continues_below_where_the_screen_ends() -> None:
 
 
 def test_cell_shows_red_and_unexpected_without_colour() -> None:
-    """Capitals are red, `!` is unexpected, k/n is flaky: nothing depends on colour."""
+    """An outcome in capitals is a failure, `!` is unexpected, k/n is flaky: nothing depends on colour."""
     assert cell_word(cell(OLD, Outcome.HANG)) == "HANG"
     assert cell_word(cell(OLD, Outcome.HANG, expected=False)) == "HANG!"
     assert cell_word(cell(OLD, Outcome.PASS, expected=False)) == "pass!"

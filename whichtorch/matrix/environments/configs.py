@@ -52,7 +52,7 @@ _BUILTIN = (
 )
 
 BUILTIN = {config.name: config for config in _BUILTIN}
-# A config is the whole story: nothing of these may come from the shell that the tool was started in.
+# A config sets every variable that steers Python and torch: none of these is passed on from the user's shell.
 _FOREIGN = (
     *("PYTHON", "VIRTUAL_ENV", "CONDA_", "TORCH", "PYTORCH", "LD_PRELOAD", "UV_", "WHICHTORCH_"),
     *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.plan.planning import Plan, plan_matrix
 from whichtorch.matrix.records.store import RunStore, read_records
 from whichtorch.matrix.records.stored_runs import all_runs
-from whichtorch.matrix.run.environment_queue import expected_seconds
+from whichtorch.matrix.run.environment_queue import TYPICAL_CELL, expected_seconds
 from whichtorch.matrix.run.pipeline import MatrixRun, recorded_run, with_answers
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class PlannedMatrix:
 
         Installs have the usual size and duration.
         """
-        wanted = known_bugs = 0
+        wanted = known_bugs = untimed = 0
         seconds = 0.0
         labels: set[str] = set()
         requests: dict[tuple[str, ...], Request] = {}  # of environments that are to run something, by their keys
@@ -75,23 +75,28 @@ class PlannedMatrix:
             if not answers and cell.request.problem is None:
                 requests[key] = cell.request
                 seconds += expected_seconds(cell, self.records)
+                untimed += self.records.slowest_pass(cell.scenario, cell.variant, cell.request.hardware_name) is None
         environments = len(labels)
         words = [f"{_number(environments, 'environment')}, {_number(len(self.planned), 'cell')}"]
         if wanted < len(self.planned):
             words.append(f"{len(self.planned) - wanted} known, {wanted} to run" if wanted else "all known")
-        yield "; ".join([*words, *self._cost(seconds, list(requests.values()))])
+        yield "; ".join([*words, *self._cost(seconds, list(requests.values()), untimed)])
         if known_bugs:
             verbs = "shows a known bug and is" if known_bugs == 1 else "show known bugs and are"
             yield f"{known_bugs} of them {verbs} expected to fail or hang"
 
-    def _cost(self, seconds: float, requests: Sequence[Request]) -> Iterator[str]:
-        """Yield how much disk and time cells take that take so many seconds, one after another."""
+    def _cost(self, seconds: float, requests: Sequence[Request], untimed: int) -> Iterator[str]:
+        """Yield how much disk and time cells take that take so many seconds, one after another.
+
+        `untimed` of them were never seen to pass: what they are expected to take is a guess.
+        """
         size, install_seconds = self.machines.install_cost(requests)
         jobs = self.machines.slots
         if size:
             yield f"installs about {max(1, round(size / 1e9))} GB"
         if total := install_seconds + seconds / jobs:
-            yield f"about {_duration(total)} with {_number(jobs, 'job')}"
+            guess = f", if none of {untimed} untimed hangs or takes more than {TYPICAL_CELL:.0f} s" if untimed else ""
+            yield f"about {_duration(total)} with {_number(jobs, 'job')}{guess}"
 
 
 def _failed_last(planned: Plan, home: Path) -> tuple[Plan, str]:
