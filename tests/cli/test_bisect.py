@@ -403,7 +403,7 @@ def _drain(terminal: int) -> None:
 
 def test_a_search_says_nothing_of_an_index_that_it_does_not_need(user: User) -> None:
     """Which build `auto` is matters to those who plan an install; the environments' labels say it."""
-    releases(user.folder.parent / "wheels", "fp")
+    releases(user.folder.parent / "wheels", "on")
     user.script("repro.py", FAILS_IN_OLD)
     ended = user.run("bisect", "repro.py", "--torch", "9.0.0,9.1.0")
     assert (ended.returncode, "gave no answer" in ended.stdout) == (0, False), ended.stdout + ended.stderr

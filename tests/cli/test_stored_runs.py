@@ -72,7 +72,7 @@ def test_compare_finds_exactly_what_was_planted(two_nights: User) -> None:
     shown = "KeyError \"'planted'\" in <module> (worse.py:2)"
     assert f"regression  pass -> FAIL!  worse.py  torch-9.1.0-pypi: {shown}" in ended.stdout
     assert "different failure  FAIL! -> HANG!  other.py  torch-9.2.0-pypi" in ended.stdout
-    assert ended.stdout.count("the script changed\n") == 5  # told once of each cell
+    assert ended.stdout.count("the script changed\n") == 6  # told once of each cell
     assert "rerun: whichtorch matrix --torch 9.1.0 --build pypi --script worse.py --fresh" in ended.stdout
     itself = two_nights.run("compare", "latest", "latest")
     assert itself.returncode == 0  # what still fails is no news
