@@ -45,15 +45,14 @@ def test_the_suite_runs_from_each_folder(repository: User) -> None:
     ]
     (repository.folder / "deep" / "er").mkdir(parents=True)
     below = replace(repository, folder=repository.folder / "deep" / "er")
-    state = {"WHICHTORCH_HOME": str(repository.folder / ".whichtorch")}
-    again = below.run("matrix", environ=state)
+    again = below.run("matrix")
     assert "matrix file ../../pyproject.toml\n2 environments, 4 cells; all known\n" in again.stdout
     (command,) = (line.rpartition("rerun: ")[2] for line in again.stdout.splitlines() if "rerun: " in line)
-    assert below.run(*shlex.split(command)[1:], environ=state).returncode == 1
+    assert below.run(*shlex.split(command)[1:]).returncode == 1
     assert repository.runs("repros/old.py") == 3
-    searched = below.run("bisect", "repros/old.py", environ=state)
+    searched = below.run("bisect", "repros/old.py")
     assert "fixed in 9.2.0" in searched.stdout, searched.stdout + searched.stderr
-    assert below.run("matrix", "--scenario", "repros/re*", environ=state).returncode == 0
+    assert below.run("matrix", "--scenario", "repros/re*").returncode == 0
 
 
 def test_options_come_before_the_file(repository: User) -> None:
