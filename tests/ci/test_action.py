@@ -60,7 +60,7 @@ def test_shares_are_run_merged_and_told(own: Service, outside: Outside) -> None:
     assert job.result == "failure"
     assert errors(job) == [
         "::error file=repros/turns.py,line=4,title=FAIL! repros/turns.py::"
-        'AssertionError "planted: N%25" in check (turns.py:4) < <module> (turns.py:6)%0Ain torch-9.2.0-pypi'
+        "AssertionError: planted: 100%25, in check (turns.py:4) < <module> (turns.py:6)%0Ain torch-9.2.0-pypi"
     ]
     assert "repros/turns.py" in job.summary
     assert {"index.html", "report.md", "junit.xml", "result.json"} <= {

@@ -107,7 +107,7 @@ class Suite(_Table):
     scripts: tuple[Annotated[str, _named(lambda glob, own: selection.script_paths(glob, own.folder))], ...] = ()
 
 
-class Run(_Table):
+class RunTable(_Table):
     """How cells are run, where neither an option nor a script's header says it."""
 
     timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # seconds
@@ -166,7 +166,7 @@ class MatrixFile(_Table):
 
     axes: Axes = Axes()
     suite: Suite = Suite()
-    run: Run = Run()
+    run: RunTable = RunTable()
     state: Annotated[Path, _beside_file] | None = None  # the state folder, in the file of the user's own repository
     requirements: tuple[str, ...] = ()
     exclude: tuple[Exclude, ...] = ()
