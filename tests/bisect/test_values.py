@@ -129,7 +129,7 @@ def test_budget_ends_it(comparing: Comparing) -> None:
     """When no more may be installed, what is known is told as inconclusive."""
     bisection, runs = comparing({"a": [FAILED], "b": [PASSED], "c": [PASSED]}, budget=Budget(installs=1))
     assert (bisection.answer, sum(runs.values())) == (AnswerKind.INCONCLUSIVE, 1)
-    assert bisection.reasons == ("the limit of 1 installs is reached",)
+    assert bisection.reasons == ("the limit of 1 install is reached",)
 
 
 @pytest.mark.parametrize(

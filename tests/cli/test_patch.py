@@ -88,6 +88,6 @@ def test_a_patch_explains(user: User) -> None:
     user.run("matrix", "--torch", "9.1.0", "--patch", "none,fix.diff", "--script", script)
     ended = user.run("explain", script)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "fails in 1 of 1 environments with patch none, passes in 1 of 1 without" in ended.stdout
+    assert "fails in 1 of 1 environment with patch none, passes in 1 of 1 without" in ended.stdout
     confirmed = user.run("explain", script, "--run", "--torch", "9.1.0", "--patch", "none,fix.diff")
     assert "experiment: from torch-9.1.0-pypi, changing patch from none to fix@" in confirmed.stdout

@@ -18,7 +18,7 @@ from whichtorch.matrix.events import (
     StatusShown,
 )
 from whichtorch.matrix.model import Outcome
-from whichtorch.reports.terminal import Progress
+from whichtorch.reports.terminal import Progress, say
 
 if TYPE_CHECKING:
     from whichtorch.matrix.model import Cell
@@ -41,6 +41,42 @@ def test_a_known_failure_is_marked() -> None:
         "[2/3] FAIL!    family/case[op=mm]  torch-2.12.1-pypi  1.0 s",
         "[3/3] pass     family/case[op=mm]  torch-2.12.1-pypi  1.0 s",
     ]
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what it shows."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+LINE = "HANG!  train.py  torch-2.15.0-pypi: rank 0 waits in torch.distributed.all_gather; log runs/a long path/x.txt; "
+LINE += "stacks runs/stacks; rerun: whichtorch matrix --torch 2.15.0 --build pypi --script train.py --fresh"
+
+
+def test_a_terminal_shows_a_thing_a_line_and_wraps() -> None:
+    """A long line goes on with an indent; what is copied is never broken, and stays what it was."""
+    file = Terminal()
+    say(Console(file=file, width=40, force_terminal=True, color_system=None), [LINE, "  two  words"])
+    assert file.getvalue().splitlines() == [
+        "HANG!  train.py  torch-2.15.0-pypi: rank",
+        "    0 waits in",
+        "    torch.distributed.all_gather",
+        "    log runs/a long path/x.txt",
+        "    stacks runs/stacks",
+        "    rerun: whichtorch matrix --torch 2.15.0 --build pypi --script train.py --fresh",
+        "  two  words",
+    ]
+
+
+def test_what_is_no_terminal_gets_lines() -> None:
+    """Programs and logs read lines, with or without colors."""
+    file = io.StringIO()
+    say(Console(file=file, width=40), [LINE])
+    say(Console(file=file, width=40, color_system="standard"), [LINE])
+    plain, colored = file.getvalue().splitlines()
+    assert plain == LINE
+    assert colored == f"\x1b[1;31mHANG!\x1b[0m{LINE.removeprefix('HANG!')}"
 
 
 def test_a_longer_look_says_how_long_it_may_take() -> None:

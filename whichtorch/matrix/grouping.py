@@ -1,4 +1,4 @@
-"""Things with something in common, put together."""
+"""Things with something in common, put together or counted."""
 
 from __future__ import annotations
 
@@ -17,3 +17,8 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things: "1 cell", "2 cells"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.bisect.search_request import AxisName
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, SearchVerdict
 from whichtorch.matrix.diagnosis.signature import described
-from whichtorch.matrix.grouping import grouped
+from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import NO_PATCH, Outcome
 from whichtorch.reports.document import markdown_document
 from whichtorch.reports.shown_text import code_span, escaped, first_and_last_lines, short_list
@@ -138,7 +138,7 @@ def _luck(search: Bisection, stretch: Stretch) -> str:
         return ""
     passes = sum(probe.n for probe in search.probes if probe.value in stretch.values)
     luck = (1 - sum(probe.k for probe in mixed) / sum(probe.n for probe in mixed)) ** passes
-    return f" in {passes} runs, which may be luck (probability {luck:.2g})" if luck > LUCK_SHOWN else ""
+    return f" in {counted(passes, 'run')}, which may be luck (probability {luck:.2g})" if luck > LUCK_SHOWN else ""
 
 
 def _does(search: Bisection) -> str:
@@ -240,8 +240,8 @@ def cost(search: Bisection) -> str:
     """Return what the search took, in one line."""
     known = sum(probe.n == probe.reused and probe.n > 0 for probe in search.probes)
     reused = f" ({known} known before)" if known else ""
-    spent = f"{search.installs} installs, {search.runs} runs, {search.seconds:.0f} s"
-    return f"{len(search.probes)} probes{reused}, {spent}"
+    spent = f"{counted(search.installs, 'install')}, {counted(search.runs, 'run')}, {search.seconds:.0f} s"
+    return f"{counted(len(search.probes), 'probe')}{reused}, {spent}"
 
 
 def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
 from whichtorch.matrix.diagnosis.signature import Signature, described
 from whichtorch.matrix.diagnosis.tracebacks import read_chain
+from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import PATCH
 from whichtorch.matrix.triage.classification import UNCLASSIFIED
@@ -52,7 +53,7 @@ def _found(case: Case) -> Iterator[str]:
     if (found := case.classification) is not None:
         yield _class(found)
     if (minimal := case.minimal) is not None:
-        yield f"minimal script: {_size(minimal)}, {minimal.runs} runs"
+        yield f"minimal script: {_size(minimal)}, {counted(minimal.runs, 'run')}"
         if minimal.error and (chain := read_chain(minimal.error)):
             yield one_line(f"the smallest script fails with {chain[0].name}: {chain[0].first_line}", TITLE)
     if case.bisection is not None:
@@ -79,12 +80,13 @@ def _headline(case: Case) -> str:
 
 
 def _seen(seen: Reproduction) -> str:
+    runs = counted(seen.runs, "run")
     if seen.outcome is not Outcome.PASS and not seen.outcome.is_red:
-        return f"nothing can be said of it: {seen.outcome} in {seen.failing or seen.runs} of {seen.runs} runs"
+        return f"nothing can be said of it: {seen.outcome} in {seen.failing or seen.runs} of {runs}"
     if not seen.outcome.is_red:
-        return f"it passes: {seen.runs} of {seen.runs} runs, {seen.seconds:.1f} s"
+        return f"it passes: {seen.runs} of {runs}, {seen.seconds:.1f} s"
     others = f"; other runs: {', '.join(seen.others)}" if seen.others else ""
-    return f"it {seen.outcome.row.verb} in {seen.failing} of {seen.runs} runs, after {seen.seconds:.1f} s{others}"
+    return f"it {seen.outcome.row.verb} in {seen.failing} of {runs}, after {seen.seconds:.1f} s{others}"
 
 
 def _class(found: Classification) -> str:
@@ -95,7 +97,7 @@ def _class(found: Classification) -> str:
 
 
 def _size(minimal: Minimal) -> str:
-    return f"{minimal.lines} of {minimal.lines_before} lines ({minimal.method})"
+    return f"{minimal.lines} of {counted(minimal.lines_before, 'line')} ({minimal.method})"
 
 
 def _shown(test: ShownTest) -> str:
@@ -121,10 +123,10 @@ def _fix(case: Case) -> str:
     pair = f"{case.fix.bad} with Python of {case.fix.good}"
     if found.patch:
         shown = f"with it {run_counts(found.with_patch)} pass, without it {run_counts(found.without_patch)}"
-        return f"fix: {PATCH}, {found.lines} lines: {pair}; {shown}"
+        return f"fix: {PATCH}, {counted(found.lines, 'line')}: {pair}; {shown}"
     if found.why_not:
-        return f"fix: not in Python alone, by {found.trials} trials of {pair}"
-    return f"fix: not known after {found.trials} trials of {pair}"
+        return f"fix: not in Python alone, by {counted(found.trials, 'trial')} of {pair}"
+    return f"fix: not known after {counted(found.trials, 'trial')} of {pair}"
 
 
 def _rung_lines(ladder: Ladder) -> Iterator[str]:

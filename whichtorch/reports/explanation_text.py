@@ -10,7 +10,7 @@ from whichtorch.matrix.compare.factors import AXES, History, age
 from whichtorch.matrix.diagnosis.conditions import words
 from whichtorch.matrix.diagnosis.missing_package import missing_everywhere
 from whichtorch.matrix.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, KnownResult
-from whichtorch.matrix.grouping import grouped
+from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import NO_PATCH, Outcome
 from whichtorch.reports.shown_text import cut
 
@@ -71,7 +71,7 @@ def _environment_lines(answer: Answer, explanation: Explanation, does: str) -> I
     kinds = " and ".join(name if name in AXES else _cut(name) for name in rule.factors)
     yield f"environment: {kinds}"
     yield (
-        f"  {does} in {answer.red} of {answer.red} environments with {_cut(rule.words)}, "
+        f"  {does} in {answer.red} of {counted(answer.red, 'environment')} with {_cut(rule.words)}, "
         f"passes in {answer.green} of {answer.green} without"
     )
     if len(rule.terms) == 1:
@@ -159,7 +159,7 @@ def _experiment_lines(experiment: Experiment, does: str) -> Iterator[str]:
         yield f"  not needed, though they differ in {experiment.green}: {', '.join(others)}"
     confirmed = f"run again, it {does} before the change and passes after it"
     confirmed = confirmed if experiment.confirmed else "NOT confirmed when run again"
-    yield f"  {confirmed}; {experiment.attempts} attempts in all"
+    yield f"  {confirmed}; {counted(experiment.attempts, 'attempt')} in all"
 
 
 def _evidence_lines(explanation: Explanation, does: str) -> Iterator[str]:

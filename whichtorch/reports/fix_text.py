@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.fix.suite_check import SuiteEffect
+from whichtorch.matrix.grouping import counted
 from whichtorch.reports.bisection_text import answer_lines
 from whichtorch.reports.document import markdown_document
 from whichtorch.reports.shown_text import code_span, escaped, one_line, short_list
@@ -40,7 +41,7 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
         yield _broken(answer.suite)
     pair = f"{answer.scenario}, {answer.bad} (bad) and {answer.good} (good)"
     if fix.patch:
-        yield f"{pair}: cured by {fix.lines} lines of Python"
+        yield f"{pair}: cured by {counted(fix.lines, 'line')} of Python"
         yield from (f"  {line}" for line in (*_units(fix), *fix.manner))
         yield from (f"  {line}" for line in _origin_lines(fix))
         with_it, without_it = run_counts(fix.with_patch), run_counts(fix.without_patch)
@@ -65,12 +66,13 @@ def _broken(suite: SuiteCheck) -> str:
         f"{cell.name} ({cell.without.outcome.word} -> {cell.patched.outcome.word})"
         for cell in suite.of(SuiteEffect.BROKEN)
     ]
-    return f"the patch breaks {len(cells)} of {suite.cells} cells of the suite: {short_list(cells, CELLS_NAMED)}"
+    named = short_list(cells, CELLS_NAMED)
+    return f"the patch breaks {len(cells)} of {counted(suite.cells, 'cell')} of the suite: {named}"
 
 
 def _suite(suite: SuiteCheck, release: str) -> str:
     """Return what the patch does to the suite, in one line."""
-    parts = [f"{suite.counts[SuiteEffect.SAME]} of {suite.cells} cells as without the patch"]
+    parts = [f"{suite.counts[SuiteEffect.SAME]} of {counted(suite.cells, 'cell')} as without the patch"]
     for effect in (SuiteEffect.CURED, SuiteEffect.BROKEN, SuiteEffect.DIFFERENT, SuiteEffect.NOT_COMPARABLE):
         cells = suite.of(effect)
         if cells or effect in {SuiteEffect.CURED, SuiteEffect.BROKEN}:
@@ -95,19 +97,19 @@ def _units(fix: Fix) -> list[str]:
 def _origin_lines(fix: Fix) -> Iterator[str]:
     yield from (_origin_line(origin, fix) for origin in fix.origins[:ORIGINS_NAMED])
     if more := fix.origins[ORIGINS_NAMED:]:
-        yield f"and {len(more)} more commits: {sum(origin.lines for origin in more)} of {fix.lines} lines"
+        yield f"and {len(more)} more commits: {sum(origin.lines for origin in more)} of {counted(fix.lines, 'line')}"
 
 
 def _origin_line(origin: Origin, fix: Fix) -> str:
     verb = "takes back" if origin.taken_back else "brought by"
     number = f" (#{origin.pull_request})" if origin.pull_request else ""
     subject = one_line(origin.subject.removesuffix(number), SUBJECT)
-    return f"{verb} {origin.commit[:7]} {subject}{number}: {origin.lines} of {fix.lines} lines"
+    return f"{verb} {origin.commit[:7]} {subject}{number}: {origin.lines} of {counted(fix.lines, 'line')}"
 
 
 def run_counts(counts: tuple[int, int]) -> str:
     """Return how many of how many runs, in words."""
-    return f"{counts[0]} of {counts[1]} runs"
+    return f"{counts[0]} of {counted(counts[1], 'run')}"
 
 
 def _reverted(fix: Fix) -> str:

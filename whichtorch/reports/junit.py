@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from whichtorch.matrix.compare.comparison import stream
+from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result
 from whichtorch.reports import cell_text
 from whichtorch.reports.shown_text import cleaned, cleaned_line, cut, first_and_last_lines, shown_path
@@ -105,7 +106,7 @@ def _facts(environment: Environment, result: Result) -> dict[str, str | None]:
     """Return the properties of a suite. The machine's name is not among them, because reports are published."""
     commit = environment.fingerprint.git_version
     done, planned = len(result.cells), result.run.planned
-    missing = f"{done} of {planned} cells" if done < planned else "the run did not come to its end"
+    missing = f"{done} of {counted(planned, 'cell')}" if done < planned else "the run did not come to its end"
     return {
         "torch": environment.torch,
         "python": environment.python,

@@ -18,7 +18,7 @@ from whichtorch.matrix.compare.comparison import (
     classify,
     stream,
 )
-from whichtorch.matrix.grouping import grouped
+from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import Cell, Environment, Model, Result, Run
 from whichtorch.reports.cell_text import CommandPrefix, bisect_between_command, log_of, rerun_command
 from whichtorch.reports.shown_text import cut, short_list, shown_path
@@ -91,8 +91,9 @@ def _minute(run: Run) -> str:
 def prune_lines(pruned: Pruned) -> Iterator[str]:
     """Yield which runs are gone, and what was kept of them."""
     yield from (f"removed {run.id}" for run in pruned.runs)
-    kept = f"; {pruned.kept_attempts} attempts of theirs stay, because later runs rest on them"
-    yield f"{len(pruned.runs)} runs removed, {pruned.freed / 1e6:.1f} MB freed" + (kept if pruned.kept_attempts else "")
+    kept = f"; {counted(pruned.kept_attempts, 'attempt')} of theirs stay, because later runs rest on them"
+    freed = f"{counted(len(pruned.runs), 'run')} removed, {pruned.freed / 1e6:.1f} MB freed"
+    yield freed + (kept if pruned.kept_attempts else "")
 
 
 def merge_lines(merged: Merged, run: Run) -> Iterator[str]:
@@ -100,10 +101,10 @@ def merge_lines(merged: Merged, run: Run) -> Iterator[str]:
     twice = f", {merged.twice} of which were there twice" if merged.twice else ""
     for part in merged.parts:
         state = "" if part.ended and not part.interrupted else "; it did not come to its end"
-        yield f"{part.id}: {sum(part.outcomes.values())} cells, started {part.started}{state}"
+        yield f"{part.id}: {counted(sum(part.outcomes.values()), 'cell')}, started {part.started}{state}"
     yield (
-        f"merged into {run.id}: {merged.environments} environments, {len(merged.cells)} cells, "
-        f"{merged.records} records{twice}"
+        f"merged into {run.id}: {counted(merged.environments, 'environment')}, {counted(len(merged.cells), 'cell')}, "
+        f"{counted(merged.records, 'record')}{twice}"
     )
     yield from (f"conflict  {cell.name}: {cell.conflict}" for cell in merged.conflicts)
 

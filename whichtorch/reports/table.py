@@ -12,7 +12,7 @@ from tabulate import tabulate
 from whichtorch.matrix.diagnosis.code_owner import normalized
 from whichtorch.matrix.diagnosis.failure import different
 from whichtorch.matrix.errors import GOES_ON
-from whichtorch.matrix.grouping import grouped
+from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result
 from whichtorch.matrix.records.store import MOST_SHOWN
 from whichtorch.matrix.run.pipeline import with_answers
@@ -183,11 +183,7 @@ def _kinds(cells: Sequence[Cell]) -> str:
     doubted = sum(cell.is_doubted for cell in cells)
     red = sum(cell.outcome.is_red for cell in cells)
     counts = {"known failure": red, "doubted pass": doubted, "prevented cell": len(cells) - red - doubted}
-    return ", ".join(_count(count, noun) for noun, count in counts.items() if count)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"1 {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+    return ", ".join(counted(count, noun) for noun, count in counts.items() if count)
 
 
 def summary_lines(result: Result, command: CommandPrefix, left_out: OmittedCells = _NONE) -> Iterator[str]:
@@ -199,15 +195,15 @@ def summary_lines(result: Result, command: CommandPrefix, left_out: OmittedCells
     prevented = sum(count for (outcome, _), count in ended.items() if outcome.is_prevented)
     doubted = sum(cell.expected and cell.is_doubted for cell in result.cells)
     missing = max(0, result.run.planned - ended.total())
-    parts = [("interrupted after " if result.run.interrupted else "") + _count(ended.total(), "cell")]
+    parts = [("interrupted after " if result.run.interrupted else "") + counted(ended.total(), "cell")]
     parts += [f"{unexpected} not as expected"] if unexpected else []
     parts += [f"{prevented} kept from running"] if prevented else []
     if ended and not unexpected:
         parts += ["all as expected" if len(parts) == 1 else "the others as expected"]
     parts += [f"{missing} of {result.run.planned} not run"] if missing else []
     is_clean = not (unexpected or prevented or missing or result.run.interrupted)
-    hanging = "no unexpected hangs" if is_clean else _count(hangs, "unexpected hang") if hangs else ""
-    doubts = _count(doubted, "doubted pass") if doubted else ""
+    hanging = "no unexpected hangs" if is_clean else counted(hangs, "unexpected hang") if hangs else ""
+    doubts = counted(doubted, "doubted pass") if doubted else ""
     yield "; ".join(filter(None, (", ".join(parts), hanging, doubts)))
     steps = [GOES_ON] if missing or result.run.interrupted else next_lines(result, command)
     yield from (f"next: {step}" for step in steps)
@@ -232,4 +228,4 @@ def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
     yield ""
     for request in {request.label: request for request in matrix.planned.requests}.values():
         installed = request.problem or ("installed" if matrix.environments.is_installed(request) else "to be installed")
-        yield f"{request.label}: {installed}; {runs[request.label]} of {len(rows)} cells to run"
+        yield f"{request.label}: {installed}; {runs[request.label]} of {counted(len(rows), 'cell')} to run"

@@ -7,6 +7,7 @@ import textwrap
 import threading
 import time
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group, RenderableType
@@ -15,13 +16,14 @@ from rich.text import Text
 
 from whichtorch.matrix import events
 from whichtorch.matrix.environments.provider import COMMAND_MARK
+from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
 from whichtorch.reports.cell_text import summary
 from whichtorch.reports.table import cell_word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
 REFRESH = 4  # times a second, of the lines that say what is running
 REMINDER = 30.0  # seconds between lines that say what is running, where the lines cannot be rewritten
@@ -29,7 +31,11 @@ REMINDER = 30.0  # seconds between lines that say what is running, where the lin
 _NOT_SHOWN = {"ready", Outcome.UNBUILDABLE, Outcome.BROKEN}  # stages for which EnvironmentReady has a better line
 _STYLES = {outcome.word: outcome.row.style for outcome in Outcome if outcome.is_red}
 _RED_WORD = re.compile(rf"\b({'|'.join(_STYLES)})\b[~!]*")
-_COPIED = re.compile(r"\s*(rerun|next|log|stacks): ")  # lines with a command or a path, which are to be copied whole
+_COPIED = re.compile(r"\s*(rerun: |log |stacks |next: (whichtorch|nox) )")  # what is copied stays in a line
+_WRAPPER = partial(
+    textwrap.wrap, expand_tabs=False, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
+)
+_PART = re.compile(r"; (?=(?:log|stacks|rerun:) )")  # each has a line of its own on a terminal
 
 
 class Detail(IntEnum):
@@ -41,27 +47,29 @@ class Detail(IntEnum):
 
 
 def say(console: Console, lines: Iterable[str]) -> None:
-    """Print finished lines: failures in color, and on a terminal wrapped at its width.
+    """Print finished lines: failures in color; on a terminal a thing a line, wrapped at its width.
 
     Where there is no terminal, a line stays a line: programs and logs read lines.
     """
     for line in lines:
-        for part in wrapped(line, console.width) if console.file.isatty() else (line,):
+        first, *others = _PART.split(line) if console.file.isatty() else (line,)
+        for part in (first, *(f"    {other}" for other in others)):
             text = Text(part)
             for found in _RED_WORD.finditer(part):
                 text.stylize(_STYLES[found[1]], *found.span())
-            console.print(text, soft_wrap=True)
+            print_wrapped(console, text)
 
 
-def wrapped(line: str, width: int) -> Iterator[str]:
-    """Yield a line in parts that fit, those after the first indented further. A line that people copy stays whole."""
-    if len(line) <= width or _COPIED.match(line):
-        yield line
+def print_wrapped(console: Console, text: Text) -> None:
+    """Print a line, on a terminal in parts that fit, those after the first indented further."""
+    if not console.file.isatty() or len(text) <= console.width or _COPIED.match(text.plain):
+        console.print(text, soft_wrap=True)
         return
-    indent = " " * (len(line) - len(line.lstrip()) + 4)
-    yield from textwrap.wrap(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
-    )
+    indent, start = " " * (len(text) - len(text.plain.lstrip()) + 4), 0
+    for row in _WRAPPER(text.plain, console.width, subsequent_indent=indent):
+        words = row.removeprefix(indent) if start else row
+        start = text.plain.index(words, start) + len(words)
+        console.print(Text(indent if start > len(words) else "") + text[start - len(words) : start], soft_wrap=True)
 
 
 class Progress:
@@ -101,14 +109,16 @@ class Progress:
         if self._live.is_started:
             self._live.stop()
         if self._total is not None and 0 < self._known < self._total and self._detail:  # that all is, the plan says
-            self._console.print(f"{self._known} of {self._total} cells known from earlier runs", highlight=False)
+            self._console.print(
+                f"{self._known} of {counted(self._total, 'cell')} known from earlier runs", highlight=False
+            )
 
     def __call__(self, event: events.Event) -> None:
         """Print the line of an event, if it has one."""
         with self._lock:
             line = self._line(event)
         if line and (self._detail or isinstance(event, events.Interrupted | events.StatusShown)):
-            self._console.print(line, highlight=False, soft_wrap=True)
+            print_wrapped(self._console, line)
 
     def _line(self, event: events.Event) -> Text | None:
         match event:

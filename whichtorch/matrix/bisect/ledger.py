@@ -21,6 +21,7 @@ from whichtorch.matrix.bisect.strategy.search_state import (
 from whichtorch.matrix.compare.factors import changed_packages, commit_of, compare_link
 from whichtorch.matrix.diagnosis.missing_package import missing_everywhere
 from whichtorch.matrix.errors import TimeOverError
+from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Cell, Environment, Outcome, combine, judging_records, variant_suffix
 from whichtorch.matrix.plan.planning import PlannedCell
 
@@ -70,7 +71,7 @@ class Ledger:
         if budget.seconds is not None and self.bench.seconds >= budget.seconds:
             raise TimeOverError(f"the time limit of {budget.seconds:g} s is over")
         if budget.installs is not None and wants_install and self.bench.installs >= budget.installs:
-            raise TimeOverError(f"the limit of {budget.installs} installs is reached")
+            raise TimeOverError(f"the limit of {counted(budget.installs, 'install')} is reached")
 
     @property
     def seconds_left(self) -> float | None:

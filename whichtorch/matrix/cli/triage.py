@@ -9,6 +9,7 @@ from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit, test_argument
 from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option, interpreter_option
 from whichtorch.matrix.plan.option import Strings, argument, filled, group, json_output, max_time, option, output_file
 from whichtorch.matrix.plan.run_options import RunOptions, fresh_option, jobs_option, running_option
@@ -150,7 +151,10 @@ def replay(options: ReplayOptions) -> Exit:
         order = filled(ReplayRequest, options, place=replace(place, machines=machines))
         replayed = run_case(order, cache, options.display.progress)
     verdict = {True: "reproduces", False: "does not reproduce", None: "cannot be told"}[replayed.reproduces]
-    print(f"{replayed.name} {verdict} in {replayed.environment}: {replayed.script} was run {len(replayed.seen)} times")
+    print(
+        f"{replayed.name} {verdict} in {replayed.environment}: "
+        f"{replayed.script} was run {counted(len(replayed.seen), 'time')}"
+    )
     print(f"  the case:  {replayed.expected}")
     print(*(f"  seen here: {seen}" for seen in dict.fromkeys(replayed.seen)), sep="\n")
     command.write_json(options.json_file, replayed)

@@ -11,7 +11,7 @@ from pydantic import Field
 from whichtorch.matrix.compare.factors import Versions, changed_facts, changed_packages, commit_of, compare_link
 from whichtorch.matrix.diagnosis.failure import is_alike
 from whichtorch.matrix.diagnosis.verdict import passes_needed
-from whichtorch.matrix.grouping import grouped
+from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Result, Run
 from whichtorch.matrix.version_parsing import parse_version
 
@@ -226,4 +226,4 @@ def _luck(red: Cell, green: Cell) -> str:
     if passes >= needed:
         return ""
     times = "one pass" if passes == 1 else f"{passes} passes"
-    return f"it fails in {failures} of {attempts} runs, so {times} may be luck: --repeat {needed} tells"
+    return f"it fails in {failures} of {counted(attempts, 'run')}, so {times} may be luck: --repeat {needed} tells"

@@ -26,6 +26,7 @@ from whichtorch.matrix.fix.patch import lines_of, unified_diff
 from whichtorch.matrix.fix.tree_change import TreeChange
 from whichtorch.matrix.fix.trials import GUESS, Effect, Trial, Trials, in_words
 from whichtorch.matrix.fix.units import Kind, Proposal, in_order
+from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Outcome, digest
 from whichtorch.matrix.search.driving import drive
 from whichtorch.matrix.search.journal import Journal
@@ -140,7 +141,7 @@ def fix(request: CureRequest, runs: CureRuns) -> Fix:
 
 def _when_spent(trials: int, seconds: float, cure: Proposal | None) -> Iterator[str]:
     """Yield what is to be said of a search whose budget is used up."""
-    yield f"stopped after {trials} trials and {seconds:.0f} s"
+    yield f"stopped after {counted(trials, 'trial')} and {seconds:.0f} s"
     if cure is not None:
         files = len({unit.path for unit in cure.units})
         where = f"{files} file{'s' * (files > 1)}"

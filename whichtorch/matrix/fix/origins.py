@@ -21,7 +21,7 @@ from packaging.version import InvalidVersion, Version
 from whichtorch.matrix.bisect.axes.git import GitError
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.fix.patch import changed_lines, patched
-from whichtorch.matrix.grouping import grouped
+from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.source.names import import_statements
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ class ReleaseSpan:
                 for cause in causes:
                     found[cause].append(path)
                 if missing := len(lines) - len(causes):
-                    notes.append(f"no commit was found for {missing} of {len(lines)} lines of {path}")
+                    notes.append(f"no commit was found for {missing} of {counted(len(lines), 'line')} of {path}")
             except PreventedError as error:
-                notes.append(f"the origin of {len(lines)} lines of {path} is not known: {error.message}")
+                notes.append(f"the origin of {counted(len(lines), 'line')} of {path} is not known: {error.message}")
         try:
             commits = [inquiry.told(cause, paths) for cause, paths in found.items()]
         except PreventedError as error:

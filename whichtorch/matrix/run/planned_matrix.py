@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.plan.planning import Plan, plan_matrix
 from whichtorch.matrix.records.store import RunStore, read_records
 from whichtorch.matrix.records.stored_runs import all_runs
@@ -77,7 +78,7 @@ class PlannedMatrix:
                 seconds += expected_seconds(cell, self.records)
                 untimed += self.records.slowest_pass(cell.scenario, cell.variant, cell.request.hardware_name) is None
         environments = len(labels)
-        words = [f"{_number(environments, 'environment')}, {_number(len(self.planned), 'cell')}"]
+        words = [f"{counted(environments, 'environment')}, {counted(len(self.planned), 'cell')}"]
         if wanted < len(self.planned):
             words.append(f"{len(self.planned) - wanted} known, {wanted} to run" if wanted else "all known")
         yield "; ".join([*words, *self._cost(seconds, list(requests.values()), untimed)])
@@ -96,7 +97,7 @@ class PlannedMatrix:
             yield f"installs about {max(1, round(size / 1e9))} GB"
         if total := install_seconds + seconds / jobs:
             guess = f", if none of {untimed} untimed hangs or takes more than {TYPICAL_CELL:.0f} s" if untimed else ""
-            yield f"about {_duration(total)} with {_number(jobs, 'job')}{guess}"
+            yield f"about {_duration(total)} with {counted(jobs, 'job')}{guess}"
 
 
 def _failed_last(planned: Plan, home: Path) -> tuple[Plan, str]:
@@ -110,11 +111,7 @@ def _failed_last(planned: Plan, home: Path) -> tuple[Plan, str]:
     chosen = planned.only({(labels[cell.environment], cell.name) for cell in red})
     if not chosen:
         return planned, f"--last-failed: none of these cells failed in {last.run.id}, so that all are run"
-    return chosen, f"--last-failed: {len(chosen)} of {len(planned)} cells, as of {last.run.id}"
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return chosen, f"--last-failed: {len(chosen)} of {counted(len(planned), 'cell')}, as of {last.run.id}"
 
 
 def _duration(seconds: float) -> str:

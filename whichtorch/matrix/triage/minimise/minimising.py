@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from whichtorch.matrix.diagnosis.code_owner import Component
 from whichtorch.matrix.diagnosis.tracebacks import shortened
+from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.search.driving import drive
 from whichtorch.matrix.search.runs_oracle import Inquiry, RunsOracle, asking
 from whichtorch.matrix.source.names import compiles
@@ -99,11 +100,11 @@ class Minimising:
                     yield SmallerScript(candidate, CALL, self.same)
         for candidate in itertools.islice(self._places(source), PLACE_TRIALS):
             if self.oracle.answer(candidate):
-                self.tell(f"a place of it alone is enough: {code_lines(candidate)} lines")
+                self.tell(f"a place of it alone is enough: {counted(code_lines(candidate), 'line')}")
                 yield SmallerScript(self._reduced(candidate).source, PLACE, self.same)
         graph = self._graph(source)
         if graph is not None:
-            self.tell(f"a part of its graph is enough: {code_lines(graph.source)} lines")
+            self.tell(f"a part of its graph is enough: {counted(code_lines(graph.source), 'line')}")
             yield graph
         lines = [*self._raised_lines(), *self._compiled_lines()]
         reduction = self._reduced(source, self._executed(source), lines)
@@ -127,7 +128,7 @@ class Minimising:
 
         def answered(candidate: str, is_same: bool) -> None:
             if is_same:
-                self.tell(f"candidate {oracle.made}: {code_lines(candidate)} lines")
+                self.tell(f"candidate {oracle.made}: {counted(code_lines(candidate), 'line')}")
 
         oracle = RunsOracle[str, bool](
             inquiry=lambda candidate: Inquiry(key=digest_of(candidate), run=partial(self.same, candidate)),
