@@ -58,8 +58,8 @@ def test_list_runs_nothing_and_shows_what_is_known(user: User) -> None:
     user.run("matrix", "--torch", "9.2.0", "--script", script)
     listed = user.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script, "--list")
     assert listed.returncode == 0
-    assert "torch-9.1.0-pypi: to be installed; 1 of 1 cells to run" in listed.stdout
-    assert "torch-9.2.0-pypi: installed; 0 of 1 cells to run" in listed.stdout
+    assert "torch-9.1.0-pypi: to be installed; 1 of 1 cell to run" in listed.stdout
+    assert "torch-9.2.0-pypi: installed; 0 of 1 cell to run" in listed.stdout
     assert user.runs("repro.py") == 1
 
 
