@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -37,7 +38,9 @@ PARALLEL = ("-n", "4", "--dist", "loadgroup", "--maxschedchunk", "1")
 
 def whichtorch(session: nox.Session, command: str, *arguments: str) -> None:
     """Install the tool and call a command; its exit code becomes nox's."""
-    is_cluster = command in {"scheduler", "worker"} or any(each.startswith("--executor") for each in arguments)
+    is_cluster = command in {"scheduler", "worker"} or any(
+        each.startswith("--executor") for each in itertools.takewhile("--".__ne__, arguments)
+    )
     session.install("--quiet", "-e", ".[cluster]" if is_cluster else ".")
     try:
         session.run(

@@ -70,9 +70,9 @@ def test_every_value_is_explained() -> None:
 
 
 def test_short_options_are_those_of_the_field() -> None:
-    """-h, -q, -v and -x mean what they mean in pytest."""
+    """-h, -q, -v and -x mean what they mean in pytest, -r what it means in pip."""
     short = {name for each in itertools.chain(*tables()) for name in each[0].split(", ") if not name.startswith("--")}
-    assert short == {"-q", "-v", "-x"}
+    assert short == {"-q", "-r", "-v", "-x"}
 
 
 def written() -> str:

@@ -151,7 +151,7 @@ class FakeReleases:
     def tell(self, line: str) -> None:
         """Take a line of progress."""
 
-    def searched(self, script: Path, variant: dict[str, str], bad: str, seconds: float | None) -> Bisection:
+    def searched(self, script: Path, test: CaseTest, bad: str, seconds: float | None) -> Bisection:
         self.searched_scripts.append(script.name)
         outcomes = {BROKEN: (Outcome.FAIL, SearchVerdict.BAD), HEALTHY: (Outcome.PASS, SearchVerdict.GOOD)}
         probes = tuple(
@@ -182,7 +182,7 @@ class FakeReleases:
             answer=AnswerKind.BOUNDARY,
         )
 
-    def fixed(self, script: Path, variant: dict[str, str], bad: str, good: str, seconds: float) -> FixAnswer:
+    def fixed(self, script: Path, test: CaseTest, bad: str, good: str, seconds: float) -> FixAnswer:
         return FixAnswer(scenario=script.name, bad=bad, good=good, fix=Fix(patch="-    if shape == 7:\n"))
 
     def runs(self, release: str, test: CaseTest) -> AbstractContextManager[FakeRunner]:

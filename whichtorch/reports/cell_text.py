@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from itertools import chain, pairwise
+from itertools import chain, pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.conditions import words
 from whichtorch.matrix.diagnosis.signature import described
-from whichtorch.matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome
+from whichtorch.matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome, split_test
 from whichtorch.matrix.privacy.redaction import restored
 
 if TYPE_CHECKING:
@@ -26,12 +26,13 @@ _ON_CLUSTERS = {"matrix", "bisect"}  # commands that reports give, and that take
 
 def where_it_ran(called: CommandPrefix, run: Run) -> CommandPrefix:
     """Return how the user calls a command so that cells run again where a run's did: on its cluster, or here."""
-    said = [part for word in run.command for part in (word.split("=", 1) if word.startswith(_CLUSTER) else [word])]
+    options = takewhile("--".__ne__, run.command)
+    said = [part for word in options for part in (word.split("=", 1) if word.startswith(_CLUSTER) else [word])]
     given = {name: value for name, value in pairwise(said) if name in _CLUSTER}
     if "--tls" in given:
         given["--tls"] = str(restored(Path(given["--tls"])))
-    options = shlex.join(chain.from_iterable(given.items()))
-    return lambda command: f"{called(command)} {options}" if given and command in _ON_CLUSTERS else called(command)
+    cluster = shlex.join(chain.from_iterable(given.items()))
+    return lambda command: f"{called(command)} {cluster}" if given and command in _ON_CLUSTERS else called(command)
 
 
 def representative_attempt(cell: Cell) -> Attempt | None:
@@ -77,6 +78,17 @@ def stacks_of(stored: StoredRun, cell: Cell) -> Path | None:
     return stored.file(folder) if folder else None
 
 
+def script_option(test: str) -> str:
+    """Return the option that `matrix` takes a test by."""
+    return "--script" if split_test(test)[0].partition("[")[0].endswith(".py") else "--scenario"
+
+
+def in_shell(command: str, test: str, *before: str, after: Sequence[str] = ()) -> str:
+    """Return a command with a test among its options; the test's own arguments are the last."""
+    name, own = split_test(test)
+    return f"{command} {shlex.join([*before, name, *after])}{own}"
+
+
 def rerun_command(cell: Cell, environment: Environment, command: str) -> str:
     """Return the command that runs just this cell again."""
     return run_command(cell, [environment], command, "--fresh")
@@ -93,20 +105,19 @@ def run_command(cell: Cell, environments: Sequence[Environment], command: str, *
         at = options.index("--torch") + 1
         same = (each for each in environments if options_without_torch(each) == options_without_torch(first))
         options[at] = ",".join(dict.fromkeys(each.options[at] for each in same))
-    option = "--script" if cell.scenario.endswith(".py") else "--scenario"
-    return f"{command} {shlex.join([*options, option, cell.name, *more])}"
+    return in_shell(command, cell.name, *options, script_option(cell.scenario), after=more)
 
 
 def bisect_command(cell: Cell, environment: Environment, command: str) -> str:
     """Return the command that searches the release that changed a cell; "" in an environment of the user's own."""
     if environment.interpreter is not None and "--interpreter" in environment.options:
         return ""
-    return f"{command} {shlex.join([cell.name, *options_without_torch(environment)])}"
+    return in_shell(command, cell.name, after=options_without_torch(environment))
 
 
 def explain_command(cell: Cell, command: str) -> str:
     """Return the command that says why a cell fails here and not there."""
-    return f"{command} {shlex.join([cell.name])}"
+    return in_shell(command, cell.name)
 
 
 def bisect_between_command(name: str, good: Environment, bad: Environment, days: tuple[str, str], command: str) -> str:
@@ -119,11 +130,11 @@ def bisect_between_command(name: str, good: Environment, bad: Environment, days:
     if "--interpreter" in bad.options or "--interpreter" in good.options:
         return ""
     if good.torch != bad.torch:
-        return f"{command} {shlex.join([name, *options, '--good', good.torch, '--bad', bad.torch])}"
+        return in_shell(command, name, after=[*options, "--good", good.torch, "--bad", bad.torch])
     if good.packages == bad.packages or days[0] == days[1]:
         return ""
     since = ["--axis", "date", "--torch", bad.torch, "--since", days[0], "--until", days[1]]
-    return f"{command} {shlex.join([name, *options, *since])}"
+    return in_shell(command, name, after=[*options, *since])
 
 
 def options_without_torch(environment: Environment) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from whichtorch.matrix.diagnosis.missing_package import missing_everywhere
 from whichtorch.matrix.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, KnownResult
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import NO_PATCH, Outcome
+from whichtorch.reports.cell_text import in_shell, script_option
 from whichtorch.reports.shown_text import cut
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def explanation_lines(explanation: Explanation, command: str, again: str) -> Ite
         yield f"  {head}: {explanation.problem}"
     yield from (f"  {line}" for line in _evidence_lines(explanation, does))
     if not explanation.is_answered:
-        option = "--script" if ".py" in explanation.test else "--scenario"
+        option = script_option(explanation.test)
         for cell in explanation.missing:
             axes = [word for axis, value in _options(cell.axes, explanation) for word in (f"--{axis}", value)]
-            yield f"  run this ({cell.why}): {command} {shlex.join([*axes, option, explanation.test])}"
+            yield f"  run this ({cell.why}): {in_shell(command, explanation.test, *axes, option)}"
         if again:
             yield f"  or let it find out: {again}"
 

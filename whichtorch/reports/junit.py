@@ -85,7 +85,8 @@ def element_of(cell: Cell) -> str | None:
 
 
 def _case(cell: Cell, environment: Environment, class_: str, stored: StoredRun, command: str) -> ET.Element:
-    family = SCRIPTS if cell.scenario.endswith(".py") else cell.scenario.rpartition("/")[0] or cell.scenario
+    is_script = cell_text.script_option(cell.scenario) == "--script"
+    family = SCRIPTS if is_script else cell.scenario.rpartition("/")[0] or cell.scenario
     case = ET.Element(
         "testcase", name=cleaned_line(cell.name), classname=cleaned_line(f"{class_}.{family.replace('.', '_')}")
     )

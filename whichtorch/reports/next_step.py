@@ -6,7 +6,6 @@ A sentence must not say more than the run shows: only environments in which the 
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +15,7 @@ from whichtorch.matrix.diagnosis.failure import is_alike
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.missing_package import absence, missing_module
 from whichtorch.matrix.diagnosis.signature import Signature
-from whichtorch.matrix.model import Cell, Environment, Outcome, Result
+from whichtorch.matrix.model import Cell, Environment, Outcome, Result, split_test
 from whichtorch.matrix.version_parsing import parse_version
 from whichtorch.reports import cell_text
 from whichtorch.reports.shown_text import shown_path
@@ -97,7 +96,8 @@ class WrongTest:
         elif signature.head in _UNREADABLE and not signature.library_frame:
             yield NextStep(f"it is the script: Python {self.environment.python} cannot read it{self._at(signature)}")
         elif signature.head == "exit code 2" and _WANTS_ARGUMENTS.search(cell.message):
-            yield NextStep(f"it wants arguments: {cell.message}", f"{self.run()} -- ARGUMENTS")
+            command = self.run().removesuffix(split_test(cell.scenario)[1])
+            yield NextStep(f"it wants arguments: {cell.message}", f"{command} -- ARGUMENTS")
         else:
             yield from self._remedy()
             yield from self._everywhere(signature)
@@ -123,11 +123,11 @@ class WrongTest:
             yield NextStep(f"shows whether it {does} with other releases", command)
         else:
             places = "releases" if len(torches) == len(where) else "environments"
-            what = "your script" if self.cell.scenario.endswith(".py") else "it"
+            what = "your script" if cell_text.script_option(self.cell.scenario) == "--script" else "it"
             everywhere = f"in all {len(where)} {places} tried: it is not the release{self._at(signature)}"
             yield NextStep(f"{what} {does} the same way {everywhere}")
             if signature.library_frame or self.cell.outcome is Outcome.CRASH:
-                triage = f"{self.called('triage')} {shlex.join([self.cell.name, *where[-1].options])}"
+                triage = cell_text.in_shell(self.called("triage"), self.cell.name, after=where[-1].options)
                 yield NextStep("makes a small case of it, in case torch is wrong in all of them", triage)
 
     def _at(self, signature: Signature) -> str:

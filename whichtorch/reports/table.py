@@ -77,7 +77,9 @@ def distinguishing_axes(environments: Iterable[Environment]) -> dict[str, str]:
     environments = tuple(environments)
     is_patched = any(environment.patch != NO_PATCH for environment in environments)
     is_placed = any(environment.hardware for environment in environments)
-    return _AXES | ({"patch": "patch"} if is_patched else {}) | ({"hardware": "hardware"} if is_placed else {})
+    is_added = any(environment.added for environment in environments)
+    added = {"added": "with"} if is_added else {}
+    return _AXES | added | ({"patch": "patch"} if is_patched else {}) | ({"hardware": "hardware"} if is_placed else {})
 
 
 def column_heads(environments: Sequence[Environment]) -> tuple[str, list[str]]:

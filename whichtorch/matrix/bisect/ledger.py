@@ -22,7 +22,7 @@ from whichtorch.matrix.compare.factors import changed_packages, commit_of, compa
 from whichtorch.matrix.diagnosis.missing_package import missing_everywhere
 from whichtorch.matrix.errors import TimeOverError
 from whichtorch.matrix.grouping import counted
-from whichtorch.matrix.model import Cell, Environment, Outcome, combine, judging_records, variant_suffix
+from whichtorch.matrix.model import Cell, Environment, Outcome, combine, judging_records, name_of_test
 from whichtorch.matrix.plan.planning import PlannedCell
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class Ledger:
         timeline = timeline_of(probes) if self.axis.name.row.is_ordered else ()
         missing = missing_everywhere((probe.signature, probe.message) for probe in probes if probe.n)
         return Bisection(
-            scenario=self.request.scenario.name + variant_suffix(self.request.variant),
+            scenario=name_of_test(self.request.scenario.name, self.request.variant),
             question=self.goal.find,
             axis=self.axis.name,
             values=values,

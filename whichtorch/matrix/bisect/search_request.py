@@ -133,7 +133,6 @@ class SearchRequest:
     # of one axis each
     values: tuple[str, ...] = ()  # an axis without order; () for the usual values
     days: tuple[date, date] | None = None
-    requirements: tuple[str, ...] = ()  # days: resolved with torch
     sides: tuple[PackageSet, PackageSet] | None = None  # packages: good and bad
     source: Source | None = None  # commits
 

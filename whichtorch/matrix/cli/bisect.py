@@ -11,7 +11,7 @@ from whichtorch.matrix.bisect import search_request
 from whichtorch.matrix.bisect.search_request import BUILD_TIMEOUT, AxisName, Budget, PackageSet, SearchRequest, Source
 from whichtorch.matrix.bisect.strategy.search_state import Find, SearchOptions
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import ClusterAddress, Exit, failure_option, git_option, test_argument
+from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTest, failure_option, git_option
 from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import (
@@ -38,10 +38,9 @@ _package_set = partial(option, panel="Packages", parse=Path)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BisectOptions:
+class BisectOptions(NamedTest):
     """The options of `bisect`."""
 
-    test: str = test_argument()
     axis: AxisName = _what(
         default=AxisName.VERSION, choices=NAMED_AXES, metavar=f"[{'|'.join(NAMED_AXES)}]", help="The axis."
     )
@@ -50,9 +49,6 @@ class BisectOptions:
     )
     since: date | None = _day(help="With --axis date: the first day.")
     until: date | None = _day(help="With --axis date: the last day. [default: yesterday]")
-    requirements: Strings = _what(
-        "--with", default=(), metavar="REQUIREMENT", help="With --axis date: resolved with torch. Repeatable."
-    )
     others: SearchAxes = group(SearchAxes)
     good: str | None = _bound(help="A value known to be good.")
     bad: str | None = _bound(help="A value known to be bad.")
@@ -85,7 +81,9 @@ class BisectOptions:
     @property
     def given(self) -> list[str]:
         """The names of the options that differ from their defaults."""
-        values = vars(self) | vars(self.others) | vars(self.cluster) | {"axis": self.axis is not AxisName.VERSION}
+        added = self.others.packages
+        values = vars(self) | vars(self.others) | vars(self.cluster) | {"with": added.requirements or added.files}
+        values |= {"axis": self.axis is not AxisName.VERSION}
         return [f"--{name.replace('_', '-')}" for name, value in values.items() if value]
 
     @property
@@ -149,7 +147,8 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
 
     torch = options.torch or [EVERY_RELEASE if options.axis.row.is_ordered else "latest"]
     file = options.others.file(torch, several=options.axis)
-    scenario, variant = command.one_test(options.test, file)
+    scenario, variant = command.one_test(options.test, file, options.own)
+    file = command.announced(file.for_script(scenario))
     return filled(
         SearchRequest,
         options,
@@ -167,7 +166,7 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
     """Return the axis that the given options select. Raises UsageError that lists all conflicts between options."""
     searched = next((name for name in AxisName if set(name.row.options) & set(given)), axis)
     if searched is AxisName.COMMIT:
-        others = {"--torch", "--python", "--build", "--patch", "--axis"}.union(*_SIDES)
+        others = {"--torch", "--python", "--build", "--patch", "--axis", "--with"}.union(*_SIDES)
         if foreign := [option for option in given if option in others]:
             raise UsageError(f"{' and '.join(foreign)} cannot go with --git", hint="leave out one or the other")
         if "--build-command" not in given:
@@ -181,6 +180,8 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
         wrong.append("two sides are compared: give --good-lock or --good-env, and --bad-lock or --bad-env")
     if searched is AxisName.LOCK and (bounds or "--axis" in given):
         wrong.append("--axis, --good and --bad say nothing about two lock files or environments")
+    if searched is AxisName.LOCK and "--with" in given:
+        wrong.append("--with and --requirements add nothing to two lock files or environments, which name all packages")
     if bounds and not searched.row.is_ordered:
         wrong.append(f"--good and --bad are the ends of a range, but --axis {axis} has no order")
     if searched is AxisName.DATE and "--since" not in days:

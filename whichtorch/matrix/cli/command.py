@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from whichtorch.matrix.errors import GOES_ON, TimeOverError, UsageError
-from whichtorch.matrix.plan.option import STDOUT, argument, option
+from whichtorch.matrix.plan.option import STDOUT, Strings, argument, option, own_arguments
 from whichtorch.matrix.plan.run_options import running_option
 
 if TYPE_CHECKING:
@@ -39,6 +39,14 @@ git_option = partial(
     option, "--git", metavar="CHECKOUT", help="The git checkout of the commits that the answer is to name."
 )
 _RUN = re.compile(r"latest(~\d+)?|\d{8}-\d{6}-[0-9a-f]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedTest:
+    """The test that a command is about."""
+
+    test: str = test_argument()
+    own: Strings | None = own_arguments()  # of the script
 
 
 class Exit(IntEnum):
@@ -68,7 +76,9 @@ def called(command: str) -> str:
 
 def rerun_command(command: str, *more: str) -> str:
     """Return the command line of this call, with more arguments."""
-    return f"{called(command)} {shlex.join([*sys.argv[2:], *more])}"
+    words = sys.argv[2:]
+    end = words.index("--") if "--" in words else len(words)
+    return f"{called(command)} {shlex.join([*words[:end], *more, *words[end:]])}"
 
 
 def state_folder() -> Path:
@@ -78,17 +88,21 @@ def state_folder() -> Path:
     return store.state_folder(partial(print, file=sys.stderr))
 
 
-def scenarios_of(test: str, file: "MatrixFile | None" = None) -> "list[Scenario]":
-    """Return the scenarios with a name or path in the suite, or the user's own script, by the matrix file."""
+def scenarios_of(test: str, file: "MatrixFile | None" = None, own: Strings | None = None) -> "list[Scenario]":
+    """Return the scenarios with a name or path in the suite, or the user's script, by the matrix file and arguments."""
     from whichtorch.matrix.plan.environment_options import matrix_file
     from whichtorch.matrix.suite import selection
 
     if selection.is_script(test):
-        return [(file or matrix_file(None)).script(test)]
+        return [(file or matrix_file(None)).script(test, own)]
+    if own is not None:
+        raise UsageError(f"{test} takes no arguments", hint="only a script of your own may have some, after --")
     return selection.select(selection.suite(), (test,))
 
 
-def one_test(test: str, file: "MatrixFile | None" = None) -> "tuple[Scenario, dict[str, str]]":
+def one_test(
+    test: str, file: "MatrixFile | None" = None, own: Strings | None = None
+) -> "tuple[Scenario, dict[str, str]]":
     """Return the one scenario and variant that a user names.
 
     If none of several variants is named, it is the first that the header expects to go wrong, or else the first.
@@ -96,7 +110,7 @@ def one_test(test: str, file: "MatrixFile | None" = None) -> "tuple[Scenario, di
     from whichtorch.matrix.model import variant_suffix
     from whichtorch.matrix.suite import selection
 
-    scenarios = scenarios_of(test, file)
+    scenarios = scenarios_of(test, file, own)
     if len(scenarios) > 1:
         names = ", ".join(scenario.name for scenario in scenarios[:4])
         raise UsageError(f"{test} names {len(scenarios)} tests", hint=f"name one of {names}")
@@ -112,6 +126,13 @@ def one_test(test: str, file: "MatrixFile | None" = None) -> "tuple[Scenario, di
         others = ", ".join(variant_suffix(variant) for variant in variants if variant != chosen)
         print(f"of {scenario.name}: {variant_suffix(chosen)}; others are {others}")
     return scenario, chosen
+
+
+def announced(file: "MatrixFile") -> "MatrixFile":
+    """Return a matrix file; say what it leaves out of what a script and options ask for."""
+    for note in file.needs.notes:
+        print(note)
+    return file
 
 
 def failure_words(text: str, test: "tuple[Scenario, dict[str, str]]", home: Path) -> str:

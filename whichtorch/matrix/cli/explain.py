@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import ClusterAddress, Exit, test_argument
+from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTest
 from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.plan.environment_options import KnownAxes, Storage, environment_option, known_environment
 from whichtorch.matrix.plan.option import filled, group, json_output
@@ -12,14 +12,13 @@ from whichtorch.matrix.plan.run_options import RunOptions, running_option
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainOptions:
+class ExplainOptions(NamedTest):
     """The options of `explain`."""
 
-    test: str = test_argument()
     here: Path | None = environment_option(metavar="PYTHON", help="Why not with this Python?")
     env: str | None = known_environment()
     may_run: bool = running_option("--run", default=False, help="Run the cells that tell more, and confirm the answer.")
-    axes: KnownAxes = group(KnownAxes, "path", "torch", "python", "build", "config", "patch")
+    axes: KnownAxes = group(KnownAxes, "path", "torch", "python", "build", "config", "patch", "packages")
     run: RunOptions = group(RunOptions, "timeout", "look_longer", "repeat")
     cluster: ClusterAddress = group(ClusterAddress)
     storage: Storage = group(Storage, "disk_budget_mb")
@@ -40,17 +39,19 @@ def explain(options: ExplainOptions) -> Exit:
     from whichtorch.matrix.run.site import ThisMachine
     from whichtorch.reports.explanation_text import explanation_lines
 
-    home = command.state_folder()
+    home, file = command.state_folder(), options.axes.file
+    suite = command.scenarios_of(options.test, file, options.own)
+    if len(suite) == 1:  # the scripts of a glob have no needs in common
+        file = command.announced(file.for_script(suite[0]))
     request = filled(
         explainer.ExplainRequest,
         options,
         home=home,
-        file=options.axes.file,
+        file=file,
         is_narrowed=options.axes.is_narrowed,
         here=options.here.absolute() if options.here else None,
         options=options.run,
     )
-    suite = command.scenarios_of(options.test, options.axes.file)
     cluster = options.cluster if options.may_run else ClusterAddress()
     again = "" if options.may_run else command.rerun_command("explain", "--run")
     with command.resumable():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.search_request import Budget, SearchRequest
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import ClusterAddress, Exit, failure_option, git_option, test_argument
+from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTest, failure_option, git_option
 from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.errors import INTERRUPTED, UsageError, why_stopped
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option
@@ -39,15 +39,14 @@ def _patch_path(text: str) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixOptions:
+class FixOptions(NamedTest):
     """The options of `fix`."""
 
-    test: str = test_argument()
     bad: str | None = _release_option(help="The release that fails. [default: found by a bisection]")
     good: str | None = _release_option(help="The release that passes.")
     failure: str = failure_option(panel="The two releases")
     torch: Strings = environment_option(default=(), metavar="SPEC[,SPEC]", help="The versions that are bisected.")
-    axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config")
+    axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config", "packages")
     storage: Storage = group(Storage, "disk_budget_mb")
     run_options: RunOptions = group(RunOptions, "timeout", "look_longer")
     cluster: ClusterAddress = group(ClusterAddress)
@@ -103,7 +102,8 @@ def _search_request(options: FixOptions, home: Path) -> SearchRequest:
     from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
 
     file = options.axes.file(options.torch or [EVERY_RELEASE])
-    scenario, variant = command.one_test(options.test, file)
+    scenario, variant = command.one_test(options.test, file, options.own)
+    file = command.announced(file.for_script(scenario))
     failure = command.failure_words(options.failure, (scenario, variant), home)
     test = {"scenario": scenario, "variant": variant, "failure": failure}
     return filled(SearchRequest, options, home=home, file=file, jobs=1, **test)
@@ -124,7 +124,8 @@ def _write_answer(answer: "FixAnswer", options: FixOptions) -> None:
 
     patch = str(options.patch_file)
     kind = "script" if Path(options.test.partition("[")[0]).suffix == ".py" else "scenario"
-    test = shlex.join([f"--{kind}", options.test, *options.cluster.arguments])
+    own = ["--", *options.own] if options.own else []
+    test = shlex.join([f"--{kind}", options.test, *options.cluster.arguments, *own])
     rerun = f"{command.called('matrix')} --torch {answer.bad} --patch {patch} {test}"
     command.write_json(options.json_file, answer)
     if options.markdown_file:

@@ -21,6 +21,7 @@ from whichtorch.matrix.plan.option import STDOUT, Group, Option, output_path
 _HOME = re.compile(r"^(--[\w-]+=)?~(?=/|$)")
 _PATHS = {"DIR", "FILE", "PATH", "PYTHON"}  # metavars of options for which a shell completes paths
 _ANY_PATH = click.Path(readable=False)
+_OWN = "whichtorch.own_arguments"  # of the context: what follows `--`
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -30,9 +31,18 @@ class PanelCommand(click.Command):
     Reports suggest commands with quoted paths, in which no shell expands ~.
     """
 
+    has_own_arguments = False  # what follows `--` is its script's
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments with ~ expanded, as in ~/a.py and --script=~/a.py."""
+        """Parse the arguments with ~ expanded, as in ~/a.py and --script=~/a.py; leave the script's as they are."""
+        if self.has_own_arguments and "--" in args:
+            place = args.index("--")
+            args, ctx.meta[_OWN] = args[:place], tuple(args[place + 1 :])
         return super().parse_args(ctx, [_HOME.sub(lambda found: f"{found[1] or ''}{Path.home()}", arg) for arg in args])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return the words of the usage line."""
+        return [*super().collect_usage_pieces(ctx), *(["[-- ARGUMENTS]"] if self.has_own_arguments else [])]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, each below the heading of its panel."""
@@ -137,9 +147,10 @@ def command_of(function: Callable[..., int | None], name: str, *, is_group: bool
     texts |= {"invoke_without_command": True} if is_group else {}
     parameters = [each.parameter() for each in _option_fields(request)]
     files = [each.key for each in _option_fields(request) if each.option.parse is output_path]
-    return (PanelGroup if is_group else PanelCommand)(
-        name, callback=call, params=parameters, context_settings=SETTINGS, **texts
-    )
+    kind = PanelGroup if is_group else PanelCommand
+    command = kind(name, callback=call, params=parameters, context_settings=SETTINGS, **texts)
+    command.has_own_arguments = any("own" in each.metadata for each in fields(request))
+    return command
 
 
 def _for_people(files: Sequence[str], context: click.Context) -> TextIO:
@@ -169,6 +180,8 @@ def request_of(kind: type, context: click.Context, prefix: str = "") -> Any:
         key, inner = prefix + each.name, each.metadata.get("group")
         if inner:
             values[each.name] = request_of(inner.kind, context, f"{key}__")
+        elif "own" in each.metadata:
+            values[each.name] = context.meta.get(_OWN)
         elif context.get_parameter_source(key) is ParameterSource.COMMANDLINE:
             option = _OptionField(key=key, option=each.metadata["option"], kind=each.type, default=each.default)
             values[each.name] = option.value(context.params[key])

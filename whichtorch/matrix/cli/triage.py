@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import ClusterAddress, Exit, test_argument
+from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTest
 from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.grouping import counted
@@ -28,7 +28,7 @@ _case_folder = partial(option, "--case", metavar="DIR", help="The case's folder.
 class CaseEnvironmentOptions:
     """The environment that runs the script of a case."""
 
-    axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config", "patch")
+    axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config", "patch", "packages")
     interpreter: Path | None = interpreter_option()
     storage: Storage = group(Storage, "disk_budget_mb")
 
@@ -40,10 +40,9 @@ class CaseEnvironmentOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TriageOptions:
+class TriageOptions(NamedTest):
     """The options of `triage`."""
 
-    test: str = test_argument()
     torch: Strings = _torch(help="Where it fails. [default: latest]")
     environment: CaseEnvironmentOptions = group(CaseEnvironmentOptions)
     run: RunOptions = group(RunOptions, "timeout", "look_longer")
@@ -82,7 +81,8 @@ def triage(options: TriageOptions) -> Exit:
     from whichtorch.reports.case_text import case_lines
 
     place = options.environment.place(options.torch or ("latest",), command.state_folder())
-    scenario, variant = command.one_test(options.test, place.file)
+    scenario, variant = command.one_test(options.test, place.file, options.own)
+    place = replace(place, file=command.announced(place.file.for_script(scenario)))
     folder = options.case_folder or CASES / scenario.path.stem
     order = filled(
         TriageRequest,
@@ -162,10 +162,9 @@ def replay(options: ReplayOptions) -> Exit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewScenarioOptions:
+class NewScenarioOptions(NamedTest):
     """The options of `new-scenario`."""
 
-    test: str = test_argument()
     case_folder: Path | None = _case_folder()
     file: Path | None = output_file("--output", help="Write it here. [default: shown]")
 
@@ -178,7 +177,7 @@ def new_scenario(options: NewScenarioOptions) -> None:
     from whichtorch.matrix.triage.case import CaseFolder
     from whichtorch.matrix.triage.scenario_header import scenario_of
 
-    scenario, _ = command.one_test(options.test)
+    scenario, _ = command.one_test(options.test, own=options.own)
     folder, file = options.case_folder or CASES / scenario.path.stem, options.file
     case = CaseFolder(folder).read()
     if case is None or case.reproduction is None:

@@ -36,7 +36,7 @@ class ScriptFiles(Model):
         """Read the files of a scenario."""
         paths = {name: scenario.path.parent / name for name in (scenario.path.name, *scenario.native)}
         if not scenario.in_suite:
-            paths |= companions(scenario.path, scenario.folder or Path.cwd(), MOST_BYTES)
+            paths |= companions(scenario.path, scenario.folder or Path.cwd(), MOST_BYTES, scenario.arguments)
         files = {name: base64.b64encode(path.read_bytes()).decode() for name, path in paths.items()}
         return cls(scenario=scenario, files=files)
 

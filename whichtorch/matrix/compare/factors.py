@@ -113,6 +113,7 @@ class History(Model):
     config: str
     patch: str = NO_PATCH
     hardware: str = ANY_HARDWARE
+    added: str = ""  # packages beside torch
     steps: tuple[HistoryStep, ...]
 
     @property
@@ -131,18 +132,23 @@ class History(Model):
         """What its versions have in common."""
         patch = "" if self.patch == NO_PATCH else f"patch {self.patch}, "
         hardware = "" if self.hardware == ANY_HARDWARE else f", hardware {self.hardware}"
-        return f"config {self.config}, {patch}build {self.build}, Python {self.python}{hardware}"
+        added = f", with {self.added}" if self.added else ""
+        return f"config {self.config}, {patch}build {self.build}, Python {self.python}{hardware}{added}"
 
 
 def histories(evidence: Iterable[tuple[Environment, bool]]) -> tuple[History, ...]:
     """Return the histories of two versions or more that environments make up, each given with whether it is red."""
     shared = ("python", "build", "config", "patch", "hardware")
+
+    def stream(pair: tuple[Environment, bool]) -> tuple[str, ...]:
+        return *(pair[0].axes[axis] for axis in shared), pair[0].added
+
     timelines = []
-    for values, group in grouped(evidence, lambda pair: tuple(pair[0].axes[axis] for axis in shared)).items():
+    for values, group in grouped(evidence, stream).items():
         versions = grouped(group, lambda pair: pair[0].torch)
         if len(versions) > 1:
             steps = tuple(_step(torch, versions[torch]) for torch in sorted(versions, key=age))
-            timelines.append(History(**dict(zip(shared, values, strict=True)), steps=steps))
+            timelines.append(History(**dict(zip((*shared, "added"), values, strict=True)), steps=steps))
     return tuple(timelines)
 
 

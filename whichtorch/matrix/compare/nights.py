@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from whichtorch.matrix.compare.comparison import stream
-from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Result, Run
+from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Result, Run, split_test
 from whichtorch.matrix.records.line_index import LineIndex
 from whichtorch.matrix.records.store import CELLS, ENVIRONMENTS, unknown_environment
 
@@ -83,7 +83,11 @@ def history(name: str, heads: Sequence[RunFolder]) -> dict[str, list[NightCell]]
     def is_match(known: str) -> bool:
         return known == name or fnmatchcase(known, pattern)
 
-    names = [known for (known,) in cells.rows("distinct name") if is_match(known) or known.startswith(f"{name}[")]
+    names = [
+        known
+        for (known,) in cells.rows("distinct name")
+        if is_match(known) or known.startswith((f"{name}[", f"{name} -- "))
+    ]
     found: dict[str, list[NightCell]] = {}
     for head in heads:
         run = head.folder.name
@@ -92,7 +96,7 @@ def history(name: str, heads: Sequence[RunFolder]) -> dict[str, list[NightCell]]
         described = environments.latest("environment", "run = :run", run=run) if lines else {}
         for line in sorted(lines, key=attrgetter("place")):
             cell = line.cell
-            if name == cell.scenario or is_match(cell.name):
+            if name == split_test(cell.scenario)[0] or is_match(cell.name):
                 environment = described.get(cell.environment) or unknown_environment(cell.environment)
                 found.setdefault(cell.name, []).append(NightCell(run=head.run, environment=environment, cell=cell))
     return found

@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel
 
@@ -108,7 +109,7 @@ def environment_of(request: Request, fields: dict[str, Any]) -> Environment:
     """Return an Environment with the names that this request gives it."""
     names = {"label": request.label, "build": request.build.name, "config": request.config.name}
     names |= {"patch": request.axes["patch"], "hardware": request.hardware_name}
-    return Environment(**fields | names | {"options": request.options})
+    return Environment(**fields | names | {"options": request.options, "requirements": request.added})
 
 
 def environment_id(request: Request, python: str, packages: Sequence[Package], beside: Sequence[Package]) -> str:
@@ -122,6 +123,8 @@ def environment_id(request: Request, python: str, packages: Sequence[Package], b
         "config": request.config.model_dump(mode="json", exclude={"summary"}),
     }
     parts |= {"hardware": request.hardware_name} if request.hardware else {}
+    by_url = {canonicalize_name(each.name) for each in map(Requirement, request.added) if each.url}
+    parts |= {"contents": [package.digest for package in packages if package.name in by_url]} if by_url else {}
     return digest(parts if request.patch is None else parts | {"patch": request.patch.key})
 
 
@@ -194,6 +197,9 @@ def install(
     log = commander.logs / "install.log"
     arguments = ["pip", "sync", str(folder.installed), "--python", str(folder.python), "--quiet"]
     arguments += ["--torch-backend", request.build.backend] if request.build.backend else []
+    # uv rebuilds a folder by itself only where its pyproject.toml has changed
+    names = (requirement.name for requirement in map(Requirement, request.added) if requirement.url)
+    arguments += [word for name in names for word in ("--refresh-package", name)]
     sync = partial(commander.uv, *arguments, log=log, what="installing", build=request.build)
     try:
         sync()

@@ -70,6 +70,11 @@ def find_interpreter(python: str, commander: Commander, environ: Mapping[str, st
     )
 
 
+def found_python(python: str) -> bool:
+    """Return whether this machine has a CPython of a version, without a download."""
+    return any(_query(path, python) for path in _candidates(python, Path(), os.environ))
+
+
 def _candidates(python: str, home: Path, environ: Mapping[str, str]) -> Iterator[Path]:
     """Yield each binary that may be of that version once, the cheapest and likeliest first."""
     asked = ".".join(python.removesuffix("t").split(".")[:2])

@@ -70,7 +70,9 @@ def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[
         try:
             narrowed = [*requirements, *(f"torch{clause}" for clause in excluded)]
             lock = compile_lock(narrowed, request.build, interpreter, commander)
-        except InstallError:
+        except InstallError as error:
+            if first is None and request.added and notes:
+                raise InstallError("; ".join([error.reason, *notes]), error.log) from None
             if first is None:
                 raise
             # the build's index has nothing but its own +cpu: that is what was meant
@@ -100,14 +102,15 @@ def _substitute(wanted: str, version: str, commander: Commander) -> InstallError
 def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
     """Return the requirements that uv resolves, and a note for each version that a need holds back.
 
-    A package that the build or the matrix file names is theirs to say: its row in the table of needs is ignored.
+    A package that the build or the matrix file names is theirs to say: its row in the table of needs is ignored. What
+    a script asks for takes no need of torch back: where the two disagree, there is no such environment.
     """
     version, torch = request.torch, f"torch=={request.torch}"
     if request.torch.endswith(".whl"):
         path = Path(request.torch)
         version, torch = path.name.split("-")[1], f"torch @ {path.absolute().as_uri()}"
     given = [*request.build.requirements, *request.requirements]
-    named = {requirement_name(requirement) for requirement in given}
+    named = {requirement_name(requirement) for requirement in given if requirement not in request.added}
     rows = [row for row in undeclared_requirements(version) if requirement_name(row.requirement) not in named]
     pins = [row for row in rows if row.requirement != requirement_name(row.requirement)]
     notes = tuple(f"{row.requirement}: {row.reason}" for row in pins)
@@ -136,8 +139,10 @@ def locked_versions(lock: str) -> dict[str, str]:
     versions: dict[str, str] = {}
     for line in lock.splitlines():
         if pin := _PIN.match(line):
-            version = pin["version"] or pin["url"].rpartition("/")[2].split("-")[1]
-            versions[canonicalize_name(pin["name"])] = version.replace("%2B", "+")
+            file = (pin["url"] or "").partition("#")[0].rpartition("/")[2]
+            version = pin["version"] or (file.split("-")[1] if file.endswith(".whl") else "")
+            if version:  # that of a folder or a repository is not known
+                versions[canonicalize_name(pin["name"])] = version.replace("%2B", "+")
     return versions
 
 

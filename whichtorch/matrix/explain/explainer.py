@@ -18,7 +18,7 @@ from whichtorch.matrix.explain.explanation import (
     nearest_pair,
     observe,
 )
-from whichtorch.matrix.model import Cell, Environment, Model, Request, Scenario, variant_suffix
+from whichtorch.matrix.model import Cell, Environment, Model, Request, Scenario, name_of_test
 from whichtorch.matrix.plan.expansion import EXISTING, axes_of, environment_named, expand, request_for
 from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
 from whichtorch.matrix.privacy.redaction import Redactor
@@ -88,7 +88,7 @@ class RecordedEvidence:
         """Return what is known of a test, in the environments with these ids or in all."""
         records = self.records.of_test(scenario.source_hash, variant)
         keys = {record.key for record in records}
-        name = self.redactor.text(scenario.name + variant_suffix(variant))
+        name = self.redactor.text(name_of_test(scenario.name, variant))
         cells = self.cells.of(name)
         latest = {cell.environment: cell for cell, cell_keys in cells if not cell_keys or keys & cell_keys}
         known = self.environments.items()
@@ -121,7 +121,7 @@ class Explainer:
             self._find_red_and_passing(scenario, variant)
             experiment = self._experiment(scenario, variant)
         here = self.here_id or (self.here.label if self.here is not None else None)
-        name = scenario.name + variant_suffix(variant)
+        name = name_of_test(scenario.name, variant)
         explanation = explain(name, self._observed(scenario, variant), here)
         problem = explanation.problem
         if experiment is not None and not experiment.confirmed:

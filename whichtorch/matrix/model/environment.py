@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -96,6 +98,9 @@ class Request(Model):
     hardware: Hardware | None = None  # None: any machine
     interpreter: Path | None = None  # an existing environment, used as it is
     requirements: tuple[str, ...] = ()  # for every environment of a matrix file
+    added: tuple[str, ...] = ()  # those of `requirements` that options or the script ask for
+    added_options: tuple[str, ...] = ()  # of the command line, that name those which the script does not
+    contents: str = ""  # digest of the folders and wheels that requirements name
     lock: tuple[str, ...] = ()  # exact pins, "name==version" or "name @ url": nothing else is installed
     problem: str | None = None  # why it cannot be made, where planning already knows
     show_python: bool = False  # Python is an axis of the matrix, so it is part of the label
@@ -115,6 +120,7 @@ class Request(Model):
         if self.config.name != "default":
             parts.append(self.config.name)
         label = "-".join(parts) + (f"+{self.patch.name}" if self.patch is not None else "")
+        label += f"+{added_words(self.added)}" if self.added else ""
         return label if self.hardware is None else f"{label}@{self.hardware.name}"
 
     @property
@@ -128,6 +134,7 @@ class Request(Model):
         options = options if self.config.name == "default" else (*options, "--config", self.config.name)
         options = options if self.patch is None else (*options, "--patch", self.patch.option)
         options = options if self.hardware is None else (*options, "--hardware", self.hardware.name)
+        options += self.added_options
         return options if self.matrix is None else ("--matrix", str(self.matrix), *options)
 
     @property
@@ -156,11 +163,23 @@ class Request(Model):
     def install_key(self) -> str:
         """Names the installation: all that `label` says and the requirements, but not the config."""
         request = self.model_dump(mode="json", exclude=_NOT_INSTALLED)
-        if not self.lock:
-            del request["lock"]
+        for name in ("lock", "contents"):
+            if not request[name]:
+                del request[name]
         if self.patch is not None:
             request["patch"] = self.patch.key
         return digest(request)
+
+
+def added_words(requirements: Sequence[str]) -> str:
+    """Return up to two requirements as people would say them, and a number and a hash for more."""
+    if len(requirements) > 2:
+        return f"{len(requirements)}packages-{digest(requirements, 6)}"
+    words = []
+    for text, requirement in ((text, Requirement(text)) for text in requirements):
+        is_plain = requirement.url is None and requirement.marker is None
+        words.append(text.replace(" ", "") if is_plain else f"{requirement.name}-{digest(text, 6)}")
+    return "+".join(words)
 
 
 def _folder_name(interpreter: Path) -> str:
@@ -169,7 +188,8 @@ def _folder_name(interpreter: Path) -> str:
     return folder.name or interpreter.name
 
 
-_NOT_INSTALLED = {"config", "hardware", "problem", "show_python", "matrix", "patch"}  # parts of a request
+# parts of a request
+_NOT_INSTALLED = {"config", "hardware", "problem", "show_python", "matrix", "patch", "added", "added_options"}
 
 
 class ProbedFacts(Model):
@@ -248,6 +268,7 @@ class Environment(Model):
     reason: str | None = None  # of `outcome`, one line
     log: StoredPath | None = None  # of `outcome`, where the whole story is
     notes: tuple[str, ...] = ()  # what was pinned and why
+    requirements: tuple[str, ...] = ()  # that options or a script asked for
     options: tuple[str, ...] = ()  # of the command line, that ask for just this environment again
     variables: dict[str, str] = {}  # that its cells run with: the config's, and the user's that are allowed here
 
@@ -257,6 +278,11 @@ class Environment(Model):
         python = ".".join(self.python.split(".")[:2])
         installed = {"torch": self.torch, "python": python, "build": self.build}
         return {"config": self.config, "patch": self.patch, **installed, "hardware": self.hardware or ANY_HARDWARE}
+
+    @property
+    def added(self) -> str:
+        """What was asked for beside torch, as its label has it."""
+        return added_words(self.requirements)
 
     @property
     def is_usable(self) -> bool:

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, model_validator
 from whichtorch.matrix.model.base import SCHEMA, Model, digest
 from whichtorch.matrix.model.environment import Environment
 from whichtorch.matrix.model.outcome import AttemptEvidence, Diagnosis, Outcome, StoppedBy
-from whichtorch.matrix.model.scenario import ConditionResult, Limits, Scenario, variant_suffix
+from whichtorch.matrix.model.scenario import ConditionResult, Limits, Scenario, name_of_test
 
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
 
@@ -96,6 +96,7 @@ class Doubt(StrEnum):
 
     UNMET = "unmet"  # its conditions were not met
     UNOBSERVED = "unobserved"  # nobody could observe them
+    UNCALLED = "uncalled"  # the script defines tests, and calls none
 
 
 class Cell(Model):
@@ -131,7 +132,7 @@ class Cell(Model):
     @property
     def name(self) -> str:
         """What --scenario takes to run just this: the scenario, and the variant in brackets."""
-        return self.scenario + variant_suffix(self.variant)
+        return name_of_test(self.scenario, self.variant)
 
     @property
     def diagnosis(self) -> Diagnosis | None:
@@ -156,7 +157,7 @@ class Cell(Model):
 
     @property
     def is_doubted(self) -> bool:
-        """True for a pass whose conditions were not met, or that nobody could observe."""
+        """True for a pass that may mean nothing."""
         return self.doubt is not None
 
     @property

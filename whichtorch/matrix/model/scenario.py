@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -11,6 +13,8 @@ from pydantic import Field
 from whichtorch.matrix.model.base import Model
 from whichtorch.matrix.model.environment import Specifier
 from whichtorch.matrix.model.outcome import Outcome
+
+_WITH_ARGUMENTS = re.compile(r"(?P<script>.*?\.py(?:\[.*?\])?) -- (?P<own>.*)", re.DOTALL)
 
 
 class Expectation(Model):
@@ -51,7 +55,7 @@ class ConditionResult(Model):
 class Scenario(Model):
     """A script and what its header says of it."""
 
-    name: str  # "fake_tensor/add_meta"; a user's script is named by its path
+    name: str  # "fake_tensor/add_meta"; a user's script is named by its path, with the arguments that the user gives it
     path: Path
     source_hash: str
     summary: str = ""
@@ -68,6 +72,10 @@ class Scenario(Model):
     one_factor: bool = False  # the first value of each variant is the base; the others differ from it in one
     native: tuple[str, ...] = ()  # C++ sources beside the script, built into one extension module
     folder: Path | None = Field(default=None, exclude=True)  # where a user's script runs; None: where the user is
+    requirements: tuple[str, ...] = ()  # what it needs beside torch, by its header or its PEP 723 block
+    requires_python: Specifier = ""  # by its PEP 723 block
+    uncalled: tuple[str, ...] = ()  # tests that it defines, where it does nothing else
+    arguments: tuple[str, ...] = ()  # that it is started with
     data: tuple[str, ...] = Field(default=(), exclude=True)  # files beside it that its scratch folder has, too
 
     def declared(self, variant: Mapping[str, str]) -> tuple[Condition, ...]:
@@ -86,3 +94,21 @@ class Limits(Model):
 def variant_suffix(variant: dict[str, str]) -> str:
     """Return "[grad=off,op=mm]", or nothing for a scenario without variants."""
     return "[" + ",".join(f"{name}={value}" for name, value in variant.items()) + "]" if variant else ""
+
+
+def name_of_test(scenario: str, variant: dict[str, str]) -> str:
+    """Return what people call a scenario's variant: "repro.py[op=mm] -- --size 4"."""
+    script, own = split_test(scenario)
+    return script + variant_suffix(variant) + own
+
+
+def split_test(name: str) -> tuple[str, str]:
+    """Return the name of a test without its own arguments, and these as a shell takes them: " -- --size 4", or ""."""
+    found = _WITH_ARGUMENTS.fullmatch(name)
+    if found is None:
+        return name, ""
+    try:
+        words = shlex.split(found["own"])
+    except ValueError:  # it was cut, or comes from elsewhere
+        words = [found["own"]]
+    return found["script"], f" -- {shlex.join(words)}"

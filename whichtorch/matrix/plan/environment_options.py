@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.option import Strings, argument, duration, group, megabytes, option
+from whichtorch.matrix.plan.option import Strings, argument, duration, group, megabytes, option, own_arguments
 from whichtorch.matrix.plan.run_options import RunOptions, jobs_option
 from whichtorch.matrix.plan.shares import Share
 
@@ -74,6 +74,24 @@ def torch_specs(torch: Sequence[str]) -> Strings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AddedPackages:
+    """What is installed beside torch, in each environment."""
+
+    requirements: Strings = environment_option(
+        "--with", default=(), metavar="REQUIREMENT", help="A package to install with torch, 'einops>=0.8'. Repeatable."
+    )
+    files: tuple[Path, ...] = environment_option(
+        "--requirements -r", default=(), metavar="FILE", help="A file of such packages, as pip takes it. Repeatable."
+    )
+
+    def asked_of(self, file: "MatrixFile") -> "MatrixFile":
+        """Return a matrix file whose environments have these packages, too."""
+        from whichtorch.matrix.plan.script_needs import needs_of_options
+
+        return file.model_copy(update={"needs": needs_of_options(self.requirements, self.files)})
+
+
+@dataclass(frozen=True, kw_only=True)
 class MatrixAxes:
     """The environments of a matrix file; options replace its axes."""
 
@@ -89,12 +107,14 @@ class MatrixAxes:
     )
     patch: Strings = _patch(help="A diff of torch's Python files to try, none, or of the file. Repeatable.")
     hardware: Strings = _names(help="Kinds of machines, each a [hardware.NAME] of the file.")
+    packages: AddedPackages = group(AddedPackages)
 
     @cached_property
     def file(self) -> "MatrixFile":
         """The matrix file with these axes."""
         named = {axis: commas(getattr(self, axis)) or None for axis in _CHOSEN}
-        return matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(self.torch) or None, **named)
+        file = matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(self.torch) or None, **named)
+        return self.packages.asked_of(file)
 
     @property
     def found(self) -> Strings:
@@ -128,6 +148,7 @@ class SearchAxes:
     config: Strings = _single(help="default, or another config.")
     patch: Strings = _single(metavar="FILE", help="A diff of torch's Python files, applied to each value.")
     hardware: Strings = _single(help="A kind of machine, a [hardware.NAME] of the file.")
+    packages: AddedPackages = group(AddedPackages)
 
     def file(self, torch: Sequence[str], *, several: str = "") -> "MatrixFile":
         """Return the matrix file with these axes. Raises UsageError for several values on an axis but `several`."""
@@ -140,7 +161,8 @@ class SearchAxes:
                 raise UsageError(f"--{axis} names {len(values)} for a search along another axis", hint=hint)
         usual = {"build": ("auto",), "config": ("default",), "patch": (NO_PATCH,)}
         axes = {axis: values or usual.get(axis, values) for axis, values in named.items()}
-        return matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(torch), **axes)
+        file = matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(torch), **axes)
+        return self.packages.asked_of(file)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +204,7 @@ class MatrixRequest(MatrixAxes, Storage):
         parse=Share.named,
         help="Only a share of the environments, 2/4: one of four jobs runs it.",
     )
+    own: Strings | None = own_arguments()  # of the scripts
     options: RunOptions = group(RunOptions)
     jobs: int | None = jobs_option()
 

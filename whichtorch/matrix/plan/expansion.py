@@ -14,6 +14,7 @@ from whichtorch.matrix.environments.index import sources, version_specs
 from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON
 from whichtorch.matrix.errors import PreventedError, UsageError, WhichtorchError
 from whichtorch.matrix.model import ANY_HARDWARE, NO_PATCH, Build, Config, Environment, Patch, Request
+from whichtorch.matrix.plan.script_needs import contents_of
 from whichtorch.matrix.privacy.redaction import restored
 
 if TYPE_CHECKING:
@@ -62,6 +63,11 @@ def expand(
         raise UsageError("a patch is tried on what whichtorch installs, not on what --interpreter names", hint=hint)
     for interpreter, name in itertools.product(interpreters_given, file.axes.config):
         chosen.append(existing(interpreter, configs.config_named(name, file.config), file.path))
+    if interpreters_given and file.needs.options:
+        hint = "install it there yourself, or name a release with --torch"
+        raise UsageError("--with and --requirements are for what whichtorch installs, not for --interpreter", hint=hint)
+    if not chosen:
+        raise UsageError("; ".join(expander.notes), hint="name another one with --python")
     requests: dict[tuple[str, ...], Request] = {}
     for request in chosen:
         if not any(row.matches(request) for row in file.exclude):
@@ -97,7 +103,10 @@ class _Expander:
 
     def product(self, axes: Axes) -> list[Request]:
         """Return torch x Python x build x config x patch x hardware, oldest torch first."""
-        installed = list(itertools.product(axes.python or (DEFAULT_PYTHON,), map(self._build, axes.build)))
+        needs, pythons = self.file.needs, self._pythons(axes.python)
+        installed = list(itertools.product(pythons, map(self._build, axes.build)))
+        is_python_shown = bool(self.file.axes.python) or not (axes.python or DEFAULT_PYTHON in pythons)
+        contents = contents_of(needs.requirements)
         chosen_patches = self._patches(axes.patch)
         choices = [choice for spec in axes.torch for choice in self._choices(spec, installed)]
         return [
@@ -108,9 +117,12 @@ class _Expander:
                 config=configs.config_named(name, self.file.config),
                 patch=patch,
                 hardware=kind,
-                requirements=self.file.requirements,
+                requirements=(*self.file.requirements, *needs.requirements),
+                added=needs.requirements,
+                added_options=needs.options,
+                contents=contents,
                 problem=choice.problem,
-                show_python=bool(self.file.axes.python),
+                show_python=is_python_shown,
                 matrix=self.file.path,
             )
             for choice in sorted(choices, key=lambda choice: choice.age)
@@ -118,6 +130,17 @@ class _Expander:
             for patch in chosen_patches
             for kind in [self.file.hardware.get(name) for name in axes.hardware or ("",)]
         ]
+
+    def _pythons(self, named: Sequence[str]) -> list[str]:
+        """Return the Pythons that are named, or the usual one, where the script takes it; note what comes otherwise."""
+        needs = self.file.needs
+        pythons = [python for python in named or (DEFAULT_PYTHON,) if needs.takes(python)]
+        reason = f"{needs.script} requires {needs.python}"
+        self.notes += [f"Python {python} is left out: {reason}" for python in named if python not in pythons]
+        if not (named or pythons):
+            pythons = [needs.nearest_python()]
+            self.notes.append(f"Python {pythons[0]} is used: {reason}")
+        return pythons
 
     def _patches(self, specs: Sequence[str]) -> list[Patch | None]:
         """Return what the values of the axis mean; raises UsageError for two patches of one name."""

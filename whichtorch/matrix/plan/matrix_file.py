@@ -29,6 +29,7 @@ from whichtorch.matrix.environments.index import sources, version_specs
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import NO_PATCH, TABLE_NAME, Build, Config, Hardware, Patch, Request, Scenario, Specifier
 from whichtorch.matrix.plan import own_file
+from whichtorch.matrix.plan.script_needs import Needs
 from whichtorch.matrix.suite import selection
 from whichtorch.matrix.suite.toml_lines import line_of
 from whichtorch.matrix.version_parsing import in_specifier
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
+_NO_KEY = "[NEEDS]"  # stands for a field that no key of the file sets
 DEFAULT_FILE = Path(__file__).parents[1] / "default.toml"
 
 
@@ -175,6 +177,7 @@ class MatrixFile(_Table):
     config: Annotated[dict[str, Config], _with_names] = {}
     patch: dict[str, PatchTable] = {}
     hardware: Annotated[dict[str, Hardware], _with_names] = {}
+    needs: Needs = Field(default=Needs(), validation_alias=_NO_KEY)  # of options and a script, which no file says
     _path: Path | None = PrivateAttr(default=None)
 
     @property
@@ -196,10 +199,13 @@ class MatrixFile(_Table):
         globs = (() if self.suite.scripts else ("*",)) if globs is None else globs
         return [*(selection.select(selection.suite(), globs) if globs else ()), *self.scripts]
 
-    def script(self, text: str) -> Scenario:
-        """Return the user's script that "repro.py" or "repro.py[op=mm]" names, here or in the file's folder."""
+    def script(self, text: str, own: Sequence[str] | None = None) -> Scenario:
+        """Return the user's script that "repro.py" or "repro.py[op=mm]" names, here or in the file's folder.
+
+        With its `own` arguments it is another test.
+        """
         folder = self._path and self._path.resolve().parent
-        return self._timed(selection.script(text, folder))
+        return selection.with_arguments(self._timed(selection.script(text, folder)), own or ())
 
     def _timed(self, scenario: Scenario) -> Scenario:
         """Return a script with the file's timeout if it has none of its own."""
@@ -211,6 +217,10 @@ class MatrixFile(_Table):
     def patches(self) -> dict[str, Patch]:
         """The patches that the file names."""
         return {name: patches.read_patch(table.file, name, option=name) for name, table in self.patch.items()}
+
+    def for_script(self, scenario: Scenario) -> MatrixFile:
+        """Return the file with what a script needs, too."""
+        return self.model_copy(update={"needs": self.needs.of(scenario)})
 
     def with_axes(self, *, keep_rows: bool = False, **given: Sequence[str] | None) -> MatrixFile:
         """Return the file with other values on the given axes, by their names; None leaves an axis as it is.
@@ -296,4 +306,4 @@ def _keys_beside(keys: tuple[str | int, ...]) -> list[str]:
         table = MatrixFile.model_fields[str(keys[0])].annotation
         model = next(kind for kind in (*get_args(table), table) if isclass(kind) and issubclass(kind, BaseModel))
     aliases = (str(field.validation_alias) for field in model.model_fields.values())
-    return [alias for alias in aliases if alias != TABLE_NAME]
+    return [alias for alias in aliases if alias not in {TABLE_NAME, _NO_KEY}]

@@ -52,6 +52,11 @@ def argument(metavar: str, text: str, *, default: Any = MISSING) -> Any:
     return field(default=default, metadata={"option": Option(metavar=metavar, help=text, is_argument=True)})
 
 
+def own_arguments() -> Any:
+    """Declare a field as what follows `--`: the arguments of the user's script. None where there is no `--`."""
+    return field(default=None, metadata={"own": True})
+
+
 def group(kind: type, *only: str, panel: str = "") -> Any:
     """Declare a field that holds another request, with all of its options or `only` some of them."""
     return field(default_factory=kind, metadata={"group": Group(kind=kind, only=only, panel=panel)})

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, overload
 
 from whichtorch.matrix.diagnosis import conditions
 from whichtorch.matrix.environments.configs import cell_environ
+from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import (
     UNOBSERVED,
@@ -26,8 +30,8 @@ from whichtorch.matrix.model import (
     Scenario,
     combine,
     judging_records,
+    name_of_test,
     record_key,
-    variant_suffix,
 )
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.run_options import RunOptions as RunOptions  # noqa: TC001  part of a plan
@@ -52,7 +56,7 @@ class PlannedCell:
     @property
     def name(self) -> str:
         """The scenario, and the variant in brackets."""
-        return self.scenario.name + variant_suffix(self.variant)
+        return name_of_test(self.scenario.name, self.variant)
 
     @property
     def limits(self) -> Limits:
@@ -159,6 +163,8 @@ class PlannedCell:
             signature = next(record.signature for record in records if record.attempt is deciding)
             if outcome is Outcome.PASS:
                 results, doubt, unmet = self._observed(records)
+                if doubt is None and (tests := self.scenario.uncalled):
+                    doubt, unmet = Doubt.UNCALLED, f"it only defines {', '.join(tests[:3])}, and nothing calls a test"
                 outcome = Outcome.VACUOUS if doubt is Doubt.UNMET else Outcome.PASS
                 reason = unmet or reason
             elif outcome is Outcome.HANG and (observation := deciding.evidence.observed):
@@ -199,22 +205,32 @@ class PlannedCell:
         return results, doubt, conditions.unmet_reason(results)
 
 
-@dataclass(frozen=True, slots=True)
+Tests = tuple[tuple[Scenario, dict[str, str]], ...]  # scenarios and variants
+
+
+@dataclass(frozen=True)
 class Plan(Sequence[PlannedCell]):
     """Every cell once, environment by environment. A cell is made when it is asked for: there may be millions."""
 
     requests: tuple[Request, ...]
-    tests: tuple[tuple[Scenario, dict[str, str]], ...]  # scenarios and variants
+    tests: tuple[Tests, ...]  # of each request
     options: RunOptions
-    chosen: Sequence[int] | None = None  # the positions that are planned of all; None for each
+
+    @cached_property
+    def _ends(self) -> tuple[int, ...]:
+        """How many cells there are up to the last one of each request."""
+        return tuple(accumulate(map(len, self.tests)))
 
     def __len__(self) -> int:
-        return len(self.requests) * len(self.tests) if self.chosen is None else len(self.chosen)
+        return self._ends[-1] if self._ends else 0
 
     def only(self, names: Container[tuple[str, str]]) -> Plan:
         """Return the plan of the cells with these environments and names."""
-        chosen = [place for place, cell in enumerate(self) if (cell.request.label, cell.name) in names]
-        return replace(self, chosen=chosen)
+        tests = (
+            tuple(test for test in own if (request.label, name_of_test(test[0].name, test[1])) in names)
+            for request, own in zip(self.requests, self.tests, strict=True)
+        )
+        return replace(self, tests=tuple(tests))
 
     @overload
     def __getitem__(self, position: int) -> PlannedCell: ...
@@ -223,10 +239,10 @@ class Plan(Sequence[PlannedCell]):
     def __getitem__(self, position: int | slice) -> PlannedCell | list[PlannedCell]:
         if isinstance(position, slice):
             return [self[each] for each in range(*position.indices(len(self)))]
-        place = (range(len(self)) if self.chosen is None else self.chosen)[position]
-        request, test = divmod(place, len(self.tests))
-        scenario, variant = self.tests[test]
-        return PlannedCell(request=self.requests[request], scenario=scenario, variant=variant, options=self.options)
+        position = range(len(self))[position]
+        place = bisect_right(self._ends, position)
+        scenario, variant = self.tests[place][position - self._ends[place]]  # from the end
+        return PlannedCell(request=self.requests[place], scenario=scenario, variant=variant, options=self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,20 +264,47 @@ class PlannedShare(Mapping[int, PlannedCell]):
 
 def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: RunOptions) -> Plan:
     """Return every cell once, environment by environment."""
-    tests = [(scenario, variant) for scenario in suite for variant in selection.variants_of(scenario)]
-    distinct = {(scenario.name, variant_suffix(variant)): (scenario, variant) for scenario, variant in tests}
-    return Plan(tuple(requests), tuple(distinct.values()), options)
+    return _joined([(tuple(requests), suite)], options)
+
+
+def _joined(parts: Iterable[tuple[Sequence[Request], Sequence[Scenario]]], options: RunOptions) -> Plan:
+    """Return the cells of several plans; an environment that more than one of them asks for has the tests of all."""
+    asked: dict[tuple[str, ...], Request] = {}
+    tests: dict[tuple[str, ...], Tests] = {}
+    for requests, suite in parts:
+        pairs = [(scenario, variant) for scenario in suite for variant in selection.variants_of(scenario)]
+        distinct = {name_of_test(scenario.name, variant): (scenario, variant) for scenario, variant in pairs}
+        own = tuple(distinct.values())
+        for request in requests:
+            asked.setdefault(request.key, request)
+            tests[request.key] = (*tests[request.key], *own) if request.key in tests else own
+    return Plan(tuple(asked.values()), tuple(tests.values()), options)
 
 
 def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
-    """Return the cells that a user asks for, and notes on how their environments were chosen; raises as `expand`."""
+    """Return the cells that a user asks for, and notes on how their environments were chosen; raises as `expand`.
+
+    Scripts that need other packages, or another Python, than most have environments of their own.
+    """
     file, named = request.file, grouped(request.tests, selection.is_script)
     globs, scripts = (*named.get(False, ()), *request.scenarios), (*named.get(True, ()), *request.scripts)
+    if request.own is not None and not scripts:
+        raise UsageError("-- without a script", hint="name the script that takes the arguments before it")
     suite = selection.select([*selection.suite(), *file.scripts], globs) if globs else []
-    suite += map(file.script, scripts)
+    suite += [file.script(script, request.own) for script in scripts]
     suite = suite if globs or scripts else file.scenarios
-    cache, given = request.home / "cache", request.interpreters
-    requests, notes, builds = expand(file, cache=cache, interpreters_given=given, product=request.product)
-    chosen = request.share.of(requests) if request.share else requests
-    share = (f"share {request.share}: {len(chosen)} of {len(requests)} environments",) if request.share else ()
-    return plan(chosen, suite, request.options), (*request.found, *builds, *notes, *share)
+    parts: list[tuple[Sequence[Request], Sequence[Scenario]]] = []
+    builds, notes = [*request.found], list[str]()
+    cache, given, product = request.home / "cache", request.interpreters, request.product
+    for scenarios in grouped(suite, lambda each: (each.requirements, each.requires_python)).values() or [[]]:
+        asked = file.for_script(scenarios[0]) if scenarios else file
+        expansion = expand(asked, cache=cache, interpreters_given=given, product=product)
+        parts.append((expansion.requests, scenarios))
+        builds += expansion.builds
+        notes += [*asked.needs.notes, *expansion.notes]
+    planned = _joined(parts, request.options)
+    if request.share:
+        pairs = request.share.of(list(zip(planned.requests, planned.tests, strict=True)))
+        notes.append(f"share {request.share}: {len(pairs)} of {len(planned.requests)} environments")
+        planned = replace(planned, requests=tuple(each for each, _ in pairs), tests=tuple(own for _, own in pairs))
+    return planned, tuple(dict.fromkeys([*builds, *notes]))

@@ -192,8 +192,9 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
     environ |= {NATIVE_VARIABLE: str(order.native)} if order.native else {}
     if order.role is Role.OBSERVE:
         environ |= _observing(environ, folder)
+    arguments = order.arguments or scenario.arguments
     return Task(
-        argv=(str(environment.interpreter), str(scenario.path), *order.arguments),
+        argv=(str(environment.interpreter), str(scenario.path), *arguments),
         cwd=str(order.folder or (scratch if scenario.in_suite else scenario.folder or Path.cwd())),
         env=environ,
         stdout=str(folder / "stdout.txt"),

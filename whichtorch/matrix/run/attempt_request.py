@@ -27,7 +27,7 @@ class AttemptRequest:
     is_brief: bool = False  # shorter than `Patience.due`: a busy run is only slow then, unless it hung there before
     native: Path | None = None  # the module that was built from the scenario's native sources
     caches: Path | None = None  # of compilers, kept from run to run; None: empty ones
-    arguments: tuple[str, ...] = ()  # of the script
+    arguments: tuple[str, ...] = ()  # instead of the script's own
     folder: Path | None = None  # that it runs in; None: a scratch one for the suite's scripts, the user's for others
     hung_before: Callable[[str], bool] = lambda _: False  # a longer look has shown this signature to be a hang
     cancelled: threading.Event | None = None  # ends it once it is set

@@ -12,19 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 MOST_BYTES = 50_000_000  # of all that comes along: more is data that a case for a maintainer cannot have
 LONGEST_NAME = 200  # characters of a text that may be a file's name
 
 
-def companions(script: Path, beside: Path, most_bytes: int = MOST_BYTES) -> dict[str, Path]:
+def companions(
+    script: Path, beside: Path, most_bytes: int = MOST_BYTES, arguments: Sequence[str] = ()
+) -> dict[str, Path]:
     """Return the files that a script needs, by their paths in the folder that it is to run in.
 
-    These are the modules beside the script that it imports, and theirs, and files that its texts name, relative to
-    the script or to `beside`, the folder that it was started in. What is too large is left out.
+    These are the modules beside the script that it imports, and theirs, and files that its texts or `arguments` name,
+    relative to the script or to `beside`, the folder that it was started in. What is too large is left out.
     """
     found: dict[str, Path] = {}
+    given = dict(_files((word.rpartition("=")[2] for word in arguments), script.parent, beside))
     unread, room = [script], most_bytes
     while unread:
         file = unread.pop()
@@ -33,7 +36,7 @@ def companions(script: Path, beside: Path, most_bytes: int = MOST_BYTES) -> dict
         except (OSError, ValueError, SyntaxError):
             continue
         modules = dict(_modules(tree, script.parent))
-        for name, path in {**modules, **dict(_files(tree, script.parent, beside))}.items():
+        for name, path in {**modules, **given, **dict(_files(_texts(tree), script.parent, beside))}.items():
             size = path.stat().st_size
             if name in found or path == script or size > room:
                 continue
@@ -66,12 +69,16 @@ def _modules(tree: ast.AST, folder: Path) -> Iterator[tuple[str, Path]]:
                     yield str(path.relative_to(folder)), path
 
 
-def _files(tree: ast.AST, *folders: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the files that the texts of a module name by relative paths."""
+def _texts(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts of a module."""
     for node in ast.walk(tree):
-        if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
-            continue
-        name = node.value
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _files(names: Iterable[str], *folders: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the files that texts name by relative paths."""
+    for name in names:
         if not 0 < len(name) <= LONGEST_NAME or "\n" in name or "\0" in name or Path(name).is_absolute():
             continue
         for folder in folders:

@@ -8,7 +8,8 @@ The header is a comment block as in PEP 723, of type `scenario`, holding TOML:
     # grad = ["on", "off"]
     # ///
 
-Unlike in PEP 723 the first `# ///` ends it, so that a block of another type may follow at once.
+Unlike in PEP 723 the first `# ///` ends it, so that a block of another type may follow at once. A block of type
+`script` is read, too: it says which packages and which Python a script needs.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import ValidationError
 
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Condition, Expectation, Outcome, Scenario
+from whichtorch.matrix.source.uncalled_tests import uncalled_tests
 from whichtorch.matrix.suite.toml_lines import line_of, line_of_error
 
 if TYPE_CHECKING:
@@ -36,10 +40,11 @@ if TYPE_CHECKING:
 SUITE_ROOT = Path(__file__).absolute().parents[2] / "scenarios"
 VARIABLE_PREFIX = "WHICHTORCH_"
 
-_START = "# /// scenario"
+_START = "# /// "
 _END = "# ///"
 _MARKER = re.compile(r"#\s*///\s*(\w+)\s*")
-_GIVEN = {"name", "path", "source_hash", "in_suite", "folder", "data", "has_timeout"}  # not keys of a header
+_GIVEN = {"name", "path", "source_hash", "in_suite", "folder", "data", "has_timeout", "requires_python"}
+_GIVEN.add("uncalled")  # none of these is a key of a header
 _KEYS = [name for name in Scenario.model_fields if name not in _GIVEN]
 _NESTED_KEYS = {"expect": list(Expectation.model_fields), "conditions": list(Condition.model_fields)}
 _VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -87,10 +92,10 @@ class ScenarioError(UsageError):
 
 
 class _Header:
-    """The TOML of a script's header, empty where it has none, and the mistakes in it."""
+    """The TOML of a script's header, or its block of another type, empty where it has none, and the mistakes in it."""
 
-    def __init__(self, path: Path, source: bytes) -> None:
-        self.path = path
+    def __init__(self, path: Path, source: bytes, kind: str = "scenario") -> None:
+        self.path, self.kind = path, kind
         self.mistakes: list[Mistake] = []
         # a script may be in another encoding, but its header is in UTF-8
         text = source.decode("utf-8-sig", errors="replace")
@@ -112,12 +117,13 @@ class _Header:
 
     def _find(self, lines: list[str]) -> tuple[int, str]:
         """Return the header's TOML, and the line of the file at which it begins. Note mistakes in its marks."""
-        starts = [index for index, line in enumerate(lines) if line.rstrip() == _START]
+        start = _START + self.kind
+        starts = [index for index, line in enumerate(lines) if line.rstrip() == start]
         for index, line in enumerate(lines):
             marker = _MARKER.fullmatch(line)
-            is_near = marker and difflib.get_close_matches(marker[1], ["scenario"], cutoff=0.8)
+            is_near = marker and difflib.get_close_matches(marker[1], [self.kind], cutoff=0.8)
             if is_near and index not in starts:
-                self._note_line(index + 1, f"{line.strip()!r} starts no header; did you mean {_START!r}?")
+                self._note_line(index + 1, f"{line.strip()!r} starts no header; did you mean {start!r}?")
         if not starts:
             return 1, ""
         for index in starts[1:]:
@@ -153,18 +159,48 @@ def read_scenario(path: Path, name: str | None = None) -> Scenario:
     if name is None:
         name = f"{path.parent.name}/{path.stem}" if in_suite else path.as_posix()
     header = _Header(path, source)
+    block = _Header(path, source, "script")
+    needs = _script_needs(header, block)
     _check(header)
+    uncalled = () if in_suite else uncalled_tests(source)
     source += b"".join(_native_sources(header))
     source_hash = hashlib.sha256(source).hexdigest()[:12]
     given = {"name": name, "path": str(path.absolute()), "source_hash": source_hash, "in_suite": in_suite}
+    given |= {"uncalled": uncalled, **needs}
     try:
         scenario = Scenario.model_validate_json(json.dumps(header.table | given, default=str), strict=True)
     except ValidationError as error:
         for detail in error.errors():
             header.note(_message(detail), *detail["loc"])
-    if header.mistakes:
-        raise ScenarioError(header.mistakes)
+    if mistakes := [*header.mistakes, *block.mistakes]:
+        raise ScenarioError(mistakes)
     return scenario
+
+
+def _script_needs(header: _Header, block: _Header) -> dict[str, Any]:
+    """Return the packages and the Python that a script needs; note what is no requirement and no specifier."""
+    texts = [*_requirements(header, "requirements"), *_requirements(block, "dependencies")]
+    python = block.table.get("requires-python", "")
+    try:
+        SpecifierSet(python)
+    except (InvalidSpecifier, TypeError, AttributeError):
+        block.note(f"{python!r} is not a specifier such as '>=3.11'", "requires-python")
+        python = ""
+    return {"requirements": texts, "requires_python": python}
+
+
+def _requirements(header: _Header, key: str) -> Iterator[str]:
+    texts = header.table.get(key, [])
+    if not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
+        header.note("must be a list of texts in quotes, in [brackets]", key)
+        return
+    for index, text in enumerate(texts):
+        try:
+            Requirement(text)
+        except InvalidRequirement as error:
+            header.note(f"{text!r} is not a requirement: {str(error).splitlines()[0]}", key, index)
+        else:
+            yield text
 
 
 def _check(header: _Header) -> None:

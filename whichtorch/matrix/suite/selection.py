@@ -8,12 +8,13 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
+import shlex
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import Expectation, Outcome, Scenario
+from whichtorch.matrix.model import Expectation, Outcome, Scenario, digest
 from whichtorch.matrix.suite.headers import SUITE_ROOT, VARIABLE_PREFIX, Mistake, ScenarioError, read_scenario
 from whichtorch.matrix.version_parsing import in_specifier
 
@@ -85,6 +86,14 @@ def script(text: str, suite_folder: Path | None = None) -> Scenario:
         hint = "whichtorch runs files whose names end in .py; write a Python script that does what this one does"
         raise UsageError(f"{name} is not a Python script", hint=hint)
     return _narrowed(read_scenario(path.absolute(), name).model_copy(update={"in_suite": False}), variant)
+
+
+def with_arguments(scenario: Scenario, arguments: Sequence[str]) -> Scenario:
+    """Return a scenario that is started with arguments: with others it is another test."""
+    if not arguments:
+        return scenario
+    name, source = f"{scenario.name} -- {shlex.join(arguments)}", digest([scenario.source_hash, arguments], 12)
+    return scenario.model_copy(update={"name": name, "source_hash": source, "arguments": tuple(arguments)})
 
 
 def suite_script(path: Path, folder: Path) -> Scenario:

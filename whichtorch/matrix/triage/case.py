@@ -196,6 +196,8 @@ class Case(Model):
     script: str  # its file, in the case's folder
     source_hash: str
     variant: dict[str, str] = Field(default_factory=dict)
+    arguments: tuple[str, ...] = ()  # of the script
+    requirements: tuple[str, ...] = ()  # what it was given beside torch
     environment: CaseEnvironment | None = None
     reproduction: Reproduction | None = None
     calls: tuple[CompileCall, ...] = ()

@@ -117,6 +117,8 @@ class Casework:
             script=scenario.path.name,
             source_hash=scenario.source_hash,
             variant=self.order.test.variant,
+            arguments=scenario.arguments,
+            requirements=environment.requirements,
         )
 
     def _keep(self, **found: object) -> None:

@@ -33,7 +33,7 @@ def change_of(
     assert case.environment is not None
     known, bisected = case.bisection, case.bisected
     for script in dict.fromkeys((case.smallest, case.script)):
-        found = other_releases.searched(folder / script, test.variant, case.environment.torch, seconds)
+        found = other_releases.searched(folder / script, test, case.environment.torch, seconds)
         if known is None or known.interrupted or found.answer is AnswerKind.BOUNDARY:
             known, bisected = found, script
         if found.interrupted or any(probe.outcome is Outcome.PASS for probe in found.probes):
@@ -76,7 +76,7 @@ def patch_for(
         return None
     script, seconds = folder / case.bisected, min(FIX_SECONDS, FIX_SECONDS if seconds is None else seconds)
     try:
-        found = other_releases.fixed(script, test.variant, case.failing_release, case.healthy_release, seconds)
+        found = other_releases.fixed(script, test, case.failing_release, case.healthy_release, seconds)
     except UsageError as error:  # the failure may be another one on the bad side of the change
         other_releases.tell(f"fix: left out, {error}")
         return None

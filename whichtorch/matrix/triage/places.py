@@ -66,13 +66,13 @@ class OtherReleases:
     show: Show
     tell: Callable[[str], None] = print
 
-    def searched(self, script: Path, variant: dict[str, str], bad: str, seconds: float | None) -> Bisection:
+    def searched(self, script: Path, test: CaseTest, bad: str, seconds: float | None) -> Bisection:
         """Bisect all releases for the failure of a script at one of them."""
         request = SearchRequest(
             home=self.place.home,
             file=self.place.file.with_axes(torch=(EVERY_RELEASE,)),
-            scenario=selection.script(str(script)),
-            variant=variant,
+            scenario=selection.with_arguments(selection.script(str(script)), test.scenario.arguments),
+            variant=test.variant,
             bad=bad,
             budget=Budget(seconds=seconds),
             jobs=self.place.jobs,
@@ -80,13 +80,13 @@ class OtherReleases:
         )
         return search_request.search(request, self.cache, self.show)
 
-    def fixed(self, script: Path, variant: dict[str, str], bad: str, good: str, seconds: float) -> FixAnswer:
+    def fixed(self, script: Path, test: CaseTest, bad: str, good: str, seconds: float) -> FixAnswer:
         """Search what of a good release's Python cures a script in a bad one."""
         search = SearchRequest(
             home=self.place.home,
             file=self.place.file.with_axes(torch=(EVERY_RELEASE,)),
-            scenario=selection.script(str(script)),
-            variant=variant,
+            scenario=selection.with_arguments(selection.script(str(script)), test.scenario.arguments),
+            variant=test.variant,
             good=good,
             bad=bad,
             budget=Budget(seconds=seconds),

@@ -55,11 +55,14 @@ def replay(order: ReplayRequest, cache: EnvironmentCache, show: Show) -> Replaye
         if case.reproduction is None or not case.reproduction.outcome.is_red:
             raise UsageError(f"{order.archive} holds no failure", hint="take the step `reproduce` of its triage first")
         script = folder / (case.script if order.whole else case.smallest)
-        test = CaseTest(scenario=selection.script(str(script)), variant=case.variant, options=RunOptions())
+        scenario = selection.with_arguments(selection.script(str(script)), case.arguments)
+        scenario = scenario.model_copy(update={"requirements": case.requirements})
+        test = CaseTest(scenario=scenario, variant=case.variant, options=RunOptions())
         limit = case.reproduction.limit
         expected = case.reproduction.failure
         known = case.reproduction.shape if order.whole else case.smallest_failure
-        with opened_case(replace(order.place, beside=folder), test, cache, show) as runs:
+        place = replace(order.place, beside=folder, file=order.place.file.for_script(scenario))
+        with opened_case(place, test, cache, show) as runs:
             made = [runs.run(limit, Variation(in_scratch=True)) for _ in range(RUNS)]
             label = runs.environment.label
     records = [run.record for run in made]

@@ -30,6 +30,9 @@ def _header(case: Case) -> Iterator[str]:
     yield f"# summary = {_text(summary)}"
     yield f"# tags = {json.dumps([found.category] if found else [])}"
     yield f"# timeout = {max(SHORTEST, math.ceil(SLOWER * seen.seconds / 10) * 10 if seen else 0)}"
+    for key, values in (("requirements", case.requirements), ("arguments", case.arguments)):
+        if values:
+            yield f"# {key} = {json.dumps(values)}"
     rows = list(_expected(case))
     if rows:
         yield "# expect = ["

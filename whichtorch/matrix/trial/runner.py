@@ -58,7 +58,8 @@ class Runner:
     @cached_property
     def companions(self) -> dict[str, Path]:
         """What the script needs beside itself."""
-        return companions(self.planned.scenario.path, self.planned.scenario.folder or self.beside)
+        scenario = self.planned.scenario
+        return companions(scenario.path, scenario.folder or self.beside, arguments=scenario.arguments)
 
     def at(self, environment: Environment) -> Runner:
         """Return where the same test runs in another environment."""

@@ -38,7 +38,7 @@ class Variation(Model):
     """What is changed for a run. It is JSON, so that another machine can make the run."""
 
     source: str | None = None  # instead of the script; such a run is always in a scratch folder
-    arguments: tuple[str, ...] = ()  # of the script
+    arguments: tuple[str, ...] = ()  # instead of the script's own
     in_scratch: bool = False  # in a folder and a home of its own, with copies of what the script reads
     is_alone: bool = False  # without these copies
     files: Mapping[str, SourceFile] = Field(default_factory=dict)  # of site-packages: new texts; None: deleted

@@ -17,7 +17,7 @@ from whichtorch.matrix.compare.comparison import SCRIPT_CHANGED, CellChange, Cha
 from whichtorch.matrix.compare.factors import ABSENT, AXES, Factors, factors_of
 from whichtorch.matrix.diagnosis.hang.narration import cycle_sentences
 from whichtorch.matrix.explain.explanation import distance
-from whichtorch.matrix.model import Attempt, Cell, Condition, Diagnosis, Environment, Outcome
+from whichtorch.matrix.model import Attempt, Cell, Condition, Diagnosis, Environment, Outcome, split_test
 from whichtorch.reports.cell_text import bisect_command, explain_command, representative_attempt, rerun_command
 from whichtorch.reports.page.excerpts import ALL_REST, EACH, Excerpt, Position, Rank, cost, encoded, excerpts, fitted
 from whichtorch.reports.page.grid import WHAT, Grid, GridEntry, GridRow
@@ -90,9 +90,10 @@ def details_of(stored: StoredRun, grid: Grid, changes: Changes, called: CommandP
             facts[column] = _cell(cell, strings) | _given(change=_change(change) if change else None, near=near)
             ranks[number, column] = _rank(entry, change)
             cells[number, column] = cell
-        quoted = shlex.quote(plain(next(entry.cell.name for entry in row.entries if entry)))
+        name, own = split_test(plain(next(entry.cell.name for entry in row.entries if entry)))
+        quoted = shlex.quote(name)
         quoted = "" if quoted == f"'{row.name}'" else quoted  # page.js puts names in single quotes itself
-        rows.append((_given(quoted=quoted, turning=row.boundary_words), facts))
+        rows.append((_given(quoted=quoted, own=own, turning=row.boundary_words), facts))
     few_passes = sum(rank is Rank.REST for rank in ranks.values()) * EACH[Rank.REST] <= 4 * ALL_REST
     shown = {position: cell for position, cell in cells.items() if few_passes or ranks[position] is not Rank.REST}
     end = min(MOST_READ, max(FEW_READ, 2 * limit // max(1, len(shown))))

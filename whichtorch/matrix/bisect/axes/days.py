@@ -109,6 +109,6 @@ def _requirements(request: SearchRequest) -> tuple[str, ...]:
         torch = f"torch{spec}"
     else:
         raise UsageError(f"--torch {' '.join(specs)} is no requirement", hint="write a version, or '>=2.9,<2.13'")
-    requirements = (torch, *request.file.requirements, *request.requirements)
+    requirements = (torch, *request.file.requirements, *request.file.needs.requirements)
     names = {canonicalize_name(Requirement(requirement).name) for requirement in requirements}
     return (*requirements, *(name for name in COMPANIONS if name not in names))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,9 +11,10 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.plan.script_needs import requirement_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 Pins = Mapping[str, str]  # name -> "==2.3.0" or "@ https://…/x.whl"
@@ -48,7 +48,7 @@ def read_lock(path: Path) -> dict[str, str]:
         raise UsageError(f"cannot read the lock file {path}: {error.strerror}") from None
     pins: dict[str, str] = {}
     mistakes: list[str] = []
-    for number, line in _lines(text):
+    for number, line in requirement_lines(text):
         if line.startswith("-") and not line.startswith(("-e", "--editable")):
             continue  # an index or a hash
         try:
@@ -68,15 +68,6 @@ def read_lock(path: Path) -> dict[str, str]:
     if mistakes:
         raise UsageError("\n".join(mistakes), hint="`pip freeze` and `uv pip freeze` write such files")
     return pins
-
-
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines that say something, with their numbers; continued lines are joined, without hashes."""
-    text = re.sub(r"(^|[^\S\n])#.*", "", text, flags=re.MULTILINE)  # a comment ends its line, whatever it ends with
-    for match in re.finditer(r"(?:.*\\\n)+.*|.+", text):
-        line = re.sub(r"\\(\n|$)", " ", match[0]).split(" --hash")[0].strip()
-        if line:
-            yield text.count("\n", 0, match.start()) + 1, line
 
 
 def _pin_of(requirement: Requirement) -> str | None:

@@ -89,4 +89,5 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
 def common(request: Request) -> dict[str, str]:
     """Return what all the environments of a search share."""
     patch = {} if request.patch is None else {"patch": request.patch.title}
-    return {"build": request.build.name, "python": request.python, "config": request.config.name, **patch}
+    added = {"with": " ".join(request.added)} if request.added else {}
+    return {"build": request.build.name, "python": request.python, "config": request.config.name, **patch, **added}

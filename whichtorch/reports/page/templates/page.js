@@ -257,8 +257,8 @@ function fill(row, column) {
   const said = [cell.conflict, cell.reason, cell.signature, cell.message].filter(Boolean);
   if (said.length) parts.push(section("What happened", ...said.map((text) => make("p", {}, text))));
 
-  const isScript = /\.py(\[|$)/.test(row.name);
-  const spell = (template) => template.split(shared.here).join(facts.quoted ?? `'${row.name}'`);
+  const isScript = /\.py(\[|$| -- )/.test(row.name);
+  const spell = (template) => template.split(shared.here).join(facts.quoted ?? `'${row.name}'`) + (facts.own ?? "");
   const commands = [["run again", isScript ? environment.commands.script : environment.commands.rerun], ["bisect", environment.commands.bisect], ["explain", environment.commands.explain]];
   if (!cell.left) parts.push(section("Commands", ...commands.filter(([, text]) => text).map(([title, text]) => commandLine(title, spell(text)))));
 

@@ -1,0 +1,183 @@
+"""What scripts need beside torch: options, requirements files and headers -> what is asked of an environment.
+
+The matrix decides which torch an environment has, so a requirement on torch is left out.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from whichtorch.matrix.environments.index.sources import local_folder
+from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON, found_python
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.model import Scenario, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_LOCAL = re.compile(r"(?P<path>(?:~|\.{1,2})?/.*?|\.{1,2}|\S+\.(?:whl|tar\.gz|zip))(?P<extras>\[[^]]*\])?")
+_OPTION = re.compile(r"(?P<name>--[\w-]+|-\w)[ =]*(?P<value>.*)")
+_GENERATED = re.compile(r"\.|__pycache__$|build$|dist$|.*\.egg-info$")  # parts of paths that are no sources
+_MINORS = range(8, 20)  # of the Pythons that have, or will have, wheels of torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What options and a script ask of environments, beside what a matrix file does."""
+
+    requirements: tuple[str, ...] = ()  # each with its package's normalized name, sorted
+    options: tuple[str, ...] = ()  # of the command line, that name those which are not the script's own
+    python: str = ""  # the Pythons that will do, ">=3.12"
+    script: str = ""  # that asks for this Python
+    notes: tuple[str, ...] = ()  # on what was left out
+
+    def of(self, scenario: Scenario) -> Needs:
+        """Return these needs, and a script's own. Its header was checked when it was read."""
+        own = [Requirement(text) for text in scenario.requirements]
+        return replace(
+            self,
+            requirements=_distinct([*map(Requirement, self.requirements), *own]),
+            python=scenario.requires_python,
+            script=scenario.name,
+            notes=(*self.notes, *(_left_out(scenario.name, each) for each in own if _is_torch(each))),
+        )
+
+    def takes(self, python: str) -> bool:
+        """Return whether a Python will do; "3.11" may be any 3.11."""
+        minor = python.removesuffix("t")
+        specifier = SpecifierSet(self.python)
+        return any(specifier.contains(f"{minor}.{micro}", prereleases=True) for micro in range(40))
+
+    def nearest_python(self) -> str:
+        """Return the Python nearest to our own that will do and is on this machine. Raises UsageError without one."""
+        own = int(DEFAULT_PYTHON.partition(".")[2])
+        fitting = (f"3.{minor}" for minor in sorted(_MINORS, key=lambda minor: abs(minor - own)))
+        if found := next((python for python in fitting if self.takes(python) and found_python(python)), None):
+            return found
+        hint = "install one, or name it with --python, which also downloads it"
+        raise UsageError(f"{self.script} requires Python {self.python}, and there is none on this machine", hint=hint)
+
+
+def needs_of_options(given: Sequence[str], files: Sequence[Path]) -> Needs:
+    """Return what options ask for: requirements, and files of them. Raises UsageError that tells all mistakes."""
+    reader = _Reader()
+    for text in given:
+        reader.read(text, "--with", Path())
+    for file in files:
+        reader.read_file(file, file)
+    if reader.mistakes:
+        raise UsageError("\n".join(dict.fromkeys(reader.mistakes)))
+    options = [word for text in given for word in ("--with", text)]
+    options += [word for file in files for word in ("--requirements", str(file))]
+    return Needs(requirements=_distinct(reader.found), options=tuple(options), notes=tuple(reader.notes))
+
+
+def contents_of(requirements: Iterable[str]) -> str:
+    """Return what tells whether local folders and wheels, which requirements name, have changed; "" without any."""
+    urls = filter(None, (Requirement(text).url for text in requirements))
+    stamps = [
+        (str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns)
+        for path in filter(None, map(local_folder, urls))
+        for file in sorted([path] if path.is_file() else path.rglob("*"))
+        if file.is_file() and not any(map(_GENERATED.match, file.relative_to(path).parts))
+    ]
+    return digest(stamps, 16) if stamps else ""
+
+
+def requirement_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a requirements file that say something, numbered, joined where continued, without hashes."""
+    text = re.sub(r"(^|[^\S\n])#.*", "", text, flags=re.MULTILINE)  # a comment ends its line, whatever it ends with
+    for match in re.finditer(r"(?:.*\\\n)+.*|.+", text):
+        line = re.sub(r"\\(\n|$)", " ", match[0]).split(" --hash")[0].strip()
+        if line:
+            yield text.count("\n", 0, match.start()) + 1, line
+
+
+class _Reader:
+    """Collects requirements, and what there is to say about them."""
+
+    def __init__(self) -> None:
+        self.found: list[Requirement] = []
+        self.mistakes: list[str] = []
+        self.notes: list[str] = []
+        self._files: set[Path] = set()
+
+    def read_file(self, file: Path, place: object) -> None:
+        """Read a requirements file, and those that it includes, each once."""
+        if file.resolve() in self._files:
+            return
+        self._files.add(file.resolve())
+        try:
+            text = file.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            self.mistakes.append(f"{place}: cannot read the requirements file {file}: {why}")
+            return
+        for number, line in requirement_lines(text):
+            self._read_line(line, f"{file}:{number}", file.parent)
+
+    def _read_line(self, line: str, place: str, folder: Path) -> None:
+        option = _OPTION.fullmatch(line)
+        name, value = (option["name"], option["value"]) if option else ("", line)
+        if name in {"-r", "--requirement"}:
+            self.read_file(folder / value, place)
+        elif name in {"-c", "--constraint"}:
+            self.mistakes.append(f"{place}: constraints cannot be given here; write them as requirements")
+        elif name in {"", "-e", "--editable"}:
+            self.read(value, place, folder)
+        else:
+            self.notes.append(f"{place}: {name} is left out: the build and your uv or pip settings name the indexes")
+
+    def read(self, text: str, place: str, folder: Path) -> None:
+        """Read a requirement, or the path of a project or a wheel, which begins at a folder."""
+        try:
+            local = _LOCAL.fullmatch(text.strip())
+            requirement = _local(folder / Path(local["path"]).expanduser(), local["extras"]) if local else None
+            requirement = requirement or Requirement(text)
+        except InvalidRequirement as error:
+            self.mistakes.append(f"{place}: {text!r} is not a requirement: {str(error).splitlines()[0]}")
+        except UsageError as error:
+            self.mistakes.append(f"{place}: {error.message}")
+        else:
+            if _is_torch(requirement) and place == "--with":
+                self.mistakes.append(f"--with {text}: torch is chosen by --torch and --build")
+            elif _is_torch(requirement):
+                self.notes.append(_left_out(place, requirement))
+            self.found.append(requirement)
+
+
+def _local(path: Path, extras: str | None) -> Requirement:
+    """Return the requirement for a wheel, an archive or a project's folder; raises UsageError where it is none."""
+    if path.is_dir():
+        try:
+            name = tomllib.loads((path / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+        except (OSError, KeyError, TypeError, ValueError):
+            raise UsageError(f"{path} has no pyproject.toml that names a project; give a wheel of it") from None
+    elif path.is_file():
+        name = re.split(r"-\d", path.name)[0]
+    else:
+        raise UsageError(f"there is no {path}")
+    return Requirement(f"{name}{extras or ''} @ {path.resolve().as_uri()}")
+
+
+def _distinct(requirements: Iterable[Requirement]) -> tuple[str, ...]:
+    """Return requirements but those on torch, each once, however its name is spelled."""
+    for requirement in requirements:
+        requirement.name = canonicalize_name(requirement.name)
+    return tuple(sorted({str(each) for each in requirements if not _is_torch(each)}))
+
+
+def _is_torch(requirement: Requirement) -> bool:
+    return canonicalize_name(requirement.name) == "torch"
+
+
+def _left_out(place: str, requirement: Requirement) -> str:
+    return f"{place}: {requirement} is left out: the matrix decides which torch is installed"
