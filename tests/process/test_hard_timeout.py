@@ -14,6 +14,7 @@ from tests.process.running import PROGRAMS, begin, headway_of
 from tests.process.test_capture import needs_collectors
 from whichtorch.matrix.environments.inside.startup import FOLDER
 from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
+from whichtorch.matrix.process.evidence.headway import PAUSE
 from whichtorch.matrix.process.supervisor import RESERVE, RESERVE_SHARE, SHORT_GRACE
 
 if TYPE_CHECKING:
@@ -41,6 +42,14 @@ end = time.monotonic() + float(sys.argv[1])
 while time.monotonic() < end:
     pass
 sys.exit(7)
+"""
+ASLEEP_SINCE = """\
+import sys, time
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    pass
+while True:
+    time.sleep(0.5)
 """
 IDLE = "import time\ntime.sleep(600)\n"
 
@@ -109,6 +118,15 @@ def test_a_short_timeout_is_long_enough_to_see_that_nothing_moves(tmp_path: Path
     ending, _ = ended(tmp_path, IDLE, timeout=timeout)
     assert ending.stopped_by == "timeout"
     assert not headway_of(ending).makes_headway
+
+
+def test_a_pause_goes_on_while_the_stacks_are_taken(tmp_path: Path) -> None:
+    """What does nothing from before its last seconds to its end has done nothing for all of that time."""
+    timeout = 8.0
+    busy = timeout * (1 - RESERVE_SHARE) - PAUSE / 2
+    ending, _ = ended(tmp_path, ASLEEP_SINCE, str(busy), timeout=timeout, collectors={})
+    assert ending.stopped_by == "timeout"
+    assert not headway_of(ending).makes_headway, ending.evidence
 
 
 def test_an_interrupt_does_not_wait_for_the_last_seconds(tmp_path: Path) -> None:

@@ -75,8 +75,7 @@ class Supervisor:
         if stopped_by != "exit":
             self._diagnose(lambda: self._collect(stopped_by))
         if stopped_by == "timeout" and self.reserve:  # it may still end by itself in its last seconds
-            left = self.children.started + self.limit - time.monotonic()
-            self._wait(left, lambda: self.children.exit_code is not None)
+            self._wait_out()
             stopped_by = "interrupt" if self.children.interrupted else stopped_by
             stopped_by = "exit" if self.children.exit_code is not None else stopped_by
             if stopped_by == "timeout" and self.is_unread:
@@ -215,6 +214,19 @@ class Supervisor:
         if self.headway is not None:
             self.evidence["headway"] = self.headway.evidence(time.monotonic(), self.usage.members)
         return True
+
+    def _wait_out(self) -> None:
+        """Wait for the end of a hard timeout; a pause that began before the stacks were taken goes on until then."""
+        read = time.monotonic()
+        self._wait(self.children.started + self.limit - read, self._has_ended)
+        if self.headway and self.headway.is_paused(self.deadline, read):
+            self._diagnose(self._conclude)
+
+    def _has_ended(self) -> bool:
+        """Take in how the tree gets on in its last seconds; return whether the task has ended."""
+        if self.headway:
+            self._diagnose(lambda: self._measure(time.monotonic()))
+        return self.children.exit_code is not None
 
     def _collect(self, stopped_by: str) -> bool:
         """Take the stacks of a tree that is to be stopped; the tool's interrupt ends that at once."""

@@ -160,6 +160,10 @@ class TreeClock:
             return False
         return self._wakes_in(members) is None
 
+    def is_paused(self, since: float, free: float) -> bool:
+        """Return whether a pause from before `since` goes on, although a whole spell began with the tree `free`."""
+        return self.pauses.began <= since and free <= self._began - self._spell
+
     def evidence(self, now: float, members: Iterable[kernel.KernelProcess]) -> dict[str, Any]:
         """Return the fields of `model.Headway` for an attempt that is over now."""
         is_pause = now - self.pauses.began >= self.pauses.needed
