@@ -46,6 +46,13 @@ def native(**fields: Any) -> StoppedLook:
     return StoppedLook(kind=HangKind.SPIN_NATIVE, **fields)
 
 
+def test_what_is_slow_on_a_crowded_machine_says_so() -> None:
+    """Who waited for cores most of the time learns that the machine is a reason."""
+    assert stopped(CROWDED, moving=True).note.endswith("; waiting for cores made it take 4 times as long")
+    assert "cores" not in stopped(BUSY, moving=True).note
+    assert "cores" not in stopped(IDLE | {"stretch": 4.5}).note
+
+
 @pytest.mark.parametrize(
     ("verdict", "outcome", "decided"),
     [

@@ -10,7 +10,7 @@ import pytest
 from tests.process.running import begin, headway_of
 from whichtorch.matrix.model import Headway
 from whichtorch.matrix.process.evidence import headway
-from whichtorch.matrix.process.evidence.headway import Pauses, Totals
+from whichtorch.matrix.process.evidence.headway import Pauses, Totals, is_work
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,12 +124,15 @@ def test_only_the_end_of_an_attempt_shows_how_it_gets_on_late() -> None:
     [
         (0.2, 0.0, True),
         (0.06, 0.9, True),  # works, on two cores that more than 30 share
+        (0.05, 0.2, True),  # waits for a compiler, which waits for the disk
         (0.002, 0.9, False),  # polls, on the same
         (0.004, 0.0, False),
+        (0.013, 0.11, False),  # polls 90 times a second beside 20 others
+        (0.017, 0.17, False),
     ],
 )
 def test_the_queue_counts_for_who_works_only(used: float, queued: float, is_busy: bool) -> None:
     """Queueing for a core is work where there is work; who polls queues at each of its turns, and is idle."""
     totals = object.__new__(Totals)
     totals.counted, totals.used, totals.queued = 0.0, used, queued
-    assert (totals.demand >= headway.BUSY) is is_busy
+    assert is_work([totals], 1.0) is is_busy

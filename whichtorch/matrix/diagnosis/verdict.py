@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 NOT_APPLICABLE = 125  # the exit code `git bisect run` gave this meaning
 KERNEL_OOM_SHARE = 0.5  # of the memory limit: a SIGKILL from outside above it was the kernel's OOM killer
+CROWD = 2.0  # times as long as with a core for each thread: the machine, too, is a reason why it is slow
 MESSAGE_LENGTH = 500  # characters: longer ones hold data
 
 _STILL = {  # what a longer look has seen go on
@@ -49,6 +50,9 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
     if look.is_longer and decider not in {None, Decider.STALL, Decider.REPEATS, Decider.PROGRESS}:
         assert decider is not None
         outcome, note, decider = _longer_outcome(ending, look, outcome, note, decider)
+    headway = ending.evidence.headway
+    if outcome is Outcome.SLOW and decider is not Decider.CROWDED and headway and headway.stretch >= CROWD:
+        note += f"; waiting for cores made it take {headway.stretch:.0f} times as long"
     note = "; ".join(part for part in (note, ending.note) if part)
     raised = read_exception(stderr) if outcome is Outcome.FAIL else None
     signature = Signature.of(raised) if raised else _signature(outcome, ending, stderr, look.place)
