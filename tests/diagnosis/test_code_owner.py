@@ -71,6 +71,12 @@ def test_the_users_code_keeps_its_name_without_what_varies(file: str, function: 
     assert frame_name(file, function, 12) == f"{name[:-1]}:12)"
 
 
+@pytest.mark.parametrize(("file", "name"), [("<made-140263910632336>", "<made-*>"), ("<frozen zipimport>",) * 2])
+def test_the_number_of_code_without_a_file_is_left_out(file: str, name: str) -> None:
+    """A program that compiles a text calls it by a counter or an address."""
+    assert frame_name(file, "run") == f"run ({name})"
+
+
 @pytest.mark.parametrize(
     "file",
     [
