@@ -345,6 +345,14 @@ def test_a_question_that_cannot_be_answered_is_asked_again(tmp_path: Path) -> No
     assert most_often(answers) >= loop_watch.SHOWN
 
 
+def test_a_question_while_no_line_of_python_runs_raises_nothing(tmp_path: Path) -> None:
+    """Python calls a handler without a frame while it prints the exception that ends a script, which is not lost."""
+    program = f"import signal; signal.getsignal({loop_watch.LOOP_SIGNAL})({loop_watch.LOOP_SIGNAL}, None)"
+    subprocess.run([sys.executable, "-c", program], env=environ_of(tmp_path), check=True)
+    (file,) = tmp_path.glob("*.loop.jsonl")
+    assert [json.loads(line)["hidden"] for line in read(file)] == ["the process could not answer"]
+
+
 def test_a_state_too_large_is_not_read(tmp_path: Path) -> None:
     """A loop that holds a million numbers is answered for at once, and the answer says why its state is not known."""
     program = f"from collections import deque\nrows = deque([0] * 10**6)\n{UP}while rows:\n    pass\n"

@@ -129,7 +129,8 @@ def register_loop(here: str, folder: str) -> None:
 
         def answer(_number: int, frame: Any) -> None:
             answers = os.path.join(folder, str(os.getpid()) + ".loop.jsonl")
-            if frame.f_code.co_filename.startswith("<frozen importlib"):  # it cannot take another import there
+            # None: no line of Python runs, as when an exception is printed; and an import cannot take another one
+            if frame is None or frame.f_code.co_filename.startswith("<frozen importlib"):
                 write_unknown(answers)
                 return
             try:
