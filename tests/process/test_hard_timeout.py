@@ -129,6 +129,15 @@ def test_a_pause_goes_on_while_the_stacks_are_taken(tmp_path: Path) -> None:
     assert not headway_of(ending).makes_headway, ending.evidence
 
 
+@needs_collectors
+@pytest.mark.parametrize("busy", [0.0, 5.8])
+def test_a_sleep_stays_one_when_its_stacks_are_taken(tmp_path: Path, busy: float) -> None:
+    """Reading a stack interrupts the sleep, which is then not taken for a pause without end, however short it was."""
+    text = ASLEEP_SINCE.replace("while True:\n    time.sleep(0.5)", "time.sleep(20)")
+    headway = headway_of(ended(tmp_path, text, str(busy), timeout=8.0)[0])
+    assert headway.makes_headway or headway.wakes_in
+
+
 def test_an_interrupt_does_not_wait_for_the_last_seconds(tmp_path: Path) -> None:
     """Whoever stops the tool is not kept waiting until the timeout."""
     supervised = start(tmp_path, STUBBORN, timeout=RESERVE / RESERVE_SHARE)

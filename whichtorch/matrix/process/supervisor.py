@@ -69,13 +69,14 @@ class Supervisor:
                 return {"stopped_by": "interrupt", "seconds": 0.0}
             return {"stopped_by": "exit", "seconds": 0.0, "problem": f"could not start: {error}"}
         stopped_by = self._watch()
+        is_idle = self.headway is not None and self.headway.is_idle(time.monotonic())
         seconds = time.monotonic() - self.children.started
         if stopped_by == "timeout":
             self._diagnose(self._conclude)
         if stopped_by != "exit":
             self._diagnose(lambda: self._collect(stopped_by))
         if stopped_by == "timeout" and self.reserve:  # it may still end by itself in its last seconds
-            self._wait_out()
+            self._wait_out(is_idle=is_idle)
             stopped_by = "interrupt" if self.children.interrupted else stopped_by
             stopped_by = "exit" if self.children.exit_code is not None else stopped_by
             if stopped_by == "timeout" and self.is_unread:
@@ -215,11 +216,14 @@ class Supervisor:
             self.evidence["headway"] = self.headway.evidence(time.monotonic(), self.usage.members)
         return True
 
-    def _wait_out(self) -> None:
-        """Wait for the end of a hard timeout; a pause that began before the stacks were taken goes on until then."""
+    def _wait_out(self, *, is_idle: bool) -> None:
+        """Wait for the end of a hard timeout; a pause from before the stacks were taken goes on until then.
+
+        Whoever reads a stack interrupts a sleep, so whether it is one must be known before.
+        """
         read = time.monotonic()
         self._wait(self.children.started + self.limit - read, self._has_ended)
-        if self.headway and self.headway.is_paused(self.deadline, read):
+        if is_idle and self.headway and self.headway.is_paused(self.deadline, read):
             self._diagnose(self._conclude)
 
     def _has_ended(self) -> bool:

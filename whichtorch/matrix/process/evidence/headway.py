@@ -164,6 +164,10 @@ class TreeClock:
             return False
         return self._wakes_in(members) is None
 
+    def is_idle(self, now: float) -> bool:
+        """Return whether a pause has lasted long enough to show that it is not one sleep, which ends by itself."""
+        return not self._slept and now - self.pauses.began > 2 * self._spell
+
     def is_paused(self, since: float, free: float) -> bool:
         """Return whether a pause from before `since` goes on, although a whole spell began with the tree `free`."""
         return self.pauses.began <= since and free <= self._began - self._spell
