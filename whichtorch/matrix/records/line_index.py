@@ -94,6 +94,7 @@ class LineIndex(Generic[Line]):
         self._stored = self._opened() if home else None
         self._additions = 0
         self._found = lru_cache(CACHED)(self._look_up)  # a matrix asks twice: for its forecast, and as it runs
+        self._path = lru_cache(CACHED)(self._file)  # a run has thousands of lines
 
     def add(self, line: Line) -> None:
         """Add a line that this process has made."""
@@ -113,7 +114,7 @@ class LineIndex(Generic[Line]):
             except sqlite3.Error as error:
                 self._stored = self._instead(error)
                 stored = self._stored.execute(question, values).fetchall()
-            return stored + self._added.execute(question, values).fetchall()
+            return stored + (self._added.execute(question, values).fetchall() if self._additions else [])
 
     def lines(self, condition: str, **values: str) -> list[Line]:
         """Return the lines for which a condition in SQL is true, oldest first."""
@@ -135,7 +136,7 @@ class LineIndex(Generic[Line]):
         """Return a line; None where another command has removed it."""
         with suppress(FileNotFoundError, ValidationError):
             if line is None:
-                with self._file(run).open("rb") as file:
+                with self._path(run).open("rb") as file:
                     line = _line_at(file, start)
                 if zlib.crc32(line) != checksum:
                     return None
