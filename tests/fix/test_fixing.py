@@ -225,3 +225,12 @@ def test_left_folders(workplace: Workplace) -> None:
     left.mkdir(parents=True)
     workplace.fix(workplace.environment("bad", STACK), workplace.environment("good", GOOD))
     assert list(left.parent.iterdir()) == []
+
+
+def test_units_that_others_need_are_not_counted_as_reached(workplace: Workplace) -> None:
+    """An import that comes along with a function is no further one that the script reaches."""
+    bad, good = workplace.environment("bad", BAD), workplace.environment("good", GOOD)
+    script = "import sys, torch\ntorch.add(1, 2)\nassert 'good' in sys.executable\n"
+    answer = workplace.fix(bad, good, script)
+    words = f"with all {answer.candidates} changed units that the script reaches, it fails as before"
+    assert answer.why_not == (words,)

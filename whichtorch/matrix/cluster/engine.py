@@ -32,7 +32,6 @@ CONNECT_TIMEOUT = 5.0  # seconds
 MESSAGE_INTERVAL = 0.001  # seconds between two messages to the scheduler
 TCP_TIMEOUT = 15.0  # seconds without an answer after which a connection is given up; 10 or less breaks every one
 WORKER_TTL = 20.0  # seconds without a heartbeat after which a worker is given up
-ASK_TIMEOUT = 8.0  # seconds for what runs on all workers: somebody waits at a terminal
 HTTP_ADDRESS = "127.0.0.1:0"  # scheduler and worker always serve HTTP, to whoever comes: here nothing, on loopback
 _SETTINGS = {
     "distributed.scheduler.http.routes": [],

@@ -76,7 +76,7 @@ class SearchEvidence:
     """What a search without a cure has seen."""
 
     reached: int  # changed units that a run of the script reaches in either release
-    tried: int  # units that were tried
+    tried: int  # of these, those that were tried and had no effect
     breaking: tuple[str, ...] = ()  # units that alone make the script fail in another way: their effect is not known
     last_effect: str = ""  # effect of the last test, with all that was reached and could be applied; "" for none
     lacking: tuple[str, ...] = ()  # symbols of C++ that reached units use and the bad binary does not have
@@ -193,7 +193,7 @@ def _evidence(setup: FixSetup, search: CureSearch, seen: _Seen) -> SearchEvidenc
     lacking = {symbol for seed in setup.seeds for symbol in setup.closure.of([seed]).lacking}
     return SearchEvidence(
         reached=len(setup.seeds),
-        tried=len(search.harmless),
+        tried=len(search.harmless.intersection(setup.seeds)),  # not what these need, too
         breaking=tuple(unit.name for unit in search.breaking),
         last_effect=str(seen.last.effect) if seen.last else "",
         lacking=tuple(sorted(lacking.union(search.refused.values()))),

@@ -68,32 +68,24 @@ class OtherReleases:
 
     def searched(self, script: Path, test: CaseTest, bad: str, seconds: float | None) -> Bisection:
         """Bisect all releases for the failure of a script at one of them."""
-        request = SearchRequest(
-            home=self.place.home,
-            file=self.place.file.with_axes(torch=(EVERY_RELEASE,)),
-            scenario=selection.with_arguments(selection.script(str(script)), test.scenario.arguments),
-            variant=test.variant,
-            bad=bad,
-            budget=Budget(seconds=seconds),
-            jobs=self.place.jobs,
-            machines=self.place.machines,
-        )
-        return search_request.search(request, self.cache, self.show)
+        return search_request.search(self._search(script, test, bad, seconds), self.cache, self.show)
 
     def fixed(self, script: Path, test: CaseTest, bad: str, good: str, seconds: float) -> FixAnswer:
         """Search what of a good release's Python cures a script in a bad one."""
-        search = SearchRequest(
+        search = replace(self._search(script, test, bad, seconds), good=good)
+        return fix_of(FixRequest(search=search, tell=self.tell), self.cache, self.show)
+
+    def _search(self, script: Path, test: CaseTest, bad: str, seconds: float | None) -> SearchRequest:
+        return SearchRequest(
             home=self.place.home,
             file=self.place.file.with_axes(torch=(EVERY_RELEASE,)),
             scenario=selection.with_arguments(selection.script(str(script)), test.scenario.arguments),
             variant=test.variant,
-            good=good,
             bad=bad,
             budget=Budget(seconds=seconds),
             jobs=self.place.jobs,
             machines=self.place.machines,
         )
-        return fix_of(FixRequest(search=search, tell=self.tell), self.cache, self.show)
 
     def runs(self, release: str, test: CaseTest) -> AbstractContextManager[Runner]:
         """Give where a test runs in another release."""
