@@ -10,7 +10,7 @@ from whichtorch.matrix.process.evidence.waiting import Waiting
 # what to do about several kinds
 _FREE_GIL = "Release the GIL around the wait, or do not wait while holding it."
 _FREE_LOCK = "Release locks with `with`, so that an exception releases them too."
-_MISSED = "Look for the thread that should do it: it has ended, waits itself, or came too early."
+_MISSED = "Look for the thread that should do it: it has ended, is waiting itself, or came too early."
 _LOCK_FILE = "Remove a lock file that was left behind, or end the process that holds the lock."
 _LOOP = "Look for a loop that does not end at the named line."
 
@@ -20,7 +20,7 @@ class HangKind(StrEnum):
 
     GIL_CYCLE = "GIL cycle", _FREE_GIL
     GIL = "wait for the GIL", _FREE_GIL, Waiting.GIL
-    LOCK_CYCLE = "lock cycle", "Take locks in one order. Use an `RLock` where a callback takes the lock again."
+    LOCK_CYCLE = "lock cycle", "Take locks in the same order. Use an `RLock` where a callback takes the lock again."
     FORK_AFTER_THREADS = "fork after threads", "Start children with `spawn`, or do not use OpenMP before the fork."
     FORKED_LOCK = "lock copied by fork", "Start children with `spawn` or `forkserver`, or fork before starting threads."
     COLLECTIVE = "wait for other ranks", "Let all ranks make the same calls in the same order.", Waiting.COLLECTIVE
@@ -43,13 +43,13 @@ class HangKind(StrEnum):
     SPIN_NATIVE = "spin in native code", _LOOP
     # in Python: it came back to the same state
     ENDLESS_LOOP = "endless loop", "Look at what the loop should change: the sentence names what has not changed."
-    SLOW_COMPILE = "slow compile", "This is no deadlock. Give it more time: `--timeout`."
+    SLOW_COMPILE = "slow compile", "This is not a deadlock. Give it more time: `--timeout`."
     SLEEP = "sleep", "Look at what should make the loop's condition true, or at how long it sleeps.", Waiting.SLEEP
     # a slow compile that the longer look, or a stall, shows to be a hang
     ENDLESS_COMPILE = "endless compile", "Try what the first stack compiles, smaller or with another backend."
     IO = "wait for I/O", "Look at what should write to the other side, or read from it.", Waiting.IO
     DEVICE = "wait for the GPU", "Look at the work that was given to the GPU last.", Waiting.DEVICE
-    STOPPED = "stopped", "`kill -CONT PID` lets it go on. Find out who stopped it.", Waiting.STOPPED
+    STOPPED = "stopped", "`kill -CONT PID` lets it continue. Find out who stopped it.", Waiting.STOPPED
     UNKNOWN = "unknown", "Read the raw stacks.", Waiting.OPENMP, Waiting.FUTEX, Waiting.POLL, Waiting.ENDED, None
 
     remedy: str
