@@ -41,6 +41,7 @@ from whichtorch.matrix.bisect.strategy.search_state import (
     SearchVerdict,
 )
 from whichtorch.matrix.events import AttemptStarted, Event, Interrupted, ProbeChosen, StatusShown
+from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Outcome, Record
 from whichtorch.matrix.plan import planning
 from whichtorch.matrix.process.supervision import Ending, Task
@@ -270,7 +271,7 @@ def test_no_more_installs_than_allowed(tmp_path: Path, jobs: int, installs: int)
     bisection = releases.search(budget=Budget(installs=installs), jobs=jobs)
     assert len(releases.cache.installed) == bisection.installs == installs
     assert bisection.answer is AnswerKind.INCONCLUSIVE
-    assert bisection.reasons[0] == f"the limit of {installs} installs is reached"
+    assert bisection.reasons[0] == f"the limit of {counted(installs, 'install')} is reached"
     for boundary in bisection.boundaries:
         assert int(boundary.from_.split(".")[1]) < 20 <= int(boundary.to.split(".")[1])
     assert boundaries(releases.search()) == [("2.19.0", "2.20.0", Change.FIX)]

@@ -133,7 +133,7 @@ def test_events_are_json_lines(user: User) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "hint"),
     [
-        (("matrix", "--scenaro", "9"), "no such option '--scenaro'", "did you mean --scenario?"),
+        (("matrix", "--scenaro", "9"), "no such option '--scenaro'", "did you mean --scenario or --share?"),
         (("matirx",), "no such command 'matirx'", "did you mean matrix?"),
         (("bisect",), "missing argument 'SCENARIO|SCRIPT'", "see `whichtorch bisect --help`"),
         (("bisect", "a.py", "--axis", "days"), "invalid value for '--axis': 'days' is not one of", "see `whichtorch"),

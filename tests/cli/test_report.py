@@ -18,6 +18,9 @@ from tests.test_schema import generated
 from tests.wheels import serve
 
 BOTH = ("--torch", "9.1.0,9.2.0")
+FAILS_TONIGHT = f"from pathlib import Path\n{FAILS_IN_OLD}".replace(
+    "assert ", "assert not Path('tonight').exists() or "
+)
 
 
 pytestmark = pytest.mark.xdist_group("report")  # they share the runs, and leave them as they are
@@ -25,7 +28,7 @@ pytestmark = pytest.mark.xdist_group("report")  # they share the runs, and leave
 
 @pytest.fixture(scope="module")
 def run_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
-    """Run a script that fails in the old release: in an earlier night with a better version of it."""
+    """Run a script that fails in the old release, but did not in an earlier night."""
     folder = tmp_path_factory.mktemp("report")
     with serve(old_and_new(folder / "wheels")) as index:
         user = new_user(folder, index)
@@ -34,10 +37,10 @@ def run_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
 
 
 def _run_twice(user: User) -> None:
-    script = user.script("repro.py", "import torch\n")
+    script = user.script("repro.py", FAILS_TONIGHT)
     assert user.run("matrix", *BOTH, "--script", script).returncode == 0
-    user.script("repro.py", FAILS_IN_OLD)
-    assert user.run("matrix", *BOTH, "--script", script).returncode == 1
+    (user.folder / "tonight").touch()
+    assert user.run("matrix", *BOTH, "--script", script, "--fresh").returncode == 1
 
 
 def test_all_formats_of_the_latest_run(run_user: User) -> None:

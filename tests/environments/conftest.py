@@ -13,14 +13,14 @@ import pytest
 from tests.wheels import Index, build_companion
 from whichtorch.matrix.environments.cache import EnvironmentCache
 from whichtorch.matrix.environments.index.sources import Sources
-from whichtorch.matrix.environments.provider import Stage, silent
+from whichtorch.matrix.environments.provider import COMMAND_MARK, Stage, silent
 from whichtorch.matrix.model import Build, Config, Environment, Request
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 class WatchedCache(EnvironmentCache):
-    """Environments that note the stages they go through, and pass each to `watch`."""
+    """Environments that note the stages they go through, without their commands, and pass each to `watch`."""
 
     def __init__(self, home: Path, watch: Stage = silent, **options: Any) -> None:
         super().__init__(home, **options)
@@ -31,8 +31,9 @@ class WatchedCache(EnvironmentCache):
         self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
     ) -> Environment:
         def note(name: str) -> None:
-            self.stages.append(name)
-            self.watch(name)
+            if not name.startswith(COMMAND_MARK):
+                self.stages.append(name)
+                self.watch(name)
             (stage or silent)(name)
 
         return super().acquire(request, cancelled, note)

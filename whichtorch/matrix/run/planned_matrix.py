@@ -64,7 +64,8 @@ class PlannedMatrix:
 
         Installs have the usual size and duration.
         """
-        wanted = known_bugs = untimed = 0
+        wanted = known_bugs = 0
+        has_untimed = False
         seconds = 0.0
         labels: set[str] = set()
         requests: dict[tuple[str, ...], Request] = {}  # of environments that are to run something, by their keys
@@ -76,27 +77,29 @@ class PlannedMatrix:
             if not answers and cell.request.problem is None:
                 requests[key] = cell.request
                 seconds += expected_seconds(cell, self.records)
-                untimed += self.records.slowest_pass(cell.scenario, cell.variant, cell.request.hardware_name) is None
+                has_untimed |= (
+                    self.records.slowest_pass(cell.scenario, cell.variant, cell.request.hardware_name) is None
+                )
         environments = len(labels)
         words = [f"{counted(environments, 'environment')}, {counted(len(self.planned), 'cell')}"]
         if wanted < len(self.planned):
             words.append(f"{len(self.planned) - wanted} known, {wanted} to run" if wanted else "all known")
-        yield "; ".join([*words, *self._cost(seconds, list(requests.values()), untimed)])
+        yield "; ".join([*words, *self._cost(seconds, list(requests.values()), has_untimed=has_untimed)])
         if known_bugs:
             verbs = "shows a known bug and is" if known_bugs == 1 else "show known bugs and are"
             yield f"{known_bugs} of them {verbs} expected to fail or hang"
 
-    def _cost(self, seconds: float, requests: Sequence[Request], untimed: int) -> Iterator[str]:
+    def _cost(self, seconds: float, requests: Sequence[Request], *, has_untimed: bool) -> Iterator[str]:
         """Yield how much disk and time cells take that take so many seconds, one after another.
 
-        `untimed` of them were never seen to pass: what they are expected to take is a guess.
+        If it `has_untimed` cells, which were never seen to pass, what they are expected to take is a guess.
         """
         size, install_seconds = self.machines.install_cost(requests)
         jobs = self.machines.slots
         if size:
             yield f"installs about {max(1, round(size / 1e9))} GB"
         if total := install_seconds + seconds / jobs:
-            guess = f", if none of {untimed} untimed hangs or takes more than {TYPICAL_CELL:.0f} s" if untimed else ""
+            guess = f", longer if a test that never ran takes more than {TYPICAL_CELL:.0f} s" if has_untimed else ""
             yield f"about {_duration(total)} with {counted(jobs, 'job')}{guess}"
 
 
