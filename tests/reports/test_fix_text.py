@@ -51,7 +51,7 @@ def test_a_cure_names_its_lines_units_and_proof() -> None:
         "  with the patch 3 of 3 runs pass, without it 0 of 3 runs; "
         "taken back from the good release, the failure returns"
     )
-    assert lines[11] == "  the patch is in output/fix.diff; to try it elsewhere: nox -s matrix"
+    assert lines[11] == "  the patch is in output/fix.diff; to try it: nox -s matrix"
 
 
 def test_runs_ahead_are_counted_apart() -> None:

@@ -47,7 +47,7 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
         with_it, without_it = run_counts(fix.with_patch), run_counts(fix.without_patch)
         seen = f"with the patch {with_it} pass, without it {without_it}; {_reverted(fix)}"
         yield f"  {seen if any(fix.with_patch) else 'one run passed with the patch; it was not confirmed'}"
-        yield f"  the patch is in {patch}; to try it elsewhere: {rerun}"
+        yield f"  the patch is in {patch}; to try it: {rerun}"
         if answer.suite:
             yield f"  {_suite(answer.suite, answer.bad)}; kept as run {answer.suite.run}"
     elif fix.why_not:

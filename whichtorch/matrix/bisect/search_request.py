@@ -89,7 +89,7 @@ class Budget:
 
     seconds: float | None = max_time(panel="Budget")
     installs: int | None = option(
-        "--max-installs", metavar="N", least=1, panel="Budget", help="Install at most so many."
+        "--max-installs", metavar="N", least=1, panel="Budget", help="Make at most N installs."
     )
 
 

@@ -25,7 +25,7 @@ class SchedulerOptions:
         help="The address to listen at; 127.0.0.1 with --plain.",
     )
     cluster: ClusterAddress = group(ClusterAddress, "tls")
-    plain: bool = option(default=False, help="No certificates, for workers and users of this very machine only.")
+    plain: bool = option(default=False, help="No certificates; only for workers and users on this machine.")
 
 
 def scheduler(options: SchedulerOptions) -> None:
@@ -48,11 +48,13 @@ class WorkerOptions:
     """The options of `worker`."""
 
     address: str = argument("ADDRESS", "Of the scheduler, tls://head:8786.")
-    slots: int | None = option(metavar="N", least=1, help="Attempts at once. [default: cores, memory permitting]")
-    home: Path | None = option(
-        metavar="DIR", help="State folder of its own, on a local disk. [default: WHICHTORCH_HOME]"
+    slots: int | None = option(
+        metavar="N", least=1, help="Attempts that run at once. [default: cores, memory permitting]"
     )
-    idle: float | None = duration(help="End after so long without work. [default: never]")
+    home: Path | None = option(
+        metavar="DIR", help="A separate state folder on a local disk. [default: WHICHTORCH_HOME]"
+    )
+    idle: float | None = duration(help="Exit after this long without work. [default: never]")
     storage: Storage = group(Storage)
     cluster: ClusterAddress = group(ClusterAddress, "tls")
 

@@ -151,7 +151,7 @@ def failure_words(text: str, test: "tuple[Scenario, dict[str, str]]", home: Path
     cells = [cell for cell in result.cells if (cell.scenario, cell.variant) == (scenario.name, variant)]
     failing = {labels[cell.environment]: cell for cell in cells if cell.outcome.is_red}
     if label not in failing:
-        shown = f"it failed in {', '.join(failing)}" if failing else "it failed nowhere in that run"
+        shown = f"it failed in {', '.join(failing)}" if failing else "it did not fail in that run"
         raise UsageError(f"--failure {text}: no failure of {scenario.name} in {label or 'no environment'}", hint=shown)
     cell = failing[label]
     messages = (attempt.message for attempt in cell.attempts if attempt.outcome is cell.outcome)

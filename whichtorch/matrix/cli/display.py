@@ -37,9 +37,9 @@ class Display:
     verbose: bool = _output_option(
         "-v --verbose", help="Also print known cells, the logs of cells, and the commands of installs with their logs."
     )
-    color: Color = _output_option(default=Color.AUTO, help="Color the output. NO_COLOR and FORCE_COLOR count, too.")
+    color: Color = _output_option(default=Color.AUTO, help="Color the output. NO_COLOR and FORCE_COLOR also work.")
     events_file: Path | None = output_file(
-        "--events", help="Write what happens as JSON Lines, at once; - for standard output."
+        "--events", help="Write events as JSON Lines as they happen; - for standard output."
     )
 
     @cached_property

@@ -53,7 +53,7 @@ class FixOptions(NamedTest):
     jobs: int | None = jobs_option()
     budget: Budget = group(Budget, "seconds", panel="How it runs")
     max_trials: int | None = running_option(
-        metavar="N", least=1, help="Make at most so many trials. [default: 60 in 10 minutes, without --max-time]"
+        metavar="N", least=1, help="Make at most N trials. [default: 60 in 10 minutes, without --max-time]"
     )
     checkout: Path | None = git_option(panel="Output")
     check_suite: bool = running_option(default=False, help="Run the suite with the patch and without it, and compare.")

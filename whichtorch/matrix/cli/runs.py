@@ -99,7 +99,7 @@ class PruneOptions:
     """The options of `runs prune`."""
 
     keep: int = option(default=MISSING, metavar="N", least=0, help="How many of the latest runs stay.")
-    wheels: float | None = option(metavar="DAYS", least=0, help="Also the kept wheels of nightlies not used so long.")
+    wheels: float | None = option(metavar="DAYS", least=0, help="Also remove nightly wheels unused for this long.")
     dry_run: bool = option(default=False, help="Say what would go, and remove nothing.")
 
 

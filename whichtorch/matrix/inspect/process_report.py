@@ -32,7 +32,7 @@ PROGRAMS_NAMED = 3
 REMEDY = (
     "run it as root or as the process's own user; in a container, start that with --cap-add=SYS_PTRACE, and with "
     "--security-opt seccomp=unconfined where a seccomp filter forbids it; "
-    "elsewhere: echo 0 | sudo tee /proc/sys/kernel/yama/ptrace_scope"
+    "outside a container: echo 0 | sudo tee /proc/sys/kernel/yama/ptrace_scope"
 )
 
 

@@ -106,7 +106,7 @@ def find(text: str, home: Path) -> RunFolder:
 
 def _listing(known: Sequence[RunFolder]) -> str:
     if not known:
-        return "run `whichtorch matrix` first, or name the folder of a run from elsewhere"
+        return "run `whichtorch matrix` first, or name the folder of a run from another machine"
     return f"the latest are {', '.join(run_folder.run.id for run_folder in known[-3:])}; `whichtorch runs` lists all"
 
 
