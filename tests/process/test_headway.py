@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.process.running import begin, headway_of
-from whichtorch.matrix.model import Headway
+from whichtorch.matrix.diagnosis.deadline import PLAIN_LOOK, timeout_outcome
+from whichtorch.matrix.model import Headway, Outcome
 from whichtorch.matrix.process.evidence import headway
 from whichtorch.matrix.process.evidence.headway import Pauses, Totals, is_work
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from whichtorch.matrix.process.supervision import Ending
 
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 TIMEOUT = 5.0  # seconds: of these a pause of half is evidence
@@ -90,6 +97,71 @@ def test_a_longer_look_ends_with_a_long_pause(tmp_path: Path) -> None:
     ending = woken.wait()
     assert (ending.stopped_by, 4 < ending.seconds < 60) == ("timeout", True)
     assert headway_of(ending).wakes_in is None
+
+
+@contextlib.contextmanager
+def sending(amount: int) -> Iterator[str]:
+    """Serve connections that each get so many bytes ten times a second, and yield the port."""
+    over = threading.Event()
+    connections: list[socket.socket] = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connections.append(server.accept()[0])
+                threading.Thread(target=send, args=(connections[-1],)).start()
+
+    def send(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while not over.wait(0.1):
+                connection.sendall(bytes(amount))
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        accepts = threading.Thread(target=serve)
+        accepts.start()
+        try:
+            yield str(server.getsockname()[1])
+        finally:
+            over.set()
+            server.shutdown(socket.SHUT_RDWR)
+            accepts.join()
+            for connection in connections:
+                connection.close()
+
+
+@pytest.fixture(scope="module")
+def connected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ending]:
+    """Run programs with a TCP connection side by side to their timeout."""
+    folder: Path = tmp_path_factory.mktemp("connected")
+    with sending(25_000) as port, sending(0) as silent:
+        programs = {
+            "blocking": ("downloads", port, "0"),
+            "with a timeout": ("downloads", port, "60"),
+            "silent": ("downloads", silent, "0"),
+            "unread": ("ignores_download", port),
+            "asks for little": ("polls_over_tcp",),
+        }
+        started = {
+            case: begin(folder / case, *words, timeout=TIMEOUT, sample=True, collectors=NO_PY_SPY)
+            for case, words in programs.items()
+        }
+        return {case: supervised.wait() for case, supervised in started.items()}
+
+
+@needs_proc
+@pytest.mark.parametrize("case", ["blocking", "with a timeout"])
+def test_who_receives_slowly_gets_on(connected: dict[str, Ending], case: str) -> None:
+    """A download at 250 kB a second is slow, not a hang, with and without a timeout on its socket."""
+    assert headway.STREAMS in headway_of(connected[case]).late
+    assert timeout_outcome(connected[case], PLAIN_LOOK)[0] is Outcome.SLOW
+
+
+@needs_proc
+@pytest.mark.parametrize("case", ["silent", "unread", "asks for little"])
+def test_an_open_connection_is_no_headway(connected: dict[str, Ending], case: str) -> None:
+    """A silent connection, data that nobody takes, and small questions to a store leave a hang a hang."""
+    assert not headway_of(connected[case]).makes_headway
+    assert timeout_outcome(connected[case], PLAIN_LOOK)[0] is Outcome.HANG
 
 
 def paused(timeout: float, *work: float) -> Headway:

@@ -6,7 +6,7 @@ taken together,
 - it used a core for a tenth of the spell, or would have worked, had it not stood in the queue for one; or
 - a process came, ended, or became another program; or
 - bytes came from a disk or went to one, pages of programs and files included; or data went through files, pipes and
-  sockets faster than a heartbeat; or
+  sockets faster than a heartbeat, with read and write or over TCP; or
 - it wrote output; or
 - a thread slept uninterruptibly, which is how the kernel waits for a disk and for the locks of a file system.
 
@@ -28,6 +28,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.process import kernel
+from whichtorch.matrix.process.evidence.peers import open_files
+from whichtorch.matrix.process.evidence.sockets import tcp_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,6 +49,10 @@ SHARE_OF_DEMAND = 0.05
 POLLS = 0.04
 ENDED_THREADS = 0.03  # seconds of CPU beyond that of the living threads which show that other threads have ended
 STREAM = 65_536  # bytes a second through files, pipes and sockets: heartbeats and wake-ups are far below
+# Bytes a second through one TCP connection in one direction, because /proc/PID/io does not count recv and send. It is
+# STREAM for who asks and is answered at the same rate. A store that is asked ten times a second moves about a kilobyte
+# a second, and connections are not added up: many ranks that only poll one store do not make a flow.
+FLOW = STREAM // 2
 WORK_LEAST = 0.2  # seconds of CPU: with less, queueing says nothing about how crowded the machine is
 PAUSE = 3.0  # seconds without headway that are no evidence yet
 PAUSE_OF_SHORT = 0.5  # of a short attempt, which such a pause may be
@@ -104,6 +110,7 @@ class TreeClock:
         self._spell = min(SPELL, timeout / SPELLS_OF_SHORT)  # seconds
         self._began, self._next = started, started + self._spell
         self._totals: dict[tuple[int, int, bytes], Totals] | None = None  # at the spell's beginning, by process
+        self._delivered: dict[str, tuple[int, int]] | None = None  # by TCP socket, if the last spell had nothing else
         self._output = 0  # bytes
         self._saw_disk = False  # in this spell, a main thread waited for it
         self._switches: dict[int, int] = {}  # of the main threads, at the beginning of the pause
@@ -151,7 +158,18 @@ class TreeClock:
         # a thread sleeps uninterruptibly
         if not means and any(thread.state == "D" for member in living for thread in kernel.threads(member.pid)):
             means.add(DISK)
+        if self._flows(seconds, living, is_idle=not means):
+            means.add(STREAMS)
         return means
+
+    def _flows(self, seconds: float, living: Iterable[kernel.KernelProcess], *, is_idle: bool) -> bool:
+        """Return whether a TCP connection delivered data; looked at only where the tree is otherwise idle."""
+        before, self._delivered = self._delivered, tree_bytes(living) if is_idle else None
+        return before is not None and any(
+            now - earlier >= FLOW * seconds
+            for link, counts in (self._delivered or {}).items()
+            for now, earlier in zip(counts, before.get(link, (0, 0)), strict=True)
+        )
 
     @property
     def stretch(self) -> float | None:
@@ -242,6 +260,12 @@ def core_times(pid: int) -> tuple[float, float]:
     """Return the seconds for which a process's living threads have been on a core, and in the queue for one."""
     times = [each for tid in kernel.thread_ids(pid) if (each := kernel.core_time(pid, tid))]
     return sum(used for used, _ in times), sum(queued for _, queued in times)
+
+
+def tree_bytes(living: Iterable[kernel.KernelProcess]) -> dict[str, tuple[int, int]]:
+    """Return how many bytes each connected TCP socket of processes has delivered, by its link (`tcp_bytes`)."""
+    links = {link for member in living for link in open_files(member.pid).values() if link.startswith("socket:")}
+    return {link: counts for link, counts in tcp_bytes().items() if link in links} if links else {}
 
 
 def switches(pid: int) -> int:

@@ -1,13 +1,19 @@
-"""Pair the sockets of this machine: TCP by their addresses, unix sockets by what the kernel tells of them."""
+"""Pair the sockets of this machine, and count what TCP sockets deliver.
+
+TCP sockets are paired by their addresses, and unix sockets by what the kernel tells of them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from whichtorch.matrix.process import kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SOCK_DIAG, _DIAG_BY_FAMILY = 4, 20  # linux/sock_diag.h
 _DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
@@ -15,6 +21,8 @@ _SHOWN = 1 | 4 | 8  # UDIAG_SHOW_NAME, UDIAG_SHOW_PEER, UDIAG_SHOW_ICONS
 _NAME, _PEER, _PENDING = 0, 2, 3  # UNIX_DIAG_*
 _NETLINK_DONE, _NETLINK_ERROR = 3, 2
 _ESTABLISHED, _SYN_SENT, _CLOSE_WAIT, _LISTEN = 1, 2, 8, 10  # net/tcp_states.h, of unix sockets, too
+_TCP_INFO = 2  # INET_DIAG_INFO
+_CONNECTED = 1 << _ESTABLISHED | 1 << 4 | 1 << 5 | 1 << _CLOSE_WAIT  # with TCP_FIN_WAIT1 and 2: states as a mask
 _TABLE_READ = 1 << 24  # bytes of a table of sockets
 _MAPPED = b"\0" * 10 + b"\xff" * 2  # an IPv4 address as an IPv6 socket has it
 
@@ -103,6 +111,31 @@ def _diagnosed() -> dict[int, tuple[int, dict[int, bytes]]]:
     """Return state and attributes of every unix socket by its inode."""
     request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOWN, 0xFFFFFFFF, 0xFFFFFFFF)
     found: dict[int, tuple[int, dict[int, bytes]]] = {}
+    for answer in _answers(request):
+        state, inode = struct.unpack_from("=2xBxI", answer)
+        found[inode] = state, _attributes(answer[16:])
+    return found
+
+
+def tcp_bytes() -> dict[str, tuple[int, int]]:
+    """Return how many bytes each connected TCP socket of our network has delivered, by its link.
+
+    The first number is what its owner has taken out of it, and the second is what the other end has acknowledged. What
+    lies in the socket unread does not count. The dictionary is empty where the kernel does not tell.
+    """
+    delivered = {}
+    with contextlib.suppress(OSError, struct.error):
+        for family in (socket.AF_INET, socket.AF_INET6):
+            request = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, 1 << (_TCP_INFO - 1), _CONNECTED)
+            for answer in _answers(request):
+                unread, inode = struct.unpack_from("=56xI8xI", answer)
+                acknowledged, received = struct.unpack_from("=120xQQ", _attributes(answer[72:]).get(_TCP_INFO, b""))
+                delivered[f"socket:[{inode}]"] = (received - unread, acknowledged)
+    return delivered
+
+
+def _answers(request: bytes) -> Iterator[bytes]:
+    """Ask the kernel about sockets (sock_diag(7)), and yield what it says of each."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as netlink:
         netlink.settimeout(1.0)
         netlink.send(struct.pack("=IHHII", 16 + len(request), _DIAG_BY_FAMILY, _DUMP, 1, 0) + request)
@@ -112,9 +145,8 @@ def _diagnosed() -> dict[int, tuple[int, dict[int, bytes]]]:
             while start + 16 <= len(data):
                 length, kind = struct.unpack_from("=IH", data, start)
                 if kind in (_NETLINK_DONE, _NETLINK_ERROR) or length < 16:
-                    return found
-                state, inode = struct.unpack_from("=2xBxI", data, start + 16)
-                found[inode] = state, _attributes(data[start + 32 : start + length])
+                    return
+                yield data[start + 16 : start + length]
                 start += -(-length // 4) * 4
 
 
