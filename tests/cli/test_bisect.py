@@ -232,7 +232,7 @@ def test_bounds_are_repaired_and_failures_told_apart(user: User, wheels: Path) -
     assert boundaries(swapped) == boundaries(newest)
     assert "no regression was found; the bounds show a fix instead" in swapped["reasons"]
     assert (
-        'not good: 9.0.0: fail, 3 of 3 runs: AssertionError "as it was" in <module> (repro.py:5)' in swapped["reasons"]
+        "not good: 9.0.0: fail, 3 of 3 runs: AssertionError: as it was, in <module> (repro.py:5)" in swapped["reasons"]
     )
     missing = bisect(user, "--bad", "9.0.0", "--good", "9.0.5")  # and wrong
     assert boundaries(missing) == boundaries(answer)
@@ -294,7 +294,7 @@ def test_kill_nine_at_ten_moments(user: User, wheels: Path, tmp_path: Path) -> N
     """Killed while it resolves, installs, probes or runs, a search ends as if it had not been, at most a run a kill."""
     releases(wheels, "ooonnn")
     undisturbed = User(tmp_path / "undisturbed", user.environ)
-    undisturbed.folder.mkdir()
+    (undisturbed.folder / ".whichtorch").mkdir(parents=True)
     undisturbed.script("repro.py", FAILS_IN_OLD)
     expected = bisect(undisturbed)
 

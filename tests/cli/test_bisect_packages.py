@@ -158,7 +158,7 @@ def test_the_environment_of_a_python_is_one_side(user: User, tmp_path: Path) -> 
         (["--good-lock", "good.txt"], "two sides are compared"),
         (["--good-lock", "good.txt", "--good-env", "p", "--bad-lock", "bad.txt"], "name the same side"),
         (["--good-lock", "none.txt", "--bad-lock", "nor.txt"], "nor.txt"),
-        (["--max-time", "soon"], "'soon' is not a time"),
+        (["--max-time", "soon"], "'soon' is not a duration"),
     ],
 )
 def test_mistake_gives_one_clear_message(user: User, arguments: list[str], message: str) -> None:

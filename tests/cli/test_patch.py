@@ -44,9 +44,11 @@ def test_a_patch_is_tried_on_releases(user: User) -> None:
     assert user.runs("repro.py") == 4
     (user.folder / "fix.diff").write_text(behaviour_patch("old", "newer"))
     edited = user.run(*asked)
-    assert "FAIL!  repro.py  torch-9.1.0-pypi+fix" in edited.stdout
-    assert "--patch fix.diff --script repro.py --fresh" in edited.stdout
+    assert "FAIL!  repro.py  torch-9.1.0-pypi, torch-9.1.0-pypi+fix: " in edited.stdout
     assert "unbuildable  torch-9.2.0-pypi+fix: patch fix does not apply: torch/__init__.py at @@ -" in edited.stdout
+    alone = user.run("matrix", "--torch", "9.1.0", "--patch", "fix.diff", "--script", "repro.py")
+    assert "FAIL!  repro.py  torch-9.1.0-pypi+fix: " in alone.stdout
+    assert "--patch fix.diff --script repro.py --fresh" in alone.stdout
 
 
 def test_what_cannot_be_tried_is_told_before_any_install(user: User) -> None:

@@ -51,7 +51,7 @@ take_twice()
 def carol(user: User, tmp_path: Path) -> User:
     """Return somebody whose everything lies in their home folder, with credentials in their settings."""
     home = tmp_path / "home" / PLANTED["user"]
-    (home / "project").mkdir(parents=True)
+    (home / "project" / ".whichtorch").mkdir(parents=True)
     settings = {
         "HOME": str(home),
         "USER": PLANTED["user"],
