@@ -12,6 +12,7 @@ from tests.bisect.history import History, Trace, follow
 from whichtorch.matrix.bisect.strategy.decision import decide
 from whichtorch.matrix.bisect.strategy.posterior import Posterior
 from whichtorch.matrix.bisect.strategy.search_state import (
+    SETTLING_RUNS,
     AnswerKind,
     Change,
     Costs,
@@ -264,6 +265,19 @@ def test_a_provisional_verdict_is_settled_only_in_the_final_pair() -> None:
     assert decide(SearchState(size=8, observations=runs + soft)) == NextProbe(
         position=4, purpose=Purpose.SETTLE, firm=True
     )
+
+
+def test_a_run_that_always_times_out_is_not_settled_for_ever() -> None:
+    """Where no longer look is allowed, each run ends like the one before; the search says what it knows instead."""
+    runs = _known(p0=GOOD, p7=BAD, p3=GOOD) + _known(p7=BAD) * 2 + _known(p3=GOOD) * 4
+    soft = (ProbeRun(position=4, verdict=BAD, provisional=True),)
+    search = SearchState(size=8, observations=runs + soft)
+    made = 0
+    while isinstance(probe := decide(search), NextProbe) and made < 30:
+        assert probe.position == 4
+        made += probe.runs
+        search = SearchState(size=8, observations=(*search.observations, *soft * probe.runs))
+    assert made <= SETTLING_RUNS
 
 
 def test_a_refuted_provisional_verdict_takes_the_search_back() -> None:

@@ -188,7 +188,7 @@ def _narrow(search: SearchState, step: Bracket) -> NextProbe | Bracket:
     posterior = _posterior(search, step)
     found = search.bracket(posterior, step.before, step.after)
     if found.confidence < search.options.confidence:
-        pair = filter(search.is_open, (step.before, step.after))
+        pair = (end for end in (step.before, step.after) if search.is_open(end) and not search.at(end).provisional)
         if batch := posterior.best_batch(replace(costs, install=()), pair):
             return rerun(search, *batch)
     return found

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.strategy import bracket
 from whichtorch.matrix.bisect.strategy.search_state import (
+    SETTLING_RUNS,
     Bracket,
     Change,
     Find,
@@ -119,7 +120,8 @@ def confirm(search: SearchState, step: Bracket) -> NextProbe | None:
     """Return the next rerun of the final pair until both have firm runs, and enough of them."""
     pair, options = (step.before, step.after), search.options
     for end in pair:
-        if search.at(end).provisional and search.is_open(end):  # a longer look may still decide
+        known = search.at(end)
+        if known.provisional and known.runs < SETTLING_RUNS and search.is_open(end):  # a longer look may still decide
             return NextProbe(position=end, purpose=Purpose.SETTLE, firm=True)
     for end in pair:
         is_certain_pass = search.label(end) is SearchVerdict.GOOD and not search.is_flaky

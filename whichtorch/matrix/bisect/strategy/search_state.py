@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MOST_RUNS_EACH = 64  # runs of one position: a failure of one run in 20 shows in so many with a probability of 96 %
 TIMED_OUT_RUNS = 2  # runs that are enough for a position whose runs time out
+SETTLING_RUNS = 4  # runs of a position after which no longer look is hoped for: more would time out as well
 
 
 def most_runs(size: int, *, flaky: bool) -> int:
