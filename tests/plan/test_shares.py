@@ -31,7 +31,7 @@ def test_shares_are_the_whole(number: int, count: int) -> None:
 def test_what_is_no_share_is_a_mistake(text: str) -> None:
     """The remedy shows what a share looks like."""
     assert str(Share.named("2/4")) == "2/4"
-    with pytest.raises(UsageError, match="is no share") as caught:
+    with pytest.raises(UsageError, match="is not a share") as caught:
         Share.named(text)
     assert caught.value.hint == "write it as 2/4: the second of four"
 

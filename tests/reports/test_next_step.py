@@ -96,7 +96,7 @@ def test_a_module_of_the_users_own_is_no_package(monkeypatch: pytest.MonkeyPatch
     ("module", "words"),
     [
         ("transformers.nothing", "--with transformers==VERSION  # the installed 'transformers' has no"),
-        ("distutils", "module 'distutils' is none of this Python's: an older --python has it"),
+        ("distutils", "module 'distutils' is not in this Python's standard library: an older --python has it"),
     ],
 )
 def test_what_no_package_adds_is_told_apart(module: str, words: str) -> None:
@@ -142,7 +142,7 @@ def test_missing_arguments_are_given_behind_two_dashes(said: str) -> None:
     """As argparse and click say it; in one environment or in several."""
     (step,) = steps(failed(NEW, f"usage: repro.py [-h]\n{said}\n", exit_code=2))
     assert step == (
-        f"whichtorch matrix --torch 2.12.1 --build pypi --script repro.py -- ARGUMENTS  # it wants arguments: {said}"
+        f"whichtorch matrix --torch 2.12.1 --build pypi --script repro.py -- ARGUMENTS  # it needs arguments: {said}"
     )
 
 
@@ -189,7 +189,7 @@ def test_one_release_tells_nothing_of_others() -> None:
 
 def test_what_a_later_release_has_right_is_had_from_there() -> None:
     """One failing release or a block of old ones: the last of them and the first that passes."""
-    fix = "whichtorch fix repro.py --build pypi --good {} --bad {}  # makes the fix of {} a patch for {}"
+    fix = "whichtorch fix repro.py --build pypi --good {} --bad {}  # turns the fix in {} into a patch for {}"
     assert steps(failed(MIDDLE, ASSERTION), passed(NEW), passed(OLD)) == [
         fix.format("2.12.1", "2.11.0", "2.12.1", "2.11.0")
     ]
@@ -252,7 +252,7 @@ def test_a_hang_of_a_kind_that_a_later_version_knows_has_no_remedy() -> None:
 def test_what_needs_more_memory_gets_more() -> None:
     """Its header can allow it more; other releases may need less."""
     first, second = steps(cell(NEW, Outcome.OOM, "repro.py", signature="memory"))
-    assert first == "let its header allow it more memory: memory_mb"
+    assert first == "raise memory_mb in its header"
     assert "recent:3" in second
 
 

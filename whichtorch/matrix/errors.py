@@ -41,7 +41,7 @@ class TimeOverError(KeyboardInterrupt):
 
 
 class FailFastError(KeyboardInterrupt):
-    """A cell has failed, and the user wants no more of a run then."""
+    """A cell failed, and --fail-fast ends the run."""
 
 
 def why_stopped(interrupt: KeyboardInterrupt) -> str:

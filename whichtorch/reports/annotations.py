@@ -1,4 +1,4 @@
-"""A run as annotations of GitHub's: an error at the line of each script that failed, which a pull request shows."""
+"""A run as GitHub annotations: a pull request shows an error at the line where each script failed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PROPERTY_ESCAPES = str.maketrans({"%": "%25", ":": "%3A", ",": "%2C"})
 
 
 def annotation_lines(stored: StoredRun) -> Iterator[str]:
-    """Yield an error for each failure that nobody expects, the worst first, with the environments that have it."""
+    """Yield an error for each unexpected failure, the worst first, with the environments that have it."""
     result = stored.result
     labels = {environment.id: environment.label for environment in result.environments}
     scenarios = {scenario.name: scenario for scenario in result.scenarios}

@@ -32,7 +32,7 @@ NAMES = {
 
 
 class EventLine(Model):
-    """A line of --events. A field that an event has nothing to say in is left out."""
+    """A line of --events. A field that does not apply to an event is left out."""
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     event: str
@@ -55,7 +55,7 @@ class EventLine(Model):
 
 
 def event_line(event: events.Event) -> EventLine:
-    """Return what programs are told of an event: what has the name of a field, and the gist of environment and cell."""
+    """Return the line of an event: its fields of the same names, and the main facts of its environment and cell."""
     fields: dict[str, Any] = {name: getattr(event, name, None) for name in EventLine.model_fields}
     fields["environment"] = getattr(event, "label", fields["environment"])
     match event:
@@ -79,7 +79,7 @@ def event_line(event: events.Event) -> EventLine:
 
 
 class EventLog:
-    """Writes each event as a line at once, from any thread. A run goes on after its reader has left."""
+    """Writes each event as a line at once, from any thread. A run goes on if its reader is gone."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._lock, self._redactor = stream, threading.Lock(), Redactor.of_this_machine()

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from whichtorch.reports.cell_text import CommandPrefix
 
 WHY = "says why it fails there and passes here"
-MORE_TIME = 4  # times the limit, for what was slow; the longer look is as long
+MORE_TIME = 4  # times the limit for a slow test, as long as the longer look
 MORE_RELEASES = "recent:3"  # where a test ran with one release only
 _UNREADABLE = {"SyntaxError", "IndentationError", "TabError"}
-_WANTS_ARGUMENTS = re.compile(r"\brequired|missing (?:argument|option|parameter)", re.IGNORECASE)
+_NEEDS_ARGUMENTS = re.compile(r"\brequired|missing (?:argument|option|parameter)", re.IGNORECASE)
 _LINE = re.compile(r"([^ (]+:\d+)\)?$")  # of the user's, in a frame of a signature
 
 
@@ -46,7 +46,7 @@ class NextStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongTest:
-    """A cell that went wrong, and what came of its test in all environments that ran it."""
+    """A cell that went wrong, and the results of its test in all environments that ran it."""
 
     cell: Cell
     environment: Environment
@@ -74,8 +74,8 @@ class WrongTest:
             environment for other, environment in self.row if other.outcome is Outcome.PASS and not other.is_doubted
         ]
 
-    def run(self, *more: str) -> str:
-        """Return the command that runs it where it goes wrong so, with further options."""
+    def rerun(self, *more: str) -> str:
+        """Return the command that runs it where it goes wrong in this way, with more options."""
         return cell_text.run_command(self.cell, self.alike or [self.environment], self.called("matrix"), *more)
 
     def steps(self) -> Iterator[NextStep]:
@@ -84,33 +84,35 @@ class WrongTest:
         module = missing_module(cell.signature, cell.message)
         if cell.outcome is Outcome.SLOW:
             limit = max((attempt.limit for attempt in cell.attempts), default=0)
-            yield NextStep("gives it more time", self.run("--timeout", f"{MORE_TIME * limit:.0f}"))
+            yield NextStep("gives it more time", self.rerun("--timeout", f"{MORE_TIME * limit:.0f}"))
         elif not cell.outcome.is_red:
-            yield NextStep("runs it again", self.run("--fresh"))
+            yield NextStep("runs it again", self.rerun("--fresh"))
         elif module:
             missing = absence(module)
-            yield NextStep(missing.words, self.run("--with", missing.package) if missing.package else "")
+            yield NextStep(missing.words, self.rerun("--with", missing.package) if missing.package else "")
         elif self.passing:
             yield self._search()
             yield from self._remedy()
         elif signature.head in _UNREADABLE and not signature.library_frame:
-            yield NextStep(f"it is the script: Python {self.environment.python} cannot read it{self._at(signature)}")
-        elif signature.head == "exit code 2" and _WANTS_ARGUMENTS.search(cell.message):
-            command = self.run().removesuffix(split_test(cell.scenario)[1])
-            yield NextStep(f"it wants arguments: {cell.message}", f"{command} -- ARGUMENTS")
+            yield NextStep(
+                f"it is the script: Python {self.environment.python} cannot read it{self._look_at(signature)}"
+            )
+        elif signature.head == "exit code 2" and _NEEDS_ARGUMENTS.search(cell.message):
+            command = self.rerun().removesuffix(split_test(cell.scenario)[1])
+            yield NextStep(f"it needs arguments: {cell.message}", f"{command} -- ARGUMENTS")
         else:
             yield from self._remedy()
-            yield from self._everywhere(signature)
+            yield from self._without_pass(signature)
 
     def _remedy(self) -> Iterator[NextStep]:
         """Yield what helps against a hang of its kind, or against too little memory."""
         if self.cell.outcome is Outcome.HANG and (diagnosis := self.cell.diagnosis):
             yield from (NextStep(kind.remedy) for kind in HangKind if kind == diagnosis.kind)
         if self.cell.outcome is Outcome.OOM:
-            yield NextStep("let its header allow it more memory: memory_mb")
+            yield NextStep("raise memory_mb in its header")
 
-    def _everywhere(self, signature: Signature) -> Iterator[NextStep]:
-        """Yield what to do about what passes nowhere: it may be the script, and one release tells nothing."""
+    def _without_pass(self, signature: Signature) -> Iterator[NextStep]:
+        """Yield what to do about a test that passed in no environment: the script may be wrong."""
         where, does = self.alike, self.cell.outcome.row.verb
         torches = {environment.torch for environment in where}
         if len(where) < len(self.row) or any(other.flaky for other, _ in self.row):
@@ -124,20 +126,20 @@ class WrongTest:
         else:
             places = "releases" if len(torches) == len(where) else "environments"
             what = "your script" if cell_text.script_option(self.cell.scenario) == "--script" else "it"
-            everywhere = f"in all {len(where)} {places} tried: it is not the release{self._at(signature)}"
+            everywhere = f"in all {len(where)} {places} tried: it is not the release{self._look_at(signature)}"
             yield NextStep(f"{what} {does} the same way {everywhere}")
             if signature.library_frame or self.cell.outcome is Outcome.CRASH:
                 triage = cell_text.in_shell(self.called("triage"), self.cell.name, after=where[-1].options)
                 yield NextStep("makes a small case of it, in case torch is wrong in all of them", triage)
 
-    def _at(self, signature: Signature) -> str:
-        """Return the user's line, or what the script said where there is none."""
+    def _look_at(self, signature: Signature) -> str:
+        """Return a hint at the user's line; without one, at what the script said."""
         line = next(filter(None, map(_LINE.search, signature.frames)), None)
         said = self.cell.message
         return f"; look at {line[1]}" if line else f"; it says: {said}" if said else ""
 
     def _search(self) -> NextStep:
-        """Return the search between the two releases that tell most, or for another factor where that decides."""
+        """Return the search between the nearest bad and good release; without one, `explain`."""
         ours = {axis: value for axis, value in self.environment.axes.items() if axis != "torch"}
         bad, good = (
             [each for each in found if each.axes.items() >= ours.items() and "--torch" in each.options]
@@ -148,7 +150,7 @@ class WrongTest:
         earlier = [each for each in good if age(each.torch) < age(newest.torch)]
         if later and self.cell.outcome in {Outcome.FAIL, Outcome.HANG} and _are_near(newest.torch, later[0].torch):
             return self._between(
-                "fix", newest, later[0], f"makes the fix of {later[0].torch} a patch for {newest.torch}"
+                "fix", newest, later[0], f"turns the fix in {later[0].torch} into a patch for {newest.torch}"
             )
         if later:
             return self._between("bisect", newest, later[0], "finds the release that fixed it")

@@ -31,7 +31,7 @@ REMINDER = 30.0  # seconds between lines that say what is running, where the lin
 _NOT_SHOWN = {"ready", Outcome.UNBUILDABLE, Outcome.BROKEN}  # stages for which EnvironmentReady has a better line
 _STYLES = {outcome.word: outcome.row.style for outcome in Outcome if outcome.is_red}
 _RED_WORD = re.compile(rf"\b({'|'.join(_STYLES)})\b[~!]*")
-_COPIED = re.compile(r"\s*(rerun: |log |stacks |next: (whichtorch|nox) )")  # what is copied stays in a line
+_COPIED = re.compile(r"\s*(rerun: |log |stacks |next: (whichtorch|nox) )")  # what users copy is not wrapped
 _WRAPPER = partial(
     textwrap.wrap, expand_tabs=False, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
 )
@@ -47,7 +47,7 @@ class Detail(IntEnum):
 
 
 def say(console: Console, lines: Iterable[str]) -> None:
-    """Print finished lines: failures in color; on a terminal a thing a line, wrapped at its width.
+    """Print finished lines: failures in color; on a terminal one part a line, wrapped at its width.
 
     Where there is no terminal, a line stays a line: programs and logs read lines.
     """
@@ -61,7 +61,7 @@ def say(console: Console, lines: Iterable[str]) -> None:
 
 
 def print_wrapped(console: Console, text: Text) -> None:
-    """Print a line, on a terminal in parts that fit, those after the first indented further."""
+    """Print a line; on a terminal, wrap it, and indent the rows after the first."""
     if not console.file.isatty() or len(text) <= console.width or _COPIED.match(text.plain):
         console.print(text, soft_wrap=True)
         return
@@ -108,7 +108,7 @@ class Progress:
         self._stopped.set()
         if self._live.is_started:
             self._live.stop()
-        if self._total is not None and 0 < self._known < self._total and self._detail:  # that all is, the plan says
+        if self._total is not None and 0 < self._known < self._total and self._detail:  # the plan says so if all are
             self._console.print(
                 f"{self._known} of {counted(self._total, 'cell')} known from earlier runs", highlight=False
             )

@@ -15,7 +15,7 @@ from whichtorch.matrix.cli.explain import explain
 from whichtorch.matrix.cli.fix import fix
 from whichtorch.matrix.cli.inspect import dispatch, doctor, stacks
 from whichtorch.matrix.cli.matrix import matrix
-from whichtorch.matrix.cli.parser import SETTINGS, PanelCommand, PanelGroup, command_of, told
+from whichtorch.matrix.cli.parser import SETTINGS, PanelCommand, PanelGroup, command_of, usage_error
 from whichtorch.matrix.cli.plan import plan
 from whichtorch.matrix.cli.run import run
 from whichtorch.matrix.cli.runs import compare, history, merge, report, runs, runs_name, runs_prune
@@ -93,7 +93,7 @@ def main() -> NoReturn:
         asked.show()
         sys.exit(Exit.USAGE)
     except click.ClickException as mistake:
-        print(f"error: {told(mistake)}", file=sys.stderr)
+        print(f"error: {usage_error(mistake)}", file=sys.stderr)
         sys.exit(Exit.USAGE)
     except WhichtorchError as error:
         print(f"error: {error}", file=sys.stderr)

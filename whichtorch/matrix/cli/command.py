@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from whichtorch.matrix.errors import GOES_ON, TimeOverError, UsageError
-from whichtorch.matrix.plan.option import STDOUT, Strings, argument, option, own_arguments
+from whichtorch.matrix.plan.option import STDOUT, Strings, after_dashes, argument, option
 from whichtorch.matrix.plan.run_options import running_option
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ failure_option = partial(
     metavar="WORDS",
     help="Which failure: words of it, or RUN:ENVIRONMENT. [default: newest]",
 )
-git_option = partial(
-    option, "--git", metavar="CHECKOUT", help="The git checkout of the commits that the answer is to name."
-)
+git_option = partial(option, "--git", metavar="CHECKOUT", help="The git checkout whose commits the answer names.")
 _RUN = re.compile(r"latest(~\d+)?|\d{8}-\d{6}-[0-9a-f]+")
 
 
@@ -46,7 +44,7 @@ class NamedTest:
     """The test that a command is about."""
 
     test: str = test_argument()
-    own: Strings | None = own_arguments()  # of the script
+    script_arguments: Strings | None = after_dashes()
 
 
 class Exit(IntEnum):
@@ -88,20 +86,23 @@ def state_folder() -> Path:
     return store.state_folder(partial(print, file=sys.stderr))
 
 
-def scenarios_of(test: str, file: "MatrixFile | None" = None, own: Strings | None = None) -> "list[Scenario]":
-    """Return the scenarios with a name or path in the suite, or the user's script, by the matrix file and arguments."""
+def scenarios_of(test: str, file: "MatrixFile | None" = None, arguments: Strings | None = None) -> "list[Scenario]":
+    """Return the scenarios with a name or path in the suite, or the user's script with its `arguments`.
+
+    A matrix file gives a script its timeout, and the folder to look in.
+    """
     from whichtorch.matrix.plan.environment_options import matrix_file
     from whichtorch.matrix.suite import selection
 
     if selection.is_script(test):
-        return [(file or matrix_file(None)).script(test, own)]
-    if own is not None:
-        raise UsageError(f"{test} takes no arguments", hint="only a script of your own may have some, after --")
+        return [(file or matrix_file(None)).script(test, arguments)]
+    if arguments is not None:
+        raise UsageError(f"{test} takes no arguments", hint="only your own script can have arguments, after --")
     return selection.select(selection.suite(), (test,))
 
 
 def one_test(
-    test: str, file: "MatrixFile | None" = None, own: Strings | None = None
+    test: str, file: "MatrixFile | None" = None, arguments: Strings | None = None
 ) -> "tuple[Scenario, dict[str, str]]":
     """Return the one scenario and variant that a user names.
 
@@ -110,7 +111,7 @@ def one_test(
     from whichtorch.matrix.model import variant_suffix
     from whichtorch.matrix.suite import selection
 
-    scenarios = scenarios_of(test, file, own)
+    scenarios = scenarios_of(test, file, arguments)
     if len(scenarios) > 1:
         names = ", ".join(scenario.name for scenario in scenarios[:4])
         raise UsageError(f"{test} names {len(scenarios)} tests", hint=f"name one of {names}")
@@ -129,7 +130,7 @@ def one_test(
 
 
 def announced(file: "MatrixFile") -> "MatrixFile":
-    """Return a matrix file; say what it leaves out of what a script and options ask for."""
+    """Print which requirements of options and a script are left out of a matrix file; return the file."""
     for note in file.needs.notes:
         print(note)
     return file

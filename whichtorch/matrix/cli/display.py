@@ -1,4 +1,4 @@
-"""The options that decide what a command tells while it works and how it looks, and what they make of its words."""
+"""Options for how much a command prints, and in which form; and the printing itself."""
 
 import shutil
 import sys
@@ -22,9 +22,9 @@ _output_option = partial(option, panel="Output", default=False)
 
 
 class Color(StrEnum):
-    """When words are colored."""
+    """When output is colored."""
 
-    AUTO = "auto"  # on a terminal, and as NO_COLOR and FORCE_COLOR say
+    AUTO = "auto"  # on a terminal, unless NO_COLOR or FORCE_COLOR decides
     ALWAYS = "always"
     NEVER = "never"
 
@@ -44,7 +44,7 @@ class Display:
 
     @cached_property
     def console(self) -> "Console":
-        """Where people read."""
+        """The terminal, or whatever standard output is."""
         from rich.console import Console
 
         if self.color is Color.AUTO:
@@ -53,7 +53,7 @@ class Display:
 
     @property
     def columns(self) -> int:
-        """How wide a table may be: as the terminal, or 160 columns where there is none."""
+        """How wide a table may be: the width of the terminal, or 160 columns without one."""
         return self.console.width if self.console.file.isatty() else shutil.get_terminal_size((160, 24)).columns
 
     @cached_property
@@ -67,7 +67,7 @@ class Display:
 
     @contextmanager
     def progress(self, total: int | None) -> Iterator["Emit"]:
-        """Show the progress of so many cells, or of an unknown number."""
+        """Show progress through `total` cells; None if their number is not known."""
         from whichtorch.reports.terminal import Detail, Progress
 
         detail = Detail.LITTLE if self.quiet else Detail.ALL if self.verbose else Detail.USUAL

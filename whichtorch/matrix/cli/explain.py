@@ -40,7 +40,7 @@ def explain(options: ExplainOptions) -> Exit:
     from whichtorch.reports.explanation_text import explanation_lines
 
     home, file = command.state_folder(), options.axes.file
-    suite = command.scenarios_of(options.test, file, options.own)
+    suite = command.scenarios_of(options.test, file, options.script_arguments)
     if len(suite) == 1:  # the scripts of a glob have no needs in common
         file = command.announced(file.for_script(suite[0]))
     request = filled(

@@ -102,7 +102,7 @@ def _search_request(options: FixOptions, home: Path) -> SearchRequest:
     from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
 
     file = options.axes.file(options.torch or [EVERY_RELEASE])
-    scenario, variant = command.one_test(options.test, file, options.own)
+    scenario, variant = command.one_test(options.test, file, options.script_arguments)
     file = command.announced(file.for_script(scenario))
     failure = command.failure_words(options.failure, (scenario, variant), home)
     test = {"scenario": scenario, "variant": variant, "failure": failure}
@@ -124,8 +124,8 @@ def _write_answer(answer: "FixAnswer", options: FixOptions) -> None:
 
     patch = str(options.patch_file)
     kind = "script" if Path(options.test.partition("[")[0]).suffix == ".py" else "scenario"
-    own = ["--", *options.own] if options.own else []
-    test = shlex.join([f"--{kind}", options.test, *options.cluster.arguments, *own])
+    script_arguments = ["--", *options.script_arguments] if options.script_arguments else []
+    test = shlex.join([f"--{kind}", options.test, *options.cluster.arguments, *script_arguments])
     rerun = f"{command.called('matrix')} --torch {answer.bad} --patch {patch} {test}"
     command.write_json(options.json_file, answer)
     if options.markdown_file:

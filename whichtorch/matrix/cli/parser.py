@@ -16,12 +16,11 @@ import click
 from click.core import ParameterSource
 
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.option import STDOUT, Group, Option, output_path
+from whichtorch.matrix.plan.option import AFTER_DASHES, STDOUT, Group, Option, output_path
 
 _HOME = re.compile(r"^(--[\w-]+=)?~(?=/|$)")
 _PATHS = {"DIR", "FILE", "PATH", "PYTHON"}  # metavars of options for which a shell completes paths
 _ANY_PATH = click.Path(readable=False)
-_OWN = "whichtorch.own_arguments"  # of the context: what follows `--`
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -31,18 +30,18 @@ class PanelCommand(click.Command):
     Reports suggest commands with quoted paths, in which no shell expands ~.
     """
 
-    has_own_arguments = False  # what follows `--` is its script's
+    takes_script_arguments = False  # after `--`
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments with ~ expanded, as in ~/a.py and --script=~/a.py; leave the script's as they are."""
-        if self.has_own_arguments and "--" in args:
+        if self.takes_script_arguments and "--" in args:
             place = args.index("--")
-            args, ctx.meta[_OWN] = args[:place], tuple(args[place + 1 :])
+            args, ctx.meta[AFTER_DASHES] = args[:place], tuple(args[place + 1 :])
         return super().parse_args(ctx, [_HOME.sub(lambda found: f"{found[1] or ''}{Path.home()}", arg) for arg in args])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Return the words of the usage line."""
-        return [*super().collect_usage_pieces(ctx), *(["[-- ARGUMENTS]"] if self.has_own_arguments else [])]
+        return [*super().collect_usage_pieces(ctx), *(["[-- ARGUMENTS]"] if self.takes_script_arguments else [])]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, each below the heading of its panel."""
@@ -140,7 +139,7 @@ def command_of(function: Callable[..., int | None], name: str, *, is_group: bool
     def call(**_given: object) -> None:
         context = click.get_current_context()
         if context.invoked_subcommand is None:
-            with redirect_stdout(_for_people(files, context)):
+            with redirect_stdout(_stream_for_people(files, context)):
                 code = function(request_of(request, context)) or 0
             context.exit(code)
 
@@ -149,12 +148,12 @@ def command_of(function: Callable[..., int | None], name: str, *, is_group: bool
     files = [each.key for each in _option_fields(request) if each.option.parse is output_path]
     kind = PanelGroup if is_group else PanelCommand
     command = kind(name, callback=call, params=parameters, context_settings=SETTINGS, **texts)
-    command.has_own_arguments = any("own" in each.metadata for each in fields(request))
+    command.takes_script_arguments = any(AFTER_DASHES in each.metadata for each in fields(request))
     return command
 
 
-def _for_people(files: Sequence[str], context: click.Context) -> TextIO:
-    """Return where people read: standard error where one of the output files is `-`, standard output."""
+def _stream_for_people(files: Sequence[str], context: click.Context) -> TextIO:
+    """Return the stream for people: stderr if an output file is `-`, which takes stdout; otherwise stdout."""
     given = [
         f"--{key.rpartition('__')[2].removesuffix('_file')}" for key in files if context.params[key] == str(STDOUT)
     ]
@@ -163,8 +162,8 @@ def _for_people(files: Sequence[str], context: click.Context) -> TextIO:
     return sys.stderr if given else sys.stdout
 
 
-def told(mistake: click.ClickException) -> UsageError:
-    """Return a mistake that click has found, in the manner of all others."""
+def usage_error(mistake: click.ClickException) -> UsageError:
+    """Return click's error in our own form: a lower-case fragment and a hint."""
     context: click.Context | None = getattr(mistake, "ctx", None)
     near = getattr(mistake, "possibilities", None)
     words = mistake.message if near else mistake.format_message()
@@ -180,8 +179,8 @@ def request_of(kind: type, context: click.Context, prefix: str = "") -> Any:
         key, inner = prefix + each.name, each.metadata.get("group")
         if inner:
             values[each.name] = request_of(inner.kind, context, f"{key}__")
-        elif "own" in each.metadata:
-            values[each.name] = context.meta.get(_OWN)
+        elif AFTER_DASHES in each.metadata:
+            values[each.name] = context.meta.get(AFTER_DASHES)
         elif context.get_parameter_source(key) is ParameterSource.COMMANDLINE:
             option = _OptionField(key=key, option=each.metadata["option"], kind=each.type, default=each.default)
             values[each.name] = option.value(context.params[key])

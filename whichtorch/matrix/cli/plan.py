@@ -30,7 +30,7 @@ def plan(options: PlanOptions) -> None:
     file = options.file
     expansion = expand(file, cache=command.state_folder() / "cache")
     planned = SharePlan.of(expansion.requests, options.shares)
-    for note in (*options.found, *expansion.builds, *expansion.notes):
+    for note in (*options.found_note, *expansion.build_notes, *expansion.notes):
         print(note)
     for row in planned.shares:
         print(f"{row.share:>7}  {', '.join(row.environments)}")

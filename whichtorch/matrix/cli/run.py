@@ -1,4 +1,4 @@
-"""`whichtorch run`: watch a command where you are, and say where it hangs."""
+"""`whichtorch run`: run a command in the current environment, and say where it hangs."""
 
 import os
 import sys
@@ -39,7 +39,7 @@ def run(options: RunCommandOptions) -> int:
         raise UsageError("standard output belongs to the command", hint="name a file for --json and --junit")
     hangs: list[SeenHang] = []
     with tempfile.TemporaryDirectory(prefix="whichtorch-run-") as folder:
-        end = CommandWatch(options, folder).watch(lambda seen: hangs.append(_told(seen, Path(folder))))
+        end = CommandWatch(options, folder).watch(lambda seen: hangs.append(_report_hang(seen, Path(folder))))
     if not (hangs or options.json_file or options.junit_file):
         return end.exit_code
     from whichtorch.matrix.inspect.watched_run import WatchedRun
@@ -53,7 +53,7 @@ def run(options: RunCommandOptions) -> int:
     return ended.exit_code
 
 
-def _told(seen: "Standstill", folder: Path) -> "SeenHang":
+def _report_hang(seen: "Standstill", folder: Path) -> "SeenHang":
     """Say on stderr where a command hangs, with its stacks; on GitHub also as an annotation of the job."""
     from whichtorch.matrix.inspect.watched_run import read_hang
     from whichtorch.matrix.privacy.redaction import Redactor
@@ -61,7 +61,7 @@ def _told(seen: "Standstill", folder: Path) -> "SeenHang":
     hang, lines = read_hang(seen, folder)
     redact = Redactor.of_this_machine().text
     shown = [f"\nwhichtorch: {hang.headline}", *lines, *(f"note: {note}" for note in hang.notes)]
-    with suppress(BrokenPipeError):  # nobody reads it any more; the command is stopped all the same
+    with suppress(BrokenPipeError):  # stderr has no reader anymore; the watch goes on
         print(*map(redact, shown), sep="\n", file=sys.stderr, flush=True)
         if os.environ.get("GITHUB_ACTIONS") == "true":
             print(f"::error title=whichtorch::{redact(hang.headline)}", flush=True)

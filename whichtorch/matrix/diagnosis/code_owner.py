@@ -115,7 +115,7 @@ def frame_name(file: str, function: str, line: int | None = None) -> str:
         return f"{GENERATED}{generator} generated"
     name = "notebook cell" if _CELL.search(file) else _VOLATILE.sub("*", PurePath(file).name)
     name = "temporary file" if _SCRATCH.search(file) else name
-    name = re.sub(r"\d+", "*", name) if name.startswith("<") else name  # chance or a counter, as nobody typed it
+    name = re.sub(r"\d+", "*", name) if name.startswith("<") else name  # generated: its digits are random or a counter
     return f"{_VOLATILE.sub('*', _whole(function))} ({name}{f':{line}' if line else ''})"
 
 

@@ -1,4 +1,4 @@
-"""A module that was not found -> what to do about it, by the table of PyPI's packages that pyimport2pkg keeps."""
+"""A module that was not found -> what to do about it, by pyimport2pkg's table of PyPI packages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Absence(NamedTuple):
 
 
 def missing_module(signature: str | None, message: str) -> str:
-    """Return the module that a script lacks; "" where it is a part of torch, or where it fails in another way."""
+    """Return the module that a script lacks; "" if it is part of torch, or the failure is another one."""
     match = _NOT_FOUND.match(message) if (signature or "").startswith(ModuleNotFoundError.__name__) else None
     return match["module"] if match and match["top"] != "torch" else ""
 
@@ -42,7 +42,7 @@ def missing_everywhere(failures: Iterable[tuple[str | None, str]]) -> list[str]:
 
 
 def package_of(module: str) -> str:
-    """Return the package that has a module, of several the one that most people use; "" where the table has none."""
+    """Return the most downloaded package that has a module; "" if the table has none."""
     table = Path(str(files("pyimport2pkg")), "data", "mapping.db").as_uri()
     with closing(sqlite3.connect(f"{table}?immutable=1", uri=True)) as mapping:
         row = mapping.execute(_PACKAGES, (module,)).fetchone()
@@ -59,5 +59,5 @@ def absence(module: str) -> Absence:
     if top != module:
         return Absence(f"the installed {top!r} has no {module!r}", f"{top}==VERSION")
     if top in sys.stdlib_module_names:
-        return Absence(f"module {module!r} is none of this Python's: an older --python has it")
+        return Absence(f"module {module!r} is not in this Python's standard library: an older --python has it")
     return Absence(f"module {module!r} is not installed", package_of(top) or "PACKAGE")

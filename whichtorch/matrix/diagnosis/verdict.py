@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NOT_APPLICABLE = 125  # the exit code `git bisect run` gave this meaning
 KERNEL_OOM_SHARE = 0.5  # of the memory limit: a SIGKILL from outside above it was the kernel's OOM killer
-CROWD = 2.0  # times as long as with a core for each thread: the machine, too, is a reason why it is slow
+CROWD = 2.0  # times as long as with a core for each thread: from here on the note also blames the machine
 MESSAGE_LENGTH = 500  # characters: longer ones hold data
 
 _STILL = {  # what a longer look has seen go on

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Environment, Request
 
 Stage = Callable[[str], None]  # called with what is being done: "resolving", "installing", "probing", …
-COMMAND_MARK = "$ "  # a stage that begins so is a command, and where it logs
+COMMAND_MARK = "$ "  # begins a stage that is a command and the path of its log
 
 
 @contextmanager

@@ -102,8 +102,8 @@ def _substitute(wanted: str, version: str, commander: Commander) -> InstallError
 def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
     """Return the requirements that uv resolves, and a note for each version that a need holds back.
 
-    A package that the build or the matrix file names is theirs to say: its row in the table of needs is ignored. What
-    a script asks for takes no need of torch back: where the two disagree, there is no such environment.
+    If the build or the matrix file names a package, its row in the table of needs is ignored. If options or a script
+    name it, both count: where they conflict, the environment cannot be made.
     """
     version, torch = request.torch, f"torch=={request.torch}"
     if request.torch.endswith(".whl"):

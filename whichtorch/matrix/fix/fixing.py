@@ -193,7 +193,7 @@ def _evidence(setup: FixSetup, search: CureSearch, seen: _Seen) -> SearchEvidenc
     lacking = {symbol for seed in setup.seeds for symbol in setup.closure.of([seed]).lacking}
     return SearchEvidence(
         reached=len(setup.seeds),
-        tried=len(search.harmless.intersection(setup.seeds)),  # not what these need, too
+        tried=len(search.harmless.intersection(setup.seeds)),  # without their dependencies
         breaking=tuple(unit.name for unit in search.breaking),
         last_effect=str(seen.last.effect) if seen.last else "",
         lacking=tuple(sorted(lacking.union(search.refused.values()))),

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from whichtorch.matrix.plan.option import Strings, argument, option, seconds
+from whichtorch.matrix.plan.option import Strings, argument, duration, option
 
 
 class OnHang(StrEnum):
-    """What happens to a command after its hang was told."""
+    """What happens to a command after its hang is reported."""
 
     TELL = "tell"  # it goes on, and is watched
     STOP = "stop"  # it is ended
@@ -20,8 +20,6 @@ class WatchRequest:
 
     command: Strings = argument("COMMAND...", "A program and its arguments, after --.")
     on_hang: OnHang = option(
-        default=OnHang.TELL, help="After a hang: tell it and go on watching, stop the command, or keep it running."
+        default=OnHang.TELL, help="After a hang: report it and go on watching, stop the command, or leave it running."
     )
-    timeout: float | None = option(
-        metavar="TIME", parse=seconds, help="Tell where it is after 90s, 30m, 2h, ..., and end it."
-    )
+    timeout: float | None = duration(help="End the command after this time (90s, 30m, 1h30m), and say where it was.")

@@ -38,13 +38,13 @@ FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)  # s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standstill:
-    """A command that is stuck, or whose time is over, before anything was done about it."""
+    """A command that is stuck, or out of time, as it was before it was stopped."""
 
     pids: tuple[int, ...]  # of its living processes, parents first
     elapsed: float  # seconds since its start
     is_stuck: bool  # nothing in its processes can ever go on, or its loop came back to the same state
     waits: tuple[dict[str, Any], ...]  # the evidence that nothing can go on
-    loops: dict[str, Any]  # what its busiest process has answered
+    loops: dict[str, Any]  # what its busiest process answered about its loop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class CommandEnd:
 
 
 class CommandWatch:
-    """A command under watch. `folder` takes what its processes tell of themselves. Call `watch` once."""
+    """A command under watch. Its processes write their stacks and loops to `folder`. Call `watch` once."""
 
     def __init__(self, request: WatchRequest, folder: str) -> None:
         self._request, self._folder = request, folder
@@ -128,11 +128,11 @@ class CommandWatch:
                 signal.signal(number, handler)
 
     def _waits(self, now: float) -> tuple[dict[str, Any], ...]:
-        """Return the evidence that nothing in the tree can ever go on, none where it may."""
+        """Return the evidence that nothing in the tree can ever go on; empty if something may."""
         return tuple(self._stalls.observe(now, self._tree.look()) or ())
 
     def _ends_within(self, seconds: float) -> bool:
-        """Wait until the command ends, at most so many seconds; return whether it has ended."""
+        """Wait up to `seconds` for the command to end; return whether it has ended."""
         descriptor = os.pidfd_open(self._leader)
         select.select([descriptor], [], [], seconds)
         os.close(descriptor)
@@ -140,7 +140,7 @@ class CommandWatch:
         return self._status is not None
 
     def _reap(self) -> None:
-        """Take in what has ended: the command, and orphans of it."""
+        """Collect the exit status of the command and of its orphans."""
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 self._status = ended[1] if ended[0] == self._leader else self._status

@@ -109,6 +109,6 @@ def split_test(name: str) -> tuple[str, str]:
         return name, ""
     try:
         words = shlex.split(found["own"])
-    except ValueError:  # it was cut, or comes from elsewhere
+    except ValueError:  # the name was cut, or was not made here
         words = [found["own"]]
     return found["script"], f" -- {shlex.join(words)}"

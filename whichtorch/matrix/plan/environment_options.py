@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.option import Strings, argument, duration, group, megabytes, option, own_arguments
+from whichtorch.matrix.plan.option import Strings, after_dashes, argument, duration, group, megabytes, option
 from whichtorch.matrix.plan.run_options import RunOptions, jobs_option
 from whichtorch.matrix.plan.shares import Share
 
@@ -33,11 +33,9 @@ interpreter_option = partial(
     environment_option,
     "--interpreter",
     metavar="PYTHON",
-    help="The Python of an environment of your own, which runs scripts as it is.",
+    help="The Python of an existing environment, used as it is.",
 )
-known_environment = partial(
-    environment_option, "--env", metavar="ID|LABEL", help="The environment of an earlier run that it is about."
-)
+known_environment = partial(environment_option, "--env", metavar="ID|LABEL", help="An environment of an earlier run.")
 install_timeout_option = partial(
     duration,
     "--install-timeout",
@@ -59,7 +57,7 @@ def commas(values: Strings) -> Strings:
 
 
 def matrix_file(path: Path | None) -> "MatrixFile":
-    """Read a matrix file: without a path the user's own, or else the default one."""
+    """Read a matrix file. Without a path, read the one in the user's repository, or else the default one."""
     from whichtorch.matrix.plan.matrix_file import DEFAULT_FILE, read_matrix_file
     from whichtorch.matrix.plan.own_file import own_file
 
@@ -84,8 +82,8 @@ class AddedPackages:
         "--requirements -r", default=(), metavar="FILE", help="A file of such packages, as pip takes it. Repeatable."
     )
 
-    def asked_of(self, file: "MatrixFile") -> "MatrixFile":
-        """Return a matrix file whose environments have these packages, too."""
+    def added_to(self, file: "MatrixFile") -> "MatrixFile":
+        """Return the matrix file with these packages in its environments."""
         from whichtorch.matrix.plan.script_needs import needs_of_options
 
         return file.model_copy(update={"needs": needs_of_options(self.requirements, self.files)})
@@ -114,11 +112,11 @@ class MatrixAxes:
         """The matrix file with these axes."""
         named = {axis: commas(getattr(self, axis)) or None for axis in _CHOSEN}
         file = matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(self.torch) or None, **named)
-        return self.packages.asked_of(file)
+        return self.packages.added_to(file)
 
     @property
-    def found(self) -> Strings:
-        """A note on the matrix file that no option names; none for the default file."""
+    def found_note(self) -> Strings:
+        """A note that names the matrix file if it was found, not given; empty for the default file."""
         return (f"matrix file {self.file.path}",) if self.file.path and not self.path else ()
 
 
@@ -162,7 +160,7 @@ class SearchAxes:
         usual = {"build": ("auto",), "config": ("default",), "patch": (NO_PATCH,)}
         axes = {axis: values or usual.get(axis, values) for axis, values in named.items()}
         file = matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(torch), **axes)
-        return self.packages.asked_of(file)
+        return self.packages.added_to(file)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,9 +200,9 @@ class MatrixRequest(MatrixAxes, Storage):
     share: Share | None = environment_option(
         metavar="I/N",
         parse=Share.named,
-        help="Only a share of the environments, 2/4: one of four jobs runs it.",
+        help="Run only this share of the environments: 2/4 is the second of four.",
     )
-    own: Strings | None = own_arguments()  # of the scripts
+    script_arguments: Strings | None = after_dashes()
     options: RunOptions = group(RunOptions)
     jobs: int | None = jobs_option()
 

@@ -30,7 +30,7 @@ class Expansion(NamedTuple):
 
     requests: tuple[Request, ...]
     notes: tuple[str, ...]
-    builds: tuple[str, ...]  # what `auto` means here, and why: of interest to those who plan an install
+    build_notes: tuple[str, ...]  # which build `auto` is on this machine, and why
 
 
 def existing(interpreter: Path, config: Config, file: Path | None = None) -> Request:
@@ -72,8 +72,8 @@ def expand(
     for request in chosen:
         if not any(row.matches(request) for row in file.exclude):
             requests.setdefault(request.key, request)
-    notes, builds = (tuple(dict.fromkeys(each)) for each in (expander.notes, expander.builds))
-    return Expansion(tuple(requests.values()), notes, builds)
+    notes, build_notes = (tuple(dict.fromkeys(each)) for each in (expander.notes, expander.build_notes))
+    return Expansion(tuple(requests.values()), notes, build_notes)
 
 
 class _Choice(NamedTuple):
@@ -99,7 +99,7 @@ class _Expander:
     def __init__(self, file: MatrixFile, cache: Path) -> None:
         self.file, self.cache = file, cache
         self.notes: list[str] = []
-        self.builds: list[str] = []
+        self.build_notes: list[str] = []
 
     def product(self, axes: Axes) -> list[Request]:
         """Return torch x Python x build x config x patch x hardware, oldest torch first."""
@@ -132,9 +132,9 @@ class _Expander:
         ]
 
     def _pythons(self, named: Sequence[str]) -> list[str]:
-        """Return the Pythons that are named, or the usual one, where the script takes it; note what comes otherwise."""
+        """Return the Pythons, named or default, that the script allows; note each that is left out or replaced."""
         needs = self.file.needs
-        pythons = [python for python in named or (DEFAULT_PYTHON,) if needs.takes(python)]
+        pythons = [python for python in named or (DEFAULT_PYTHON,) if needs.allows(python)]
         reason = f"{needs.script} requires {needs.python}"
         self.notes += [f"Python {python} is left out: {reason}" for python in named if python not in pythons]
         if not (named or pythons):
@@ -172,7 +172,7 @@ class _Expander:
         if name != "auto":
             return sources.build_named(name, self.file.build)
         build, reason = sources.choose_auto(self.cache)
-        self.builds += [f"build auto is {build.name}: {reason}"] if reason else []
+        self.build_notes += [f"build auto is {build.name}: {reason}"] if reason else []
         return build
 
 

@@ -199,13 +199,13 @@ class MatrixFile(_Table):
         globs = (() if self.suite.scripts else ("*",)) if globs is None else globs
         return [*(selection.select(selection.suite(), globs) if globs else ()), *self.scripts]
 
-    def script(self, text: str, own: Sequence[str] | None = None) -> Scenario:
+    def script(self, text: str, arguments: Sequence[str] | None = None) -> Scenario:
         """Return the user's script that "repro.py" or "repro.py[op=mm]" names, here or in the file's folder.
 
-        With its `own` arguments it is another test.
+        With `arguments` it is another test.
         """
         folder = self._path and self._path.resolve().parent
-        return selection.with_arguments(self._timed(selection.script(text, folder)), own or ())
+        return selection.with_arguments(self._timed(selection.script(text, folder)), arguments or ())
 
     def _timed(self, scenario: Scenario) -> Scenario:
         """Return a script with the file's timeout if it has none of its own."""
@@ -219,8 +219,8 @@ class MatrixFile(_Table):
         return {name: patches.read_patch(table.file, name, option=name) for name, table in self.patch.items()}
 
     def for_script(self, scenario: Scenario) -> MatrixFile:
-        """Return the file with what a script needs, too."""
-        return self.model_copy(update={"needs": self.needs.of(scenario)})
+        """Return the file with a script's needs added."""
+        return self.model_copy(update={"needs": self.needs.with_script(scenario)})
 
     def with_axes(self, *, keep_rows: bool = False, **given: Sequence[str] | None) -> MatrixFile:
         """Return the file with other values on the given axes, by their names; None leaves an axis as it is.

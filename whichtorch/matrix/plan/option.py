@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 from whichtorch.matrix.errors import UsageError
 
 Filled = TypeVar("Filled")
+AFTER_DASHES = "whichtorch.after_dashes"  # key of what follows `--`: in a field's metadata, and in click's context
 _DURATION = re.compile(r"(?:(\d*\.?\d+)h)?(?:(\d*\.?\d+)m)?(?:(\d*\.?\d+)s?)?")
 _MEGABYTES = {"MB": 1, "GB": 1000, "TB": 1_000_000, "MIB": 1.048576, "GIB": 1073.741824, "TIB": 1099511.627776}
 
@@ -23,7 +24,7 @@ class Option:
     """How a field is given on the command line. Its type and its default are those of the field."""
 
     help: str
-    name: str = ""  # several are separated by a space; "" for the name of the field: `max_time` is --max-time
+    name: str = ""  # names, separated by spaces; "" for the name of the field: `max_time` is --max-time
     metavar: str | None = None
     panel: str = "Options"  # the heading in --help
     parse: Callable[[str], object] | None = None  # raises UsageError; None to convert by the type
@@ -52,9 +53,9 @@ def argument(metavar: str, text: str, *, default: Any = MISSING) -> Any:
     return field(default=default, metadata={"option": Option(metavar=metavar, help=text, is_argument=True)})
 
 
-def own_arguments() -> Any:
-    """Declare a field as what follows `--`: the arguments of the user's script. None where there is no `--`."""
-    return field(default=None, metadata={"own": True})
+def after_dashes() -> Any:
+    """Declare a field for what follows `--`: the arguments of the user's script. None if there is no `--`."""
+    return field(default=None, metadata={AFTER_DASHES: True})
 
 
 def group(kind: type, *only: str, panel: str = "") -> Any:

@@ -284,27 +284,27 @@ def _joined(parts: Iterable[tuple[Sequence[Request], Sequence[Scenario]]], optio
 def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
     """Return the cells that a user asks for, and notes on how their environments were chosen; raises as `expand`.
 
-    Scripts that need other packages, or another Python, than most have environments of their own.
+    Scripts that need different packages, or a different Python, get separate environments.
     """
     file, named = request.file, grouped(request.tests, selection.is_script)
     globs, scripts = (*named.get(False, ()), *request.scenarios), (*named.get(True, ()), *request.scripts)
-    if request.own is not None and not scripts:
+    if request.script_arguments is not None and not scripts:
         raise UsageError("-- without a script", hint="name the script that takes the arguments before it")
     suite = selection.select([*selection.suite(), *file.scripts], globs) if globs else []
-    suite += [file.script(script, request.own) for script in scripts]
+    suite += [file.script(script, request.script_arguments) for script in scripts]
     suite = suite if globs or scripts else file.scenarios
     parts: list[tuple[Sequence[Request], Sequence[Scenario]]] = []
-    builds, notes = [*request.found], list[str]()
+    build_notes, notes = [*request.found_note], list[str]()
     cache, given, product = request.home / "cache", request.interpreters, request.product
     for scenarios in grouped(suite, lambda each: (each.requirements, each.requires_python)).values() or [[]]:
         asked = file.for_script(scenarios[0]) if scenarios else file
         expansion = expand(asked, cache=cache, interpreters_given=given, product=product)
         parts.append((expansion.requests, scenarios))
-        builds += expansion.builds
+        build_notes += expansion.build_notes
         notes += [*asked.needs.notes, *expansion.notes]
     planned = _joined(parts, request.options)
     if request.share:
         pairs = request.share.of(list(zip(planned.requests, planned.tests, strict=True)))
         notes.append(f"share {request.share}: {len(pairs)} of {len(planned.requests)} environments")
         planned = replace(planned, requests=tuple(each for each, _ in pairs), tests=tuple(own for _, own in pairs))
-    return planned, tuple(dict.fromkeys([*builds, *notes]))
+    return planned, tuple(dict.fromkeys([*build_notes, *notes]))

@@ -1,4 +1,4 @@
-"""What scripts need beside torch: options, requirements files and headers -> what is asked of an environment.
+"""What scripts need besides torch: options, requirements files and headers -> what is asked of an environment.
 
 The matrix decides which torch an environment has, so a requirement on torch is left out.
 """
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 _LOCAL = re.compile(r"(?P<path>(?:~|\.{1,2})?/.*?|\.{1,2}|\S+\.(?:whl|tar\.gz|zip))(?P<extras>\[[^]]*\])?")
 _OPTION = re.compile(r"(?P<name>--[\w-]+|-\w)[ =]*(?P<value>.*)")
-_GENERATED = re.compile(r"\.|__pycache__$|build$|dist$|.*\.egg-info$")  # parts of paths that are no sources
+_GENERATED = re.compile(r"\.|__pycache__$|build$|dist$|.*\.egg-info$")  # parts of paths of generated files
 _MINORS = range(8, 20)  # of the Pythons that have, or will have, wheels of torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What options and a script ask of environments, beside what a matrix file does."""
+    """What options and a script need in an environment, in addition to what a matrix file asks for."""
 
     requirements: tuple[str, ...] = ()  # each with its package's normalized name, sorted
-    options: tuple[str, ...] = ()  # of the command line, that name those which are not the script's own
-    python: str = ""  # the Pythons that will do, ">=3.12"
-    script: str = ""  # that asks for this Python
+    options: tuple[str, ...] = ()  # of the command line: they ask for the requirements that are not in the script
+    python: str = ""  # the Pythons that the script allows, ">=3.12"
+    script: str = ""  # name of the script that asks for this Python
     notes: tuple[str, ...] = ()  # on what was left out
 
-    def of(self, scenario: Scenario) -> Needs:
-        """Return these needs, and a script's own. Its header was checked when it was read."""
+    def with_script(self, scenario: Scenario) -> Needs:
+        """Return these needs and those of a script, whose header was checked when it was read."""
         own = [Requirement(text) for text in scenario.requirements]
         return replace(
             self,
@@ -50,24 +50,24 @@ class Needs:
             notes=(*self.notes, *(_left_out(scenario.name, each) for each in own if _is_torch(each))),
         )
 
-    def takes(self, python: str) -> bool:
-        """Return whether a Python will do; "3.11" may be any 3.11."""
+    def allows(self, python: str) -> bool:
+        """Return whether the script allows a Python; "3.11" may be any 3.11."""
         minor = python.removesuffix("t")
         specifier = SpecifierSet(self.python)
         return any(specifier.contains(f"{minor}.{micro}", prereleases=True) for micro in range(40))
 
     def nearest_python(self) -> str:
-        """Return the Python nearest to our own that will do and is on this machine. Raises UsageError without one."""
+        """Return the allowed Python on this machine that is nearest to ours. Raises UsageError if there is none."""
         own = int(DEFAULT_PYTHON.partition(".")[2])
         fitting = (f"3.{minor}" for minor in sorted(_MINORS, key=lambda minor: abs(minor - own)))
-        if found := next((python for python in fitting if self.takes(python) and found_python(python)), None):
+        if found := next((python for python in fitting if self.allows(python) and found_python(python)), None):
             return found
         hint = "install one, or name it with --python, which also downloads it"
         raise UsageError(f"{self.script} requires Python {self.python}, and there is none on this machine", hint=hint)
 
 
 def needs_of_options(given: Sequence[str], files: Sequence[Path]) -> Needs:
-    """Return what options ask for: requirements, and files of them. Raises UsageError that tells all mistakes."""
+    """Return what options ask for: requirements, and files of them. Raises UsageError with all mistakes."""
     reader = _Reader()
     for text in given:
         reader.read(text, "--with", Path())
@@ -81,7 +81,7 @@ def needs_of_options(given: Sequence[str], files: Sequence[Path]) -> Needs:
 
 
 def contents_of(requirements: Iterable[str]) -> str:
-    """Return what tells whether local folders and wheels, which requirements name, have changed; "" without any."""
+    """Return a digest that changes with the local folders and wheels that requirements name; "" if there are none."""
     urls = filter(None, (Requirement(text).url for text in requirements))
     stamps = [
         (str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns)
@@ -102,7 +102,7 @@ def requirement_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 class _Reader:
-    """Collects requirements, and what there is to say about them."""
+    """Collects requirements, and mistakes and notes about them."""
 
     def __init__(self) -> None:
         self.found: list[Requirement] = []
@@ -169,7 +169,7 @@ def _local(path: Path, extras: str | None) -> Requirement:
 
 
 def _distinct(requirements: Iterable[Requirement]) -> tuple[str, ...]:
-    """Return requirements but those on torch, each once, however its name is spelled."""
+    """Return the requirements except torch, each once, with normalized names."""
     for requirement in requirements:
         requirement.name = canonicalize_name(requirement.name)
     return tuple(sorted({str(each) for each in requirements if not _is_torch(each)}))

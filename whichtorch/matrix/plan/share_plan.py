@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Request
 
 SCHEMA = 1
-JOBS = 256  # GitHub makes no more of one matrix
-CACHES = 32  # of GitHub's 10 GB a repository: torch's CPU wheel with what it needs takes about 0.3 GB
+MOST_JOBS = 256  # that GitHub makes of one matrix
+MOST_CACHES = 32  # in GitHub's 10 GB a repository: torch's CPU wheel and its dependencies take about 0.3 GB
 CACHED_BUILD = "cpu"  # CUDA's libraries take gigabytes a release, and a nightly's wheel is never asked for again
 
 
@@ -25,7 +25,7 @@ class ListedEnvironment(Model):
     """An environment of the plan."""
 
     label: str
-    options: tuple[str, ...]  # of `matrix`, that ask for just this environment
+    options: tuple[str, ...]  # of `matrix`: they ask for just this environment
 
 
 class ListedShare(Model):
@@ -46,14 +46,14 @@ class SharePlan(Model):
 
     @classmethod
     def of(cls, requests: Sequence[Request], count: int | None) -> Self:
-        """Share out environments; by default each is a share, as far as a service has jobs for them.
+        """Divide environments into shares; by default, one environment a share, up to MOST_JOBS.
 
-        Raises UsageError where there are none: a night in which nothing runs would be green.
+        Raises UsageError if there are none: a job that runs nothing would look green.
         """
         if not requests:
             raise UsageError("the matrix file asks for no environments", hint="look at its [[exclude]] tables")
-        count = min(count or JOBS, len(requests))
-        are_kept = len({_cache(request) for request in requests}) <= CACHES
+        count = min(count or MOST_JOBS, len(requests))
+        are_kept = len({_cache(request) for request in requests}) <= MOST_CACHES
         shares = [Share(number, count) for number in range(1, count + 1)]
         return cls(
             environments=tuple(ListedEnvironment(label=each.label, options=each.options) for each in requests),
@@ -69,7 +69,7 @@ def _listed(share: Share, requests: Sequence[Request], *, are_kept: bool) -> Lis
 
 
 def _cache(request: Request) -> str:
-    """Return what names the wheels of an environment, which those that differ in their config share."""
+    """Return the cache name of an environment's wheels; environments that differ only in config share it."""
     if request.build.name != CACHED_BUILD:
         return ""
     return "-".join(["wheels", request.torch, request.build.name, *([request.python] if request.show_python else ())])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One of several parts of a sequence, which are alike in size; neighbors, which share downloads, stay together."""
+    """One of several nearly equal parts of a sequence. Neighbors stay together, because they share downloads."""
 
     number: int
     count: int
@@ -25,7 +25,7 @@ class Share:
         """Return the share that "2/4" names."""
         number, _, count = text.partition("/")
         if not (number.isdecimal() and count.isdecimal() and 0 < int(number) <= int(count)):
-            raise UsageError(f"--share {text!r} is no share", hint="write it as 2/4: the second of four")
+            raise UsageError(f"{text!r} is not a share", hint="write it as 2/4: the second of four")
         return cls(int(number), int(count))
 
     def of(self, items: Sequence[Item]) -> Sequence[Item]:

@@ -219,7 +219,7 @@ class Supervisor:
     def _wait_out(self, *, is_idle: bool) -> None:
         """Wait for the end of a hard timeout; a pause from before the stacks were taken goes on until then.
 
-        Whoever reads a stack interrupts a sleep, so whether it is one must be known before.
+        Reading a stack interrupts a sleep, so `is_idle` was measured before.
         """
         read = time.monotonic()
         self._wait(self.children.started + self.limit - read, self._has_ended)

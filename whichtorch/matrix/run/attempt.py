@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.diagnosis.busy_loop import busy_loop
 from whichtorch.matrix.diagnosis.conditions import stuck_calls
@@ -77,13 +77,7 @@ def run_attempt(
     loop = _busy(ending, diagnosis[0] if diagnosis else None)
     if loop:
         ending = replace(ending, evidence=ending.evidence.model_copy(update={"loop": loop}))
-    look = StoppedLook(
-        kind=diagnosis[0].kind if diagnosis else None,
-        place=loop.place if loop else "",
-        goal=order.goal,
-        is_brief=order.is_brief,
-        hung_before=order.hung_before,
-    )
+    look = _look(order, diagnosis[0] if diagnosis else None, loop)
     stdout = _end_of(Path(task.stdout)) if ending.exit_code else ""
     verdict = judge(ending, stderr, planned.limits.memory_mb, look, stdout=stdout)
     if diagnosis:
@@ -96,19 +90,12 @@ def run_attempt(
     attempt = Attempt(
         role=order.role,
         outcome=verdict.outcome,
-        seconds=round(ending.seconds, 3),
-        stopped_by=StoppedBy(ending.stopped_by),
-        exit_code=ending.exit_code,
-        signal=ending.signal,
-        peak_rss_mb=round(ending.peak_rss_mb, 1),
+        **_measures(ending),
         survivors=tuple(redactor.text(survivor)[:SURVIVOR_LENGTH] for survivor in ending.survivors),
         stdout=str(Path(task.stdout).relative_to(home)),
         stderr=str(Path(task.stderr).relative_to(home)),
         limit=order.limit if ending.limit is None else ending.limit,
-        cpu_seconds=round(ending.cpu_seconds, 2),
         started=started,
-        stdout_bytes=ending.stdout_bytes,
-        stderr_bytes=ending.stderr_bytes,
         stacks=str((folder / STACKS).relative_to(home)) if (folder / STACKS).exists() else "",
         diagnosis=stack_folder.stored(*diagnosis, ending.diagnosis_seconds) if diagnosis else None,
         note="; ".join(filter(None, (verdict.note, problem))),
@@ -128,6 +115,31 @@ def _busy(ending: Ending, diagnosis: HangDiagnosis | None) -> BusyLoop | None:
     assert diagnosis is not None
     place = diagnosis.places[0]
     return BusyLoop(place=place, words=f"busy at {place}")
+
+
+def _look(order: AttemptRequest, diagnosis: HangDiagnosis | None, loop: BusyLoop | None) -> StoppedLook:
+    """Return what is known of an attempt that was stopped, for the verdict."""
+    return StoppedLook(
+        kind=diagnosis.kind if diagnosis else None,
+        place=loop.place if loop else "",
+        goal=order.goal,
+        is_brief=order.is_brief,
+        hung_before=order.hung_before,
+    )
+
+
+def _measures(ending: Ending) -> dict[str, Any]:
+    """Return the fields of an attempt that its process alone decides."""
+    return {
+        "seconds": round(ending.seconds, 3),
+        "stopped_by": StoppedBy(ending.stopped_by),
+        "exit_code": ending.exit_code,
+        "signal": ending.signal,
+        "peak_rss_mb": round(ending.peak_rss_mb, 1),
+        "cpu_seconds": round(ending.cpu_seconds, 2),
+        "stdout_bytes": ending.stdout_bytes,
+        "stderr_bytes": ending.stderr_bytes,
+    }
 
 
 def _evidence(ending: Ending, verdict: Verdict, order: AttemptRequest, hardware: str) -> AttemptEvidence:

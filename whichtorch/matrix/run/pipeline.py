@@ -42,7 +42,7 @@ class MatrixRun:
         self._cells: dict[int, Cell] | None = {} if keep_cells else None
         self._work: list[EnvironmentWork] = []  # what records do not answer
         self._begun: list[Future[None]] = []  # the same, as the scheduler has it
-        self._failed = ""  # the first failure after which nothing more is wanted
+        self._failed = ""  # the first failure, with --fail-fast
         self.interrupt: KeyboardInterrupt | None = None
 
     @property

@@ -92,7 +92,7 @@ class PlannedMatrix:
     def _cost(self, seconds: float, requests: Sequence[Request], *, has_untimed: bool) -> Iterator[str]:
         """Yield how much disk and time cells take that take so many seconds, one after another.
 
-        If it `has_untimed` cells, which were never seen to pass, what they are expected to take is a guess.
+        With `has_untimed`, some cells never passed before, so their time is a guess.
         """
         size, install_seconds = self.machines.install_cost(requests)
         jobs = self.machines.slots
@@ -107,7 +107,7 @@ def _failed_last(planned: Plan, home: Path) -> tuple[Plan, str]:
     """Return the plan of what failed unexpectedly in the last run of a matrix, all of it where nothing did; a note."""
     last = next((head for head in reversed(all_runs(home)) if head.run.kind == "matrix"), None)
     if last is None:
-        return planned, "--last-failed: there is no earlier run, so that all cells are run"
+        return planned, "--last-failed: there is no earlier run, so all cells are run"
     result = last.read().result
     labels = {environment.id: environment.label for environment in result.environments}
     red = [cell for cell in result.cells if cell.outcome.is_red and not cell.expected]

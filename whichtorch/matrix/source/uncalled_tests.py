@@ -11,9 +11,9 @@ _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Pass)
 
 
 def uncalled_tests(source: bytes) -> tuple[str, ...]:
-    """Return the tests that a script defines, if it runs none of them and does nothing else.
+    """Return the tests that a script defines, if it neither calls one nor does anything else.
 
-    What it does may be a block, a loop, or a call of its own functions.
+    Anything else is a block, a loop, or a call of its own functions.
     """
     try:
         tree = ast.parse(source)
@@ -35,7 +35,7 @@ def _test_in(node: ast.stmt) -> str:
 
 
 def _acts(node: ast.stmt, libraries: set[str]) -> bool:
-    """Return whether a statement does more than define, import, or set a library up: torch.manual_seed(0)."""
+    """Return whether a statement does more than define, import, or configure a library: torch.manual_seed(0)."""
     if isinstance(node, _DEFINITIONS):
         return False
     calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]

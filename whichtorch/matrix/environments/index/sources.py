@@ -112,7 +112,8 @@ def choose_auto(cache: Path, environ: Mapping[str, str] = os.environ) -> tuple[B
     """Return what `auto` means on this machine, and why, in words.
 
     `cpu` where no GPU is visible and the PyTorch index answers, else `pypi`. The answer of the index is
-    kept in the folder `cache` for a day. That it gave none is said when it was asked, and is "" from then on.
+    kept in the folder `cache` for a day. If it gave none, only the call that asked it returns a reason; later calls
+    return "".
     """
     if gpu := find_gpu():
         return build_named("pypi", {}, environ), f"a GPU is visible ({gpu})"
@@ -120,14 +121,14 @@ def choose_auto(cache: Path, environ: Mapping[str, str] = os.environ) -> tuple[B
     assert cpu.index_url is not None
     shown = without_credentials(cpu.index_url)
     kept = read_json(file, dict[str, bool], CHOICE_AGE) or {}
-    is_news = shown not in kept
-    if is_news:
+    was_asked = shown not in kept
+    if was_asked:
         kept = {shown: answers(cpu.index_url)}
         write_atomic(file, json.dumps(kept))
     if kept[shown]:
         return cpu, f"no GPU is visible, and {shown} answers"
     reason = f"no GPU is visible, but {shown} gave no answer within {ANSWER_TIMEOUT:g} s"
-    return build_named("pypi", {}, environ), reason if is_news else ""
+    return build_named("pypi", {}, environ), reason if was_asked else ""
 
 
 def find_gpu() -> str | None:
