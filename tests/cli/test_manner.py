@@ -77,7 +77,7 @@ def test_last_failed_runs_what_failed(user: User) -> None:
     """Only cells that were red and unexpected in the last matrix; all where there is none, which is said."""
     bad, good = user.script("bad.py", FAILS_IN_OLD), user.script("good.py", "NOTE\n")
     first = user.run("matrix", bad, good, *BOTH, "--last-failed")
-    assert "there is no earlier run, so that all cells are run" in first.stdout
+    assert "there is no earlier run, so all cells are run" in first.stdout
     second = user.run("matrix", bad, good, *BOTH, "--last-failed", "--fresh")
     assert "--last-failed: 1 of 4 cells, as of " in second.stdout
     assert (user.runs("bad.py"), user.runs("good.py")) == (3, 2)
