@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -127,7 +128,8 @@ def keeper(tmp_path: Path) -> Iterator[Callable[[str], int]]:
     yield start
     for shell in shells:
         for pid in (*family(shell.pid), shell.pid):
-            os.kill(pid, 9)
+            with suppress(ProcessLookupError):  # a shell whose program was killed ends by itself
+                os.kill(pid, 9)
         shell.wait()
 
 
