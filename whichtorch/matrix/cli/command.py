@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from whichtorch.matrix.errors import GOES_ON, TimeOverError, UsageError
+from whichtorch.matrix.inspect.watch_request import STOPPED_CODE
 from whichtorch.matrix.plan.option import STDOUT, Strings, after_dashes, argument, option
 from whichtorch.matrix.plan.run_options import running_option
 
@@ -55,7 +56,7 @@ class Exit(IntEnum):
     USAGE = 2
     PREVENTED = 3  # environments or the machine kept cells from running
     UNANSWERED = 4  # `explain` and `bisect` have too little to go by
-    STOPPED = 124  # `run` has stopped its command, or left it running
+    STOPPED = STOPPED_CODE  # `run` has stopped its command, or left it running
     INTERRUPTED = 130
 
 

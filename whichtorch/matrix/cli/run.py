@@ -49,7 +49,7 @@ def run(options: RunCommandOptions) -> int:
     if options.junit_file:
         from whichtorch.reports.junit import watched_xml
 
-        options.junit_file.write_bytes(watched_xml(ended))
+        command.write_bytes(options.junit_file, watched_xml(ended))
     return ended.exit_code
 
 

@@ -5,6 +5,8 @@ from enum import StrEnum
 
 from whichtorch.matrix.plan.option import Strings, argument, duration, option
 
+STOPPED_CODE = 124  # exit code where the command was stopped or left running, as that of timeout(1)
+
 
 class OnHang(StrEnum):
     """What happens to a command after its hang is reported."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.environments.inside.startup import FOLDER
 from whichtorch.matrix.errors import PreventedError, UsageError
-from whichtorch.matrix.inspect.watch_request import OnHang, WatchRequest
+from whichtorch.matrix.inspect.watch_request import STOPPED_CODE, OnHang, WatchRequest
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import loop_watch, snapshots, stall
 from whichtorch.matrix.process.spawning import DEFAULTED
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 LOOK_EVERY = 0.4  # seconds between two looks at the processes
 REAP_EVERY = 0.02  # seconds between two looks at processes that are being killed
-STOPPED_CODE = 124  # exit code where the command was stopped or left running, as that of timeout(1)
 SIGNAL_CODE = 128  # and the signal's number: the exit code of a shell where a signal ended a command
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)  # sent to us, meant for the command
 
@@ -88,8 +87,9 @@ class CommandWatch:
             while not self._ends_within(LOOK_EVERY):
                 elapsed = time.monotonic() - started
                 is_over = self._request.timeout is not None and elapsed >= self._request.timeout
-                waits = () if was_told else self._waits(started + elapsed)
-                is_stuck = bool(waits) or (not was_told and loops.look(started + elapsed, self._tree.look()))
+                now, members = started + elapsed, [] if was_told else self._tree.look()
+                waits = tuple(self._stalls.observe(now, members) or ()) if members else ()
+                is_stuck = bool(waits) or (bool(members) and loops.look(now, members))
                 if not (is_stuck or is_over):
                     continue
                 pids = tuple(member.pid for member in self._tree.look(full=True) if member.is_alive)
@@ -126,10 +126,6 @@ class CommandWatch:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-    def _waits(self, now: float) -> tuple[dict[str, Any], ...]:
-        """Return the evidence that nothing in the tree can ever go on; empty if something may."""
-        return tuple(self._stalls.observe(now, self._tree.look()) or ())
 
     def _ends_within(self, seconds: float) -> bool:
         """Wait up to `seconds` for the command to end; return whether it has ended."""
