@@ -1,9 +1,15 @@
-"""Who has gone is told, and many that went alike are told once."""
+"""Why nobody ends a wait: who has gone, who is outside of what is seen, and no word of it where the program gets on."""
 
 from __future__ import annotations
 
+import pytest
+
+from tests.diagnosis.recorded import RECORDINGS, diagnosed, picture
+from whichtorch.matrix.diagnosis.deadline import agreeing
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import diagnose
 from whichtorch.matrix.diagnosis.hang.reasons import ended_children
 from whichtorch.matrix.diagnosis.stacks import Process
+from whichtorch.matrix.model import Outcome
 
 
 def test_children_that_ended_alike_are_counted() -> None:
@@ -11,3 +17,31 @@ def test_children_that_ended_alike_are_counted() -> None:
     processes = [Process(pid=number, ended="exit code 1") for number in (1, 2, 3)]
     processes += [Process(pid=4, ended="SIGKILL"), Process(pid=5, ended="exit code 0"), Process(pid=6)]
     assert ended_children(processes) == ["3 children have ended (exit code 1)", "child 4 was killed by SIGKILL"]
+
+
+@pytest.mark.parametrize(
+    ("holders", "words"),
+    [
+        ((99,), "process 99 has the other end, and is not one of the processes seen here"),
+        ((), "the other end is not in any process seen here: whether it still sends or reads is not known"),
+    ],
+)
+def test_a_peer_outside_of_the_tree_may_still_send(holders: tuple[int, ...], words: str) -> None:
+    """Of a socket whose other end no process of the tree has, it is not said that nobody is left."""
+    (process,), stderr = picture("client_of_silent_listener")
+    rows = tuple(row.model_copy(update={"holders": holders}) for row in process.descriptors)
+    summary = diagnose([process.model_copy(update={"descriptors": rows})], stderr=stderr).summary
+    assert summary.endswith(f"; {words}")
+
+
+def test_what_gets_on_is_not_without_anybody_to_end_its_wait() -> None:
+    """A slow test's summary never says that nobody could end the wait; a hang's does, and all else stays."""
+    summaries = {path.stem: diagnosed(path.stem) for path in RECORDINGS.glob("*.json")}
+    alone = {name: found for name, found in summaries.items() if "nobody is left that" in found.summary}
+    assert len(alone) > 20
+    for name, found in summaries.items():
+        assert "nobody is left" not in agreeing(found, Outcome.SLOW, None).summary, name
+        assert "nobody else runs" not in agreeing(found, Outcome.SLOW, None).summary, name
+        assert agreeing(found, Outcome.HANG, None).summary == found.summary, name
+    told = agreeing(summaries["queue_without_producer"], Outcome.SLOW, None).summary
+    assert told.endswith("which is empty; no other thread or process runs any of your code")

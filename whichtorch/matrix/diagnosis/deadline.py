@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
+from whichtorch.matrix.diagnosis.hang.reasons import without_nobody
 from whichtorch.matrix.diagnosis.patience import LONGER, SOON, reached_goal
 from whichtorch.matrix.diagnosis.signature import STUCK, Signature
 from whichtorch.matrix.model import Outcome
@@ -162,14 +163,17 @@ def hang_signature(ending: Ending, place: str = "") -> Signature:
 
 
 def agreeing(diagnosis: HangDiagnosis, outcome: Outcome, loop: BusyLoop | None) -> HangDiagnosis:
-    """Return a diagnosis that does not contradict its outcome: what hangs does not compile slowly, but without end.
+    """Return a diagnosis that does not contradict its outcome.
 
-    What was busy is told by the user's own line first, then by what that called.
+    What hangs does not compile slowly, but without end. What is slow is not without anybody to end its wait. What was
+    busy is told by the user's own line first, then by what that called.
     """
     if loop is not None and loop.repeats:
         diagnosis = diagnosis.model_copy(update={"kind": HangKind.ENDLESS_LOOP})
     if loop is not None:
         diagnosis = diagnosis.model_copy(update={"summary": f"{loop.words}; {diagnosis.summary}"})
+    if outcome is Outcome.SLOW and (summary := without_nobody(diagnosis.summary)) != diagnosis.summary:
+        return diagnosis.model_copy(update={"summary": summary})
     if outcome is Outcome.HANG and diagnosis.kind is HangKind.SLOW_COMPILE:
         return diagnosis.model_copy(update={"kind": HangKind.ENDLESS_COMPILE})
     return diagnosis

@@ -44,6 +44,7 @@ _ENDED_PROCESS = re.compile(r"^Process (?P<name>[\w:.-]+):$", re.MULTILINE)
 _LAST_LINE = re.compile(
     r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Empty|Full))(?:: (?P<words>.*))?$"
 )
+_NOBODY = re.compile(r"nobody (?:is left|else runs) that could [^:;]*: ")
 SCHEDULED = {Waiting.SLEEP, Waiting.STOPPED, None}  # waits that need nobody, or are none
 
 
@@ -66,6 +67,8 @@ def reason_of(narration: Narration, state: ThreadState, narrated: Sequence[Threa
     if _is_at_door(state, narrated):
         return "; ".join(["it waits for another client meanwhile, and sends nothing", *narration.departed])
     known = _of_open_file(state) or _of_pool(narration, state) or held_by_coroutine(narration, state)
+    if not known and (outside := _outside(narration, state)):
+        return outside
     own = narration.graph.beside(state)
     is_alone = state.awaits is Waiting.FUTURE or not any(other.user.place and not other.is_idle for other in own)
     if known and is_alone:
@@ -129,6 +132,18 @@ def _of_open_file(state: ThreadState) -> str:
     return "this process has the writing end open itself, so it never sees the end of the messages"
 
 
+def _outside(narration: Narration, state: ThreadState) -> str:
+    """Return the words for the other end of a connection that no process of the tree is known to have."""
+    row = descriptor_of(state)
+    if row is None or state.awaits not in {Waiting.PIPE, Waiting.IO, Waiting.SOCKET}:
+        return ""
+    if outside := [pid for pid in row.holders if pid not in narration.graph.processes]:
+        return f"process {number_on_host(outside[0])} has the other end, and is not one of the processes seen here"
+    if row.peer and not row.holders:
+        return "the other end is not in any process seen here: whether it still sends or reads is not known"
+    return ""
+
+
 def _of_pool(narration: Narration, state: ThreadState) -> str:
     if state.awaits is not Waiting.FUTURE:
         return ""
@@ -170,6 +185,11 @@ def _nobody(narration: Narration, state: ThreadState, ender: str, narrated: Sequ
     if all(other.awaits not in SCHEDULED for other in others):
         return f"nobody else runs that could {ender}: {'; '.join(named)}{more}"
     return f"who could {ender} is not known: {'; '.join(named)}{more}"
+
+
+def without_nobody(summary: str) -> str:
+    """Return the summary of what gets on: that nobody could end its wait is then not true."""
+    return _NOBODY.sub("", summary)
 
 
 def _waits_on(narration: Narration, other: ThreadState, state: ThreadState, narrated: Sequence[ThreadState]) -> bool:
