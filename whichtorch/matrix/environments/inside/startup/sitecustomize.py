@@ -25,6 +25,7 @@ HOOKS = "WHICHTORCH_HOOKS"  # names of the files beside this one, separated by c
 STACKS = "WHICHTORCH_STACKS"  # folder that faulthandler writes to, one file per process
 STACKS_SIGNAL = 59  # SIGRTMAX - 5 of Linux: no library is known to use it (see matrix/process/evidence/capture.py)
 LOOP_SIGNAL = 58  # likewise (see matrix/process/evidence/loop_watch.py)
+TESTS = "WHICHTORCH_TESTS"  # folder that each pytest writes its tests to
 NOT_APPLICABLE = 125
 
 
@@ -160,6 +161,31 @@ def write_unknown(path: str) -> None:
         pass
 
 
+class TestsFinder:
+    """An import finder that has pytest load the plugin `whichtorch_tests.py` beside this file.
+
+    The variable is set where pytest is imported, not for all processes: in one whose PYTHONPATH is another, pytest
+    would not find the plugin.
+    """
+
+    PLUGINS = "PYTEST_PLUGINS"
+    NAME = "whichtorch_tests"
+
+    def __init__(self, folder: str) -> None:
+        self.path = os.path.join(folder, self.NAME + ".py")
+
+    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
+        """Return the spec of the plugin; name it to pytest when that is about to be imported."""
+        if name == "_pytest.config" and os.environ.get(TESTS):
+            asked = os.environ.get(self.PLUGINS, "").split(",")
+            os.environ[self.PLUGINS] = ",".join([*filter(None, asked), *([] if self.NAME in asked else [self.NAME])])
+        if name != self.NAME:
+            return None
+        from importlib.util import spec_from_file_location
+
+        return spec_from_file_location(name, self.path)
+
+
 def leave(folder: str) -> None:
     """Take `folder` off sys.path and import the sitecustomize that it hid."""
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.realpath(entry) != folder]
@@ -177,6 +203,8 @@ if __name__ == "sitecustomize":
     if os.environ.get(STACKS) and sys.platform == "linux":
         register_stacks(os.environ[STACKS])
         register_loop(_folder, os.environ[STACKS])
+    if os.environ.get(TESTS):
+        sys.meta_path.insert(0, TestsFinder(_folder))
     for _name in os.environ.get(HOOKS, "").split(","):
         if _name.strip():
             apply_hook(_folder, _name.strip())
