@@ -87,6 +87,31 @@ def test_hang_is_told_and_stopped(tmp_path: Path, locks: list[str]) -> None:
     assert not running(locks)
 
 
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_hang_of_a_test_names_the_test(tmp_path: Path, workers: str) -> None:
+    """Of pytest, the sentence says which test hangs, also where workers run several; files have its id."""
+    source = "import threading\nlock = threading.Lock()\ndef test_a(): lock.acquire()\ndef test_b(): lock.acquire()\n"
+    (tmp_path / "test_stuck.py").write_text(source)
+    pytest_ = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        workers,
+        "--dist=loadfile",
+        f"--rootdir={tmp_path}",
+        str(tmp_path),
+    ]
+    files = ["--json", str(tmp_path / "run.json"), "--junit", str(tmp_path / "run.xml")]
+    ended = run("--on-hang", "stop", *files, command=pytest_)
+    assert ended.returncode == 124
+    assert "s: in test_stuck.py::test_b: " in ended.stderr
+    assert "test_stuck.py:4" in ended.stderr
+    assert json.loads((tmp_path / "run.json").read_text())["hang"]["tests"] == ["test_stuck.py::test_b"]
+    assert "in test_stuck.py::test_b: " in (tmp_path / "run.xml").read_text()
+
+
 def test_hang_is_told_and_the_command_goes_on(locks: list[str]) -> None:
     """By default nothing is ended; a signal for us reaches the command, whose end is passed on."""
     with subprocess.Popen([*WATCHED, "--", *locks], stderr=subprocess.PIPE, text=True) as watching:

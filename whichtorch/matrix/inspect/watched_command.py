@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 LOOK_EVERY = 0.4  # seconds between two looks at the processes
 REAP_EVERY = 0.02  # seconds between two looks at processes that are being killed
 SIGNAL_CODE = 128  # and the signal's number: the exit code of a shell where a signal ended a command
+TOLD_TO = ("WHICHTORCH_STACKS", "WHICHTORCH_TESTS")  # variables that name the folder
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)  # sent to us, meant for the command
 
 
@@ -61,7 +62,7 @@ class CommandEnd:
 
 
 class CommandWatch:
-    """A command under watch. Its processes write their stacks and loops to `folder`. Call `watch` once."""
+    """A command under watch. Its processes write stacks, loops and tests to `folder`. Call `watch` once."""
 
     def __init__(self, request: WatchRequest, folder: str) -> None:
         self._request, self._folder = request, folder
@@ -103,9 +104,9 @@ class CommandWatch:
             return CommandEnd(seconds=time.monotonic() - started, code=os.waitstatus_to_exitcode(self._status))
 
     def _start(self) -> None:
-        """Start the command; each Python in it can be asked for its stacks and its loop, as in an attempt."""
+        """Start the command; each Python in it can be asked for its stacks, loop and tests, as in an attempt."""
         path = os.pathsep.join(filter(None, (str(FOLDER), os.environ.get("PYTHONPATH"))))
-        environ = os.environ | {"PYTHONPATH": path, "WHICHTORCH_STACKS": self._folder}
+        environ = os.environ | {"PYTHONPATH": path} | dict.fromkeys(TOLD_TO, self._folder)
         program = self._request.command[0]
         try:
             self._leader = os.posix_spawnp(program, self._request.command, environ, setsigdef=DEFAULTED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pydantic import Field, TypeAdapter
@@ -14,12 +16,15 @@ from whichtorch.matrix.process.evidence import capture
 from whichtorch.matrix.process.supervision import LoopAnswers
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from whichtorch.matrix.inspect.watched_command import CommandEnd, Standstill
 
 SCHEMA = 1
 ENDED_WELL = "it went on after all, and ended well"
+NO_STACK = "no stack could be read"
+TESTS_NAMED = 3  # of those that run side by side
 _WAITS = TypeAdapter(tuple[ThreadWait, ...])
 _ANSWERS = TypeAdapter(LoopAnswers)
 
@@ -29,6 +34,7 @@ class SeenHang(Model):
 
     is_stuck: bool  # False: its time was over, and it may have been only slow
     after: float  # seconds
+    tests: tuple[str, ...] = ()  # ids of pytest's tests that ran
     sentence: str  # who waits for what, on which line; "" where no stack could be read
     diagnosis: Diagnosis | None = None
     notes: tuple[str, ...] = ()  # what could not be read, and why
@@ -37,7 +43,7 @@ class SeenHang(Model):
     def headline(self) -> str:
         """What happened, in one line."""
         what = "HANG" if self.is_stuck else "not done"
-        return f"{what} after {self.after:.0f} s: {self.sentence or 'no stack could be read'}"
+        return f"{what} after {self.after:.0f} s: {self.sentence or NO_STACK}"
 
 
 class WatchedRun(Model):
@@ -73,6 +79,17 @@ class WatchedRun(Model):
         )
 
 
+def running_tests(folder: Path, pids: Collection[int]) -> tuple[str, ...]:
+    """Return the ids of the tests that pytest has begun and not ended in these processes."""
+    running: dict[int, str] = {}  # by process
+    with suppress(FileNotFoundError):
+        for line in (folder / "tests.jsonl").read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError):  # half a line
+                event = json.loads(line)
+                running[event["pid"]] = event["id"] if event["event"] == "start" else ""
+    return tuple(dict.fromkeys(test for pid, test in running.items() if test and pid in pids))
+
+
 def read_hang(seen: Standstill, folder: Path) -> tuple[SeenHang, list[str]]:
     """Take the stacks of a command into a folder; return what they show, and the lines that show it to people."""
     collection = capture.collect(seen.pids, folder, capture.find_tools())
@@ -83,9 +100,13 @@ def read_hang(seen: Standstill, folder: Path) -> tuple[SeenHang, list[str]]:
     except Exception as error:  # noqa: BLE001 - a command goes on, or is stopped, without a diagnosis
         notes.append(f"diagnosis failed: {error!r}")
     sentence = loop.words if loop else f"{shown[0].kind}: {shown[0].summary}" if shown else ""
+    tests = running_tests(folder, seen.pids)
+    if tests:
+        sentence = f"in {' and '.join(tests[:TESTS_NAMED])}: {sentence or NO_STACK}"
     hang = SeenHang(
         is_stuck=seen.is_stuck,
         after=round(seen.elapsed, 1),
+        tests=tests,
         sentence=sentence,
         diagnosis=stack_folder.stored(*shown, seconds=0) if shown else None,
         notes=tuple(notes),

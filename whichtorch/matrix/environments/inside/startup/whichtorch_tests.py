@@ -102,7 +102,12 @@ class Recorder:
             if others:
                 os.environ[PLUGINS] = ",".join(others)
         if not self.is_worker:
-            specs = self.config.getoption("tx") if is_controller else []  # "popen", or "2*popen"
+            specs = []
+            if is_controller:
+                specs = self.config.getoption("tx")  # "popen", or "2*popen"
+                # it looks every 2 s whether a worker has told something: a wait with a deadline proves no hang
+                queue = self.config.pluginmanager.getplugin("dsession").queue
+                queue.get = lambda *_, **__: type(queue).get(queue)
             workers = sum(int(spec.partition("*")[0]) if "*" in spec else 1 for spec in specs)
             self.write("session", workers=workers, maxfail=self.config.getoption("maxfail") or 0)
 
