@@ -105,7 +105,7 @@ def test_all_mistakes_are_told_at_once(user: User) -> None:
             "--with torch==2.5: torch is chosen by --torch and --build",
             "--with: 'a b' is not a requirement",
             "r.txt:1: cannot read the requirements file gone.txt",
-            "r.txt:2: constraints cannot be given here",
+            "r.txt:2: cannot read the requirements file limits.txt",
             "r.txt:3: 'einops =< 1' is not a requirement",
             "r.txt:4: there is no nothing",
             "missing.txt: cannot read the requirements file missing.txt: No such file",

@@ -81,8 +81,7 @@ class BisectOptions(NamedTest):
     @property
     def given(self) -> list[str]:
         """The names of the options that differ from their defaults."""
-        added = self.others.packages
-        values = vars(self) | vars(self.others) | vars(self.cluster) | {"with": added.requirements or added.files}
+        values = vars(self) | vars(self.others) | vars(self.cluster) | {"with": self.others.added.package_options}
         values |= {"axis": self.axis is not AxisName.VERSION}
         return [f"--{name.replace('_', '-')}" for name, value in values.items() if value]
 
@@ -181,7 +180,7 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
     if searched is AxisName.LOCK and (bounds or "--axis" in given):
         wrong.append("--axis, --good and --bad say nothing about two lock files or environments")
     if searched is AxisName.LOCK and "--with" in given:
-        wrong.append("--with and --requirements add nothing to two lock files or environments, which name all packages")
+        wrong.append("--with and the like add nothing to two lock files or environments, which name all packages")
     if bounds and not searched.row.is_ordered:
         wrong.append(f"--good and --bad are the ends of a range, but --axis {axis} has no order")
     if searched is AxisName.DATE and "--since" not in days:

@@ -18,7 +18,7 @@ class ExplainOptions(NamedTest):
     here: Path | None = environment_option(metavar="PYTHON", help="Why not with this Python?")
     env: str | None = known_environment()
     may_run: bool = running_option("--run", default=False, help="Run the cells that tell more, and confirm the answer.")
-    axes: KnownAxes = group(KnownAxes, "path", "torch", "python", "build", "config", "patch", "packages")
+    axes: KnownAxes = group(KnownAxes, "path", "torch", "python", "build", "config", "patch", "added")
     run: RunOptions = group(RunOptions, "timeout", "look_longer", "repeat")
     cluster: ClusterAddress = group(ClusterAddress)
     storage: Storage = group(Storage, "disk_budget_mb")

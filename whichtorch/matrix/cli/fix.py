@@ -46,7 +46,7 @@ class FixOptions(NamedTest):
     good: str | None = _release_option(help="The release that passes.")
     failure: str = failure_option(panel="The two releases")
     torch: Strings = environment_option(default=(), metavar="SPEC[,SPEC]", help="The versions that are bisected.")
-    axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config", "packages")
+    axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config", "added")
     storage: Storage = group(Storage, "disk_budget_mb")
     run_options: RunOptions = group(RunOptions, "timeout", "look_longer")
     cluster: ClusterAddress = group(ClusterAddress)
@@ -125,7 +125,8 @@ def _write_answer(answer: "FixAnswer", options: FixOptions) -> None:
     patch = str(options.patch_file)
     kind = "script" if Path(options.test.partition("[")[0]).suffix == ".py" else "scenario"
     script_arguments = ["--", *options.script_arguments] if options.script_arguments else []
-    test = shlex.join([f"--{kind}", options.test, *options.cluster.arguments, *script_arguments])
+    added = (*options.axes.added.package_options, *options.axes.added.variable_options)
+    test = shlex.join([*added, f"--{kind}", options.test, *options.cluster.arguments, *script_arguments])
     rerun = f"{command.called('matrix')} --torch {answer.bad} --patch {patch} {test}"
     command.write_json(options.json_file, answer)
     if options.markdown_file:

@@ -127,7 +127,8 @@ def _python_named(options: DoctorOptions, home: Path) -> Path:
 
     this = Path(sys.executable)
     if options.interpreter and not options.interpreter.is_file():
-        raise UsageError(f"--interpreter: no such Python: {options.interpreter}", hint="name an environment with --env")
+        hint = "name an environment with --environment"
+        raise UsageError(f"--interpreter: no such Python: {options.interpreter}", hint=hint)
     if options.env is None:
         return (options.interpreter or this).absolute()
     return environment_named(options.env, store.read_environments(home)).interpreter or this

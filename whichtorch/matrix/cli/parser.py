@@ -106,6 +106,7 @@ class _OptionField:
         kind = bool if self.kind is bool else self._click_type()
         if kind is not bool and self.default not in {MISSING, None, "", ()}:
             details |= {"default": str(self.default), "show_default": True}
+        details |= {} if option.if_bare is None else {"flag_value": option.if_bare}
         return _PanelOption(
             [*names, self.key], type=kind, is_flag=kind is bool, multiple=self.is_list, panel=option.panel, **details
         )

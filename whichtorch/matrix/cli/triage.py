@@ -28,7 +28,7 @@ _case_folder = partial(option, "--case", metavar="DIR", help="The case's folder.
 class CaseEnvironmentOptions:
     """The environment that runs the script of a case."""
 
-    axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config", "patch", "packages")
+    axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config", "patch", "added")
     interpreter: Path | None = interpreter_option()
     storage: Storage = group(Storage, "disk_budget_mb")
 

@@ -176,6 +176,8 @@ def log_summary(log: Path, ending: Ending | None = None) -> str:
     start = next((index for index, line in enumerate(lines) if line.startswith(("error", "No solution"))), None)
     kept = lines[start:] if start is not None else lines[-5:]
     words = " ".join(re.sub(r"^(error|cause): ", "", line) for line in kept if line and not line.startswith("hint:"))
+    if premises := re.findall(r"[Bb]ecause (?:we know from \(\d+\) that )?(.*?), we can conclude that", words):
+        words = ", and ".join(premises)  # what uv concludes from these is that it cannot be done
     words = re.sub(r"\w+://\S+", lambda url: without_credentials(url[0]), words)
     if len(words) > REASON_LENGTH:
         words = words[: REASON_LENGTH - 1] + "…"

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,7 +26,7 @@ from whichtorch.matrix.environments.index.releases import best_fit, kept_folder
 from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from whichtorch.matrix.model import Build, Request
 
@@ -69,12 +70,14 @@ def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[
     while True:
         try:
             narrowed = [*requirements, *(f"torch{clause}" for clause in excluded)]
-            lock = compile_lock(narrowed, request.build, interpreter, commander)
+            lock = _constrained_lock(narrowed, request, interpreter, commander)
         except InstallError as error:
-            if first is None and request.added and notes:
-                raise InstallError("; ".join([error.reason, *notes]), error.log) from None
             if first is None:
-                raise
+                names = (pin.partition(";")[0] for pin in request.constraints)
+                limits = (f"{name} is a constraint" for name in names if name in error.reason)
+                # a need is named where it takes part
+                needs = (note for note in notes if request.added and note.partition(":")[0] in error.reason)
+                raise InstallError("; ".join([error.reason, *limits, *needs]), error.log) from None
             # the build's index has nothing but its own +cpu: that is what was meant
             if request.build.index_url is not None or request.build.find_links is not None:
                 return first, notes
@@ -88,10 +91,39 @@ def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[
             pins = [
                 ",".join([line, *excluded]) if "torch" in locked_versions(line) else line for line in lock.splitlines()
             ]
-            return "\n".join(pins) + "\n", notes
+            return "\n".join(pins) + "\n", (*notes, *_not_held(request, lock))
         if Version(locked).public != Version(request.torch).public or len(excluded) == SUBSTITUTES:
             raise _substitute(request.torch, locked, commander)
         excluded.append(f"!={locked}")
+
+
+def _constrained_lock(requirements: Sequence[str], request: Request, interpreter: Path, commander: Commander) -> str:
+    """Return the lock under the constraints of a request, as far as its torch allows them.
+
+    The lock file of a project pins what its own torch needs: with another torch no release of that may fit. Where not
+    all constraints can hold, those on packages that torch needs become preferences. The others hold, or raise
+    InstallError.
+    """
+    compiled = partial(compile_lock, build=request.build, interpreter=interpreter, commander=commander)
+    try:
+        return compiled(requirements, constraints=request.constraints)
+    except InstallError:
+        if not request.constraints:
+            raise
+    given = {*request.build.requirements, *request.requirements}
+    own = locked_versions(compiled([each for each in requirements if each not in given]))
+    kept = [pin for pin in request.constraints if requirement_name(pin) not in own]
+    return compiled(requirements, constraints=kept, preferred=[pin for pin in request.constraints if pin not in kept])
+
+
+def _not_held(request: Request, lock: str) -> Iterator[str]:
+    """Yield a note for each constraint that a lock does not keep."""
+    versions, where = locked_versions(lock), {"python_version": request.python, "python_full_version": request.python}
+    for pin in map(Requirement, request.constraints):
+        version = versions.get(pin.name)
+        applies = pin.url is None and (pin.marker is None or pin.marker.evaluate(where))
+        if version and applies and not pin.specifier.contains(version, prereleases=True):
+            yield f"{pin.name}=={version}: torch {request.torch} does not work with the constraint {pin}"
 
 
 def _substitute(wanted: str, version: str, commander: Commander) -> InstallError:
@@ -166,18 +198,20 @@ def compile_lock(
     commander: Commander,
     *,
     constraints: Sequence[str] = (),
+    preferred: Sequence[str] = (),
     before: str | None = None,
 ) -> str:
     """Return what `uv pip compile` makes of requirements: an exact lock, one package a line.
 
-    `constraints` say which version a package has if it is needed; with `before`, a time such as
-    "2026-11-02T00:00:00Z", the index is seen as it was then. Raises InstallError with uv's explanation.
+    `constraints` say which version a package has if it is needed, `preferred` which version it has if others allow it;
+    with `before`, a time such as "2026-11-02T00:00:00Z", the index is seen as it was then. Raises
+    InstallError with uv's explanation.
     """
     folder = commander.logs
     folder.mkdir(parents=True, exist_ok=True)
     source, target = folder / "requirements.in", folder / "resolved.txt"
     source.write_text("\n".join(requirements) + "\n", encoding="utf-8")
-    target.unlink(missing_ok=True)  # uv would prefer the versions that it names
+    target.write_text("\n".join(preferred) + "\n", encoding="utf-8")  # uv prefers the versions that it names
     options = ["--torch-backend", build.backend] if build.backend else []
     if constraints:
         limits = folder / "constraints.txt"

@@ -258,7 +258,7 @@ def answers(request: ExplainRequest, suite: Sequence[Scenario], cache: Environme
     evidence = RecordedEvidence.stored(home, records)
     here, here_id = None, None
     if request.here is not None and request.env is not None:
-        raise UsageError("--here and --env name one environment each", hint="give one of them")
+        raise UsageError("--here and --environment name one environment each", hint="give one of them")
     if request.here is not None:
         if not request.here.is_file():
             raise UsageError(f"there is no interpreter {request.here}", hint="--here takes the path of a Python")

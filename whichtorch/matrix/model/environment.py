@@ -99,7 +99,8 @@ class Request(Model):
     interpreter: Path | None = None  # an existing environment, used as it is
     requirements: tuple[str, ...] = ()  # for every environment of a matrix file
     added: tuple[str, ...] = ()  # those of `requirements` that options or the script ask for
-    added_options: tuple[str, ...] = ()  # of the command line, that name those which the script does not
+    constraints: tuple[str, ...] = ()  # which versions packages have if they are needed
+    added_options: tuple[str, ...] = ()  # of the command line, for packages that the script does not name and variables
     contents: str = ""  # digest of the folders and wheels that requirements name
     lock: tuple[str, ...] = ()  # exact pins, "name==version" or "name @ url": nothing else is installed
     problem: str | None = None  # why it cannot be made, where planning already knows
@@ -151,8 +152,9 @@ class Request(Model):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What makes two requests the same: the installation, the config and the hardware."""
-        return self.install_key, self.config.name, self.hardware_name
+        """What makes two requests the same: the installation, the config with its variables, and the hardware."""
+        config = [self.config.name, *([digest(self.config.env)] if self.config.env else [])]
+        return self.install_key, "+".join(config), self.hardware_name
 
     @property
     def unpatched(self) -> Request:
@@ -163,7 +165,7 @@ class Request(Model):
     def install_key(self) -> str:
         """Names the installation: all that `label` says and the requirements, but not the config."""
         request = self.model_dump(mode="json", exclude=_NOT_INSTALLED)
-        for name in ("lock", "contents"):
+        for name in ("lock", "contents", "constraints"):
             if not request[name]:
                 del request[name]
         if self.patch is not None:

@@ -5,6 +5,8 @@ A search takes SearchAxes, which fix all axes but one at a single value. --help 
 not need are inside functions.
 """
 
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -35,7 +37,9 @@ interpreter_option = partial(
     metavar="PYTHON",
     help="The Python of an existing environment, used as it is.",
 )
-known_environment = partial(environment_option, "--env", metavar="ID|LABEL", help="An environment of an earlier run.")
+known_environment = partial(
+    environment_option, "--environment", metavar="ID|LABEL", help="An environment of an earlier run."
+)
 install_timeout_option = partial(
     duration,
     "--install-timeout",
@@ -72,8 +76,8 @@ def torch_specs(torch: Sequence[str]) -> Strings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddedPackages:
-    """What is installed beside torch, in each environment."""
+class Additions:
+    """What is added to each environment: packages beside torch, and variables for what is run."""
 
     requirements: Strings = environment_option(
         "--with", default=(), metavar="REQUIREMENT", help="A package to install with torch, 'einops>=0.8'. Repeatable."
@@ -81,12 +85,57 @@ class AddedPackages:
     files: tuple[Path, ...] = environment_option(
         "--requirements -r", default=(), metavar="FILE", help="A file of such packages, as pip takes it. Repeatable."
     )
+    project: str | None = environment_option(
+        metavar="DIR",
+        if_bare=".",
+        help="Install what a pyproject.toml depends on, except torch; '.[test]' adds an extra. DIR may be left out.",
+    )
+    groups: Strings = environment_option(
+        "--group", default=(), metavar="NAME", help="A dependency group of --project, too. Repeatable."
+    )
+    constraints: tuple[Path, ...] = environment_option(
+        "--constraint",
+        default=(),
+        metavar="FILE",
+        help="Packages have the versions of this uv.lock, pylock.toml or file of constraints. Repeatable.",
+    )
+    env: Strings = environment_option(default=(), metavar="NAME=VALUE", help="A variable for what is run. Repeatable.")
+    pass_env: Strings = environment_option(
+        default=(), metavar="NAME", help="A variable of this shell for what is run. Repeatable."
+    )
+
+    @property
+    def package_options(self) -> Strings:
+        """The options of the command line that ask for the packages."""
+        options = [word for text in self.requirements for word in ("--with", text)]
+        options += [word for file in self.files for word in ("--requirements", str(file))]
+        options += ["--project", self.project] if self.project is not None else []
+        options += [word for name in self.groups for word in ("--group", name)]
+        return *options, *(word for file in self.constraints for word in ("--constraint", str(file)))
+
+    @property
+    def variable_options(self) -> Strings:
+        """The options of the command line that ask for the variables."""
+        options = [word for text in self.env for word in ("--env", text)]
+        return *options, *(word for name in self.pass_env for word in ("--pass-env", name))
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables by name. Raises UsageError for what is no variable, and for one that this shell lacks."""
+        for text in self.env:
+            if not re.fullmatch(r"[A-Za-z_]\w*=.*", text, re.DOTALL):
+                hint = "a known environment is named with --environment" if "=" not in text else ""
+                raise UsageError(f"--env {text}: not NAME=VALUE", hint=hint)
+        if missing := [name for name in self.pass_env if name not in os.environ]:
+            raise UsageError(f"--pass-env {missing[0]}: this shell has no such variable", hint="export it first")
+        given = dict(text.split("=", 1) for text in self.env)
+        return {name: os.environ[name] for name in self.pass_env} | given
 
     def added_to(self, file: "MatrixFile") -> "MatrixFile":
-        """Return the matrix file with these packages in its environments."""
-        from whichtorch.matrix.plan.script_needs import needs_of_options
+        """Return the matrix file with these in its environments."""
+        from whichtorch.matrix.plan.script_needs import needs_of
 
-        return file.model_copy(update={"needs": needs_of_options(self.requirements, self.files)})
+        return file.model_copy(update={"needs": needs_of(self)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +154,14 @@ class MatrixAxes:
     )
     patch: Strings = _patch(help="A diff of torch's Python files to try, none, or of the file. Repeatable.")
     hardware: Strings = _names(help="Kinds of machines, each a [hardware.NAME] of the file.")
-    packages: AddedPackages = group(AddedPackages)
+    added: Additions = group(Additions)
 
     @cached_property
     def file(self) -> "MatrixFile":
         """The matrix file with these axes."""
         named = {axis: commas(getattr(self, axis)) or None for axis in _CHOSEN}
         file = matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(self.torch) or None, **named)
-        return self.packages.added_to(file)
+        return self.added.added_to(file)
 
     @property
     def found_note(self) -> Strings:
@@ -146,7 +195,7 @@ class SearchAxes:
     config: Strings = _single(help="default, or another config.")
     patch: Strings = _single(metavar="FILE", help="A diff of torch's Python files, applied to each value.")
     hardware: Strings = _single(help="A kind of machine, a [hardware.NAME] of the file.")
-    packages: AddedPackages = group(AddedPackages)
+    added: Additions = group(Additions)
 
     def file(self, torch: Sequence[str], *, several: str = "") -> "MatrixFile":
         """Return the matrix file with these axes. Raises UsageError for several values on an axis but `several`."""
@@ -160,7 +209,7 @@ class SearchAxes:
         usual = {"build": ("auto",), "config": ("default",), "patch": (NO_PATCH,)}
         axes = {axis: values or usual.get(axis, values) for axis, values in named.items()}
         file = matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(torch), **axes)
-        return self.packages.added_to(file)
+        return self.added.added_to(file)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,10 +33,23 @@ class Expansion(NamedTuple):
     build_notes: tuple[str, ...]  # which build `auto` is on this machine, and why
 
 
-def existing(interpreter: Path, config: Config, file: Path | None = None) -> Request:
+def config_of(file: MatrixFile, name: str) -> Config:
+    """Return the config with a name, and with the variables that options give to what is run."""
+    config = configs.config_named(name, file.config)
+    return config.model_copy(update={"env": config.env | dict(file.needs.variables)})
+
+
+def existing(interpreter: Path, config: Config, file: MatrixFile | None = None) -> Request:
     """Return the request for the environment of a user's own Python, with a config of a matrix file."""
-    build = Build(name=EXISTING)
-    return Request(torch="", python="", build=build, config=config, interpreter=interpreter.absolute(), matrix=file)
+    return Request(
+        torch="",
+        python="",
+        build=Build(name=EXISTING),
+        config=config,
+        interpreter=interpreter.absolute(),
+        added_options=file.needs.variable_options if file else (),
+        matrix=file.path if file else None,
+    )
 
 
 def expand(
@@ -62,10 +75,11 @@ def expand(
         hint = "name a release with --torch, or apply the patch there yourself"
         raise UsageError("a patch is tried on what whichtorch installs, not on what --interpreter names", hint=hint)
     for interpreter, name in itertools.product(interpreters_given, file.axes.config):
-        chosen.append(existing(interpreter, configs.config_named(name, file.config), file.path))
+        chosen.append(existing(interpreter, config_of(file, name), file))
     if interpreters_given and file.needs.options:
+        named = " and ".join(dict.fromkeys(word for word in file.needs.options if word.startswith("--")))
         hint = "install it there yourself, or name a release with --torch"
-        raise UsageError("--with and --requirements are for what whichtorch installs, not for --interpreter", hint=hint)
+        raise UsageError(f"{named}: for what whichtorch installs, not for --interpreter", hint=hint)
     if not chosen:
         raise UsageError("; ".join(expander.notes), hint="name another one with --python")
     requests: dict[tuple[str, ...], Request] = {}
@@ -114,12 +128,13 @@ class _Expander:
                 torch=choice.torch,
                 python=choice.python,
                 build=choice.build,
-                config=configs.config_named(name, self.file.config),
+                config=config_of(self.file, name),
                 patch=patch,
                 hardware=kind,
                 requirements=(*self.file.requirements, *needs.requirements),
                 added=needs.requirements,
-                added_options=needs.options,
+                constraints=needs.constraints,
+                added_options=(*needs.options, *needs.variable_options),
                 contents=contents,
                 problem=choice.problem,
                 show_python=is_python_shown,
@@ -132,10 +147,10 @@ class _Expander:
         ]
 
     def _pythons(self, named: Sequence[str]) -> list[str]:
-        """Return the Pythons, named or default, that the script allows; note each that is left out or replaced."""
+        """Return the Pythons, named or default, that are allowed; note each that is left out or replaced."""
         needs = self.file.needs
         pythons = [python for python in named or (DEFAULT_PYTHON,) if needs.allows(python)]
-        reason = f"{needs.script} requires {needs.python}"
+        reason = f"{needs.whose} requires {needs.python}"
         self.notes += [f"Python {python} is left out: {reason}" for python in named if python not in pythons]
         if not (named or pythons):
             pythons = [needs.nearest_python()]
@@ -180,7 +195,7 @@ def request_for(file: MatrixFile, home: Path, axes: dict[str, str], interpreter:
     """Return the request for one environment, with a matrix file's builds and configs; None where it has no such."""
     try:
         if interpreter is not None:
-            return existing(interpreter, configs.config_named(axes["config"], file.config), file.path)
+            return existing(interpreter, config_of(file, axes["config"]), file)
         narrowed = file.with_axes(
             torch=(axes["torch"],),
             python=() if axes["python"] == DEFAULT_PYTHON else (axes["python"],),

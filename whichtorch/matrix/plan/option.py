@@ -32,6 +32,7 @@ class Option:
     least: float | None = None
     most: float | None = None
     is_argument: bool = False
+    if_bare: str | None = None  # the value if it is given without one; None if it must have one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What scripts need besides torch: options, requirements files and headers -> what is asked of an environment.
+"""What tests need besides torch: options, files and headers of scripts -> what is asked of an environment.
 
 The matrix decides which torch an environment has, so a requirement on torch is left out.
 """
@@ -19,13 +19,17 @@ from whichtorch.matrix.environments.index.sources import local_folder
 from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON, found_python
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Scenario, digest
+from whichtorch.matrix.plan.project_needs import lock_pins, project_needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from whichtorch.matrix.plan.environment_options import Additions
+
 _LOCAL = re.compile(r"(?P<path>(?:~|\.{1,2})?/.*?|\.{1,2}|\S+\.(?:whl|tar\.gz|zip))(?P<extras>\[[^]]*\])?")
 _OPTION = re.compile(r"(?P<name>--[\w-]+|-\w)[ =]*(?P<value>.*)")
 _GENERATED = re.compile(r"\.|__pycache__$|build$|dist$|.*\.egg-info$")  # parts of paths of generated files
+_TIED = {"torchvision", "torchaudio"}  # a release of these requires one release of torch
 _MINORS = range(8, 20)  # of the Pythons that have, or will have, wheels of torch
 
 
@@ -34,9 +38,12 @@ class Needs:
     """What options and a script need in an environment, in addition to what a matrix file asks for."""
 
     requirements: tuple[str, ...] = ()  # each with its package's normalized name, sorted
-    options: tuple[str, ...] = ()  # of the command line: they ask for the requirements that are not in the script
-    python: str = ""  # the Pythons that the script allows, ">=3.12"
-    script: str = ""  # name of the script that asks for this Python
+    constraints: tuple[str, ...] = ()  # which versions packages have if they are needed
+    variables: tuple[tuple[str, str], ...] = ()  # for what is run
+    options: tuple[str, ...] = ()  # of the command line, that ask for the packages that are not in the script
+    variable_options: tuple[str, ...] = ()  # of the command line, that ask for the variables
+    python: str = ""  # the Pythons that the project and the script allow, ">=3.12"
+    whose: str = ""  # who asks for this Python: the name of the script, or the project
     notes: tuple[str, ...] = ()  # on what was left out
 
     def with_script(self, scenario: Scenario) -> Needs:
@@ -45,13 +52,13 @@ class Needs:
         return replace(
             self,
             requirements=_distinct([*map(Requirement, self.requirements), *own]),
-            python=scenario.requires_python,
-            script=scenario.name,
+            python=",".join(filter(None, [self.python, scenario.requires_python])),
+            whose=" and ".join(filter(None, [self.whose, scenario.requires_python and scenario.name])),
             notes=(*self.notes, *(_left_out(scenario.name, each) for each in own if _is_torch(each))),
         )
 
     def allows(self, python: str) -> bool:
-        """Return whether the script allows a Python; "3.11" may be any 3.11."""
+        """Return whether project and script allow a Python; "3.11" may be any 3.11."""
         minor = python.removesuffix("t")
         specifier = SpecifierSet(self.python)
         return any(specifier.contains(f"{minor}.{micro}", prereleases=True) for micro in range(40))
@@ -63,21 +70,34 @@ class Needs:
         if found := next((python for python in fitting if self.allows(python) and found_python(python)), None):
             return found
         hint = "install one, or name it with --python, which also downloads it"
-        raise UsageError(f"{self.script} requires Python {self.python}, and there is none on this machine", hint=hint)
+        raise UsageError(f"{self.whose} requires Python {self.python}, and there is none on this machine", hint=hint)
 
 
-def needs_of_options(given: Sequence[str], files: Sequence[Path]) -> Needs:
-    """Return what options ask for: requirements, and files of them. Raises UsageError with all mistakes."""
+def needs_of(added: Additions) -> Needs:
+    """Return what options ask for. Raises UsageError with all mistakes."""
     reader = _Reader()
-    for text in given:
+    for text in added.requirements:
         reader.read(text, "--with", Path())
-    for file in files:
+    for file in added.files:
         reader.read_file(file, file)
+    if added.project is not None:
+        reader.read_project(added.project, added.groups)
+    elif added.groups:
+        reader.mistakes.append("--group names groups of a project: add --project")
+    for file in added.constraints:
+        reader.read_constraints(file, file)
     if reader.mistakes:
         raise UsageError("\n".join(dict.fromkeys(reader.mistakes)))
-    options = [word for text in given for word in ("--with", text)]
-    options += [word for file in files for word in ("--requirements", str(file))]
-    return Needs(requirements=_distinct(reader.found), options=tuple(options), notes=tuple(reader.notes))
+    return Needs(
+        requirements=_distinct(reader.found),
+        constraints=_distinct(reader.constraints),
+        variables=tuple(added.variables.items()),
+        options=added.package_options,
+        variable_options=added.variable_options,
+        python=reader.python,
+        whose="the project" if reader.python else "",
+        notes=tuple(reader.notes),
+    )
 
 
 def contents_of(requirements: Iterable[str]) -> str:
@@ -108,6 +128,8 @@ class _Reader:
         self.found: list[Requirement] = []
         self.mistakes: list[str] = []
         self.notes: list[str] = []
+        self.constraints: list[Requirement] = []
+        self.python = ""
         self._files: set[Path] = set()
 
     def read_file(self, file: Path, place: object) -> None:
@@ -121,8 +143,49 @@ class _Reader:
             why = getattr(error, "strerror", None) or "it is no text"
             self.mistakes.append(f"{place}: cannot read the requirements file {file}: {why}")
             return
+        if file.suffix in {".lock", ".toml"}:
+            self.mistakes.append(f"{place}: {file} is none; --constraint takes a lock file, --project a project")
+            return
         for number, line in requirement_lines(text):
             self._read_line(line, f"{file}:{number}", file.parent)
+
+    def read_project(self, text: str, groups: Sequence[str]) -> None:
+        """Read the pyproject.toml of a folder that "DIR" or "DIR[EXTRA,EXTRA]" names."""
+        path, _, extras = text.removesuffix("]").partition("[")
+        folder = Path(path or ".").expanduser()
+        try:
+            needs = project_needs(folder, list(filter(None, map(str.strip, extras.split(",")))), groups)
+        except UsageError as error:
+            self.mistakes.append(f"--project {text}: {error.message}")
+            return
+        self.python = needs.python
+        self.notes += needs.notes
+        for requirement in needs.requirements:
+            self.read(requirement, str(folder / "pyproject.toml"), folder)
+
+    def read_constraints(self, file: Path, place: object) -> None:
+        """Read the versions that a lock file pins, or a file of constraints as pip takes it."""
+        inner = _Reader()
+        try:
+            if file.suffix in {".lock", ".toml"}:
+                pins, inner.notes = lock_pins(file, tomllib.loads(file.read_text(encoding="utf-8")))
+                for pin in pins:
+                    inner.read(pin, str(file), file.parent)
+            else:
+                inner.read_file(file, place)
+        except OSError as error:
+            inner.mistakes.append(f"{place}: cannot read the lock file {file}: {error.strerror}")
+        except UsageError as error:
+            inner.mistakes.append(f"{place}: {error.message}")
+        except ValueError as error:
+            inner.mistakes.append(f"{place}: {file} is not a TOML file: {error}")
+        for each in (*inner.found, *inner.constraints):
+            each.extras = set()  # a constraint does not install anything
+            is_tied = canonicalize_name(each.name) in _TIED
+            inner.notes += [f"{file}: {each} is left out: each release of it is for one torch"] if is_tied else []
+            self.constraints += [] if is_tied else [each]
+        self.mistakes += inner.mistakes
+        self.notes += inner.notes
 
     def _read_line(self, line: str, place: str, folder: Path) -> None:
         option = _OPTION.fullmatch(line)
@@ -130,7 +193,7 @@ class _Reader:
         if name in {"-r", "--requirement"}:
             self.read_file(folder / value, place)
         elif name in {"-c", "--constraint"}:
-            self.mistakes.append(f"{place}: constraints cannot be given here; write them as requirements")
+            self.read_constraints(folder / value, place)
         elif name in {"", "-e", "--editable"}:
             self.read(value, place, folder)
         else:

@@ -13,9 +13,9 @@ from whichtorch.matrix.bisect.axes.commit_search import CommitSearch
 from whichtorch.matrix.bisect.axes.git import Checkout, borrowed, refuse
 from whichtorch.matrix.bisect.strategy.search_state import Change, Find
 from whichtorch.matrix.bisect.workbench import workbench
-from whichtorch.matrix.environments import configs
 from whichtorch.matrix.environments.built_commits import BuiltCommits, CommitBuild
 from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.plan.expansion import config_of
 from whichtorch.matrix.run.site import ThisMachine
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def search(request: SearchRequest, _cache: Environments, show: Show) -> Bisectio
         interpreter=_interpreter(request.source, checkout),
         timeout=request.source.timeout,
     )
-    config = configs.config_named(request.file.axes.config[0], request.file.config)
+    config = config_of(request.file, request.file.axes.config[0])
     cache = BuiltCommits(request.home, build, config, checkout.go_to, fresh=request.fresh)
     refuse(checkout)
     machines = ThisMachine(environments=cache, jobs=request.jobs)

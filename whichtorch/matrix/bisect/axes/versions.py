@@ -90,4 +90,7 @@ def common(request: Request) -> dict[str, str]:
     """Return what all the environments of a search share."""
     patch = {} if request.patch is None else {"patch": request.patch.title}
     added = {"with": " ".join(request.added)} if request.added else {}
+    options = zip(request.added_options[::2], request.added_options[1::2], strict=True)
+    variables = " ".join(value for name, value in options if name in {"--env", "--pass-env"})
+    added |= {"env": variables} if variables else {}
     return {"build": request.build.name, "python": request.python, "config": request.config.name, **patch, **added}
