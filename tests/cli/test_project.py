@@ -75,7 +75,7 @@ def test_a_lock_holds_as_far_as_torch_allows(user: User, wheels: Path) -> None:
     old, new = result_of(user, *words, *locked)["environments"]
     assert [each["packages"]["einops"] for each in (old, new)] == ["0.7.0", "0.7.0"]
     assert [each["packages"]["sympy"] for each in (old, new)] == ["1.12", "1.14"]
-    assert old["notes"] == ["sympy==1.12: torch 9.1.0 does not work with the constraint sympy==1.14"]
+    assert old["notes"] == ["against constraints, because of torch 9.1.0: sympy 1.12, not ==1.14"]
     assert new["notes"] == []
     for cell in result_of(user, *words, *locked, "--with", "needy", code=3)["cells"]:
         assert cell["outcome"] == "unbuildable"

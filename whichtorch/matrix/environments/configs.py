@@ -100,8 +100,9 @@ def cell_environ_of(
         env["WHICHTORCH_HOOKS"] = ",".join(config.hooks)
     for name, value in config.env.items():
         text = value.replace("{beside}", str(beside)) if beside is not None else value
-        # a config may add to the import path; the start-up folder stays first
-        env[name] = os.pathsep.join([str(FOLDER), text]) if name == "PYTHONPATH" else text
+        # a config may add to these paths; the start-up folder and the environment's programs stay first
+        first = {"PYTHONPATH": str(FOLDER), "PATH": str(interpreter.parent)}.get(name)
+        env[name] = os.pathsep.join([first, text]) if first else text
     return env
 
 

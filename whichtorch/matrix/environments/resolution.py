@@ -26,11 +26,13 @@ from whichtorch.matrix.environments.index.releases import best_fit, kept_folder
 from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from whichtorch.matrix.model import Build, Request
 
 SUBSTITUTES = 5  # local versions of a release that are excluded before giving up
+NAMED = 4  # constraints that do not hold, in a note
+_CUDA = ("cuda-", "nvidia-", "triton")  # begin the names of packages that each release of torch pins
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*(?:==\s*(?P<version>[^\s;,]+)|@\s*(?P<url>\S+))")
 
 
@@ -116,14 +118,20 @@ def _constrained_lock(requirements: Sequence[str], request: Request, interpreter
     return compiled(requirements, constraints=kept, preferred=[pin for pin in request.constraints if pin not in kept])
 
 
-def _not_held(request: Request, lock: str) -> Iterator[str]:
-    """Yield a note for each constraint that a lock does not keep."""
+def _not_held(request: Request, lock: str) -> list[str]:
+    """Return a note on the constraints that a lock does not keep."""
     versions, where = locked_versions(lock), {"python_version": request.python, "python_full_version": request.python}
+    others: list[str] = []
     for pin in map(Requirement, request.constraints):
         version = versions.get(pin.name)
         applies = pin.url is None and (pin.marker is None or pin.marker.evaluate(where))
         if version and applies and not pin.specifier.contains(version, prereleases=True):
-            yield f"{pin.name}=={version}: torch {request.torch} does not work with the constraint {pin}"
+            others.append(f"{pin.name} {version}, not {pin.specifier}")
+    others.sort(key=lambda text: text.startswith(_CUDA))  # what a script is more likely to notice comes first
+    more = [f"{len(others) - NAMED} more"] if len(others) > NAMED else []
+    return (
+        [f"against constraints, because of torch {request.torch}: {'; '.join(others[:NAMED] + more)}"] if others else []
+    )
 
 
 def _substitute(wanted: str, version: str, commander: Commander) -> InstallError:

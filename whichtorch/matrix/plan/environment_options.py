@@ -88,16 +88,16 @@ class Additions:
     project: str | None = environment_option(
         metavar="DIR",
         if_bare=".",
-        help="Install what a pyproject.toml depends on, except torch; '.[test]' adds an extra. DIR may be left out.",
+        help="Install what the project in DIR depends on, except torch; '.[test]' adds an extra. Without DIR: here.",
     )
     groups: Strings = environment_option(
-        "--group", default=(), metavar="NAME", help="A dependency group of --project, too. Repeatable."
+        "--group", default=(), metavar="NAME", help="With --project: a dependency group of it, too. Repeatable."
     )
     constraints: tuple[Path, ...] = environment_option(
         "--constraint",
         default=(),
         metavar="FILE",
-        help="Packages have the versions of this uv.lock, pylock.toml or file of constraints. Repeatable.",
+        help="A uv.lock, pylock.toml or file of constraints that pins versions of packages. Repeatable.",
     )
     env: Strings = environment_option(default=(), metavar="NAME=VALUE", help="A variable for what is run. Repeatable.")
     pass_env: Strings = environment_option(
