@@ -146,7 +146,7 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
 
     torch = options.torch or [EVERY_RELEASE if options.axis.row.is_ordered else "latest"]
     file = options.others.file(torch, several=options.axis)
-    scenario, variant = command.one_test(options.test, file, options.script_arguments)
+    scenario, variant = options.one(file)
     file = command.announced(file.for_script(scenario))
     return filled(
         SearchRequest,

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from whichtorch.matrix.errors import GOES_ON, TimeOverError, UsageError
 from whichtorch.matrix.inspect.watch_request import STOPPED_CODE
-from whichtorch.matrix.plan.option import STDOUT, Strings, after_dashes, argument, option
+from whichtorch.matrix.plan.command_options import CommandOptions
+from whichtorch.matrix.plan.option import STDOUT, Strings, after_dashes, argument, group, option
 from whichtorch.matrix.plan.run_options import running_option
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from whichtorch.matrix.run.work import Machines
 
 WRAP_UP = 4.0  # seconds for a search to end by itself after its time limit, before it is interrupted
-test_argument = partial(argument, "SCENARIO|SCRIPT", "One test, as NAME or NAME[variant=value].")
+test_argument = partial(
+    argument, "SCENARIO|SCRIPT", "One test, as NAME or NAME[variant=value]; none for a command after --.", default=""
+)
 failure_option = partial(
     option,
     "--failure",
@@ -46,6 +49,51 @@ class NamedTest:
 
     test: str = test_argument()
     script_arguments: Strings | None = after_dashes()
+    command: CommandOptions = group(CommandOptions)
+
+    def scenarios(self, file: "MatrixFile | None" = None) -> "list[Scenario]":
+        """Return the scenarios with a name or path in the suite, the user's script with its arguments, or a command.
+
+        A matrix file gives a script its timeout, and the folder to look in.
+        """
+        from whichtorch.matrix.plan.environment_options import matrix_file
+        from whichtorch.matrix.suite import selection
+
+        words, test, file = self.script_arguments, self.test, file or matrix_file(None)
+        if not test and words is None:
+            raise UsageError("no test is named", hint="name a scenario or a script, or write a command after --")
+        if not test and words is not None:
+            return [file.timed(self.command.scenario(words, state_folder()))]
+        if selection.is_script(test):
+            return [file.script(test, words)]
+        if words is not None:
+            raise UsageError(f"{test} takes no arguments", hint="only your own script can have arguments, after --")
+        return selection.select(selection.suite(), (test,))
+
+    def one(self, file: "MatrixFile | None" = None) -> "tuple[Scenario, dict[str, str]]":
+        """Return the one scenario and variant that a user names.
+
+        If none of several variants is named, it is the first that the header expects to go wrong, or else the first.
+        """
+        from whichtorch.matrix.model import variant_suffix
+        from whichtorch.matrix.suite import selection
+
+        scenarios = self.scenarios(file)
+        if len(scenarios) > 1:
+            names = ", ".join(scenario.name for scenario in scenarios[:4])
+            raise UsageError(f"{self.test} names {len(scenarios)} tests", hint=f"name one of {names}")
+        (scenario,) = scenarios
+        variants = selection.variants_of(scenario)
+        wrong = [
+            variant
+            for variant in variants
+            if any(line.outcome.is_red and line.variant.items() <= variant.items() for line in scenario.expect)
+        ]
+        chosen = (wrong or variants)[0]
+        if len(variants) > 1:
+            others = ", ".join(variant_suffix(variant) for variant in variants if variant != chosen)
+            print(f"of {scenario.name}: {variant_suffix(chosen)}; others are {others}")
+        return scenario, chosen
 
 
 class Exit(IntEnum):
@@ -85,49 +133,6 @@ def state_folder() -> Path:
     from whichtorch.matrix.records import store
 
     return store.state_folder(partial(print, file=sys.stderr))
-
-
-def scenarios_of(test: str, file: "MatrixFile | None" = None, arguments: Strings | None = None) -> "list[Scenario]":
-    """Return the scenarios with a name or path in the suite, or the user's script with its `arguments`.
-
-    A matrix file gives a script its timeout, and the folder to look in.
-    """
-    from whichtorch.matrix.plan.environment_options import matrix_file
-    from whichtorch.matrix.suite import selection
-
-    if selection.is_script(test):
-        return [(file or matrix_file(None)).script(test, arguments)]
-    if arguments is not None:
-        raise UsageError(f"{test} takes no arguments", hint="only your own script can have arguments, after --")
-    return selection.select(selection.suite(), (test,))
-
-
-def one_test(
-    test: str, file: "MatrixFile | None" = None, arguments: Strings | None = None
-) -> "tuple[Scenario, dict[str, str]]":
-    """Return the one scenario and variant that a user names.
-
-    If none of several variants is named, it is the first that the header expects to go wrong, or else the first.
-    """
-    from whichtorch.matrix.model import variant_suffix
-    from whichtorch.matrix.suite import selection
-
-    scenarios = scenarios_of(test, file, arguments)
-    if len(scenarios) > 1:
-        names = ", ".join(scenario.name for scenario in scenarios[:4])
-        raise UsageError(f"{test} names {len(scenarios)} tests", hint=f"name one of {names}")
-    (scenario,) = scenarios
-    variants = selection.variants_of(scenario)
-    wrong = [
-        variant
-        for variant in variants
-        if any(line.outcome.is_red and line.variant.items() <= variant.items() for line in scenario.expect)
-    ]
-    chosen = (wrong or variants)[0]
-    if len(variants) > 1:
-        others = ", ".join(variant_suffix(variant) for variant in variants if variant != chosen)
-        print(f"of {scenario.name}: {variant_suffix(chosen)}; others are {others}")
-    return scenario, chosen
 
 
 def announced(file: "MatrixFile") -> "MatrixFile":

@@ -40,7 +40,7 @@ def explain(options: ExplainOptions) -> Exit:
     from whichtorch.reports.explanation_text import explanation_lines
 
     home, file = command.state_folder(), options.axes.file
-    suite = command.scenarios_of(options.test, file, options.script_arguments)
+    suite = options.scenarios(file)
     if len(suite) == 1:  # the scripts of a glob have no needs in common
         file = command.announced(file.for_script(suite[0]))
     request = filled(

@@ -102,7 +102,7 @@ def _search_request(options: FixOptions, home: Path) -> SearchRequest:
     from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
 
     file = options.axes.file(options.torch or [EVERY_RELEASE])
-    scenario, variant = command.one_test(options.test, file, options.script_arguments)
+    scenario, variant = options.one(file)
     file = command.announced(file.for_script(scenario))
     failure = command.failure_words(options.failure, (scenario, variant), home)
     test = {"scenario": scenario, "variant": variant, "failure": failure}

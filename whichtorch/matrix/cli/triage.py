@@ -81,7 +81,7 @@ def triage(options: TriageOptions) -> Exit:
     from whichtorch.reports.case_text import case_lines
 
     place = options.environment.place(options.torch or ("latest",), command.state_folder())
-    scenario, variant = command.one_test(options.test, place.file, options.script_arguments)
+    scenario, variant = options.one(place.file)
     place = replace(place, file=command.announced(place.file.for_script(scenario)))
     folder = options.case_folder or CASES / scenario.path.stem
     order = filled(
@@ -177,7 +177,7 @@ def new_scenario(options: NewScenarioOptions) -> None:
     from whichtorch.matrix.triage.case import CaseFolder
     from whichtorch.matrix.triage.scenario_header import scenario_of
 
-    scenario, _ = command.one_test(options.test, arguments=options.script_arguments)
+    scenario, _ = options.one()
     folder, file = options.case_folder or CASES / scenario.path.stem, options.file
     case = CaseFolder(folder).read()
     if case is None or case.reproduction is None:

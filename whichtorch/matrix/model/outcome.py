@@ -207,6 +207,14 @@ class BusyLoop(OpenModel):
     moves: bool = False  # its variables still change: it may be only slow
 
 
+class SharedProcess(OpenModel):
+    """Whether other tests of a command ran before a test in its process, and what it came to where they did."""
+
+    alone: bool = False  # none ran before it
+    after: str = ""  # of a test that was run alone because it went wrong after others: the id of the last of these
+    outcome: str = ""  # what it came to there, a value of `Outcome`
+
+
 class AttemptEvidence(OpenModel):
     """What an outcome rests on, beyond how the process ended."""
 
@@ -220,6 +228,9 @@ class AttemptEvidence(OpenModel):
     cold_because: str = ""  # why it was not forked, where that was asked for
     hardware: str = ""  # the kind of machine that was asked for
     host: str = ""  # the one of a cluster that it ran on
+    tests: tuple[str, ...] | None = None  # ids that a command's pytest collected; None: no pytest told of tests
+    shared: SharedProcess | None = None  # of a test of a command
+    written: tuple[str, ...] = ()  # files of the project's copy that the command wrote
 
     @property
     def is_forked(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
@@ -12,7 +13,7 @@ from pydantic import ConfigDict, Field, model_validator
 from whichtorch.matrix.model.base import SCHEMA, Model, digest
 from whichtorch.matrix.model.environment import Environment
 from whichtorch.matrix.model.outcome import AttemptEvidence, Diagnosis, Outcome, StoppedBy
-from whichtorch.matrix.model.scenario import ConditionResult, Limits, Scenario, name_of_test
+from whichtorch.matrix.model.scenario import COMMAND_MARK, ConditionResult, Limits, Scenario, name_of_test
 
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
 
@@ -97,6 +98,7 @@ class Doubt(StrEnum):
     UNMET = "unmet"  # its conditions were not met
     UNOBSERVED = "unobserved"  # nobody could observe them
     UNCALLED = "uncalled"  # the script defines tests, and calls none
+    ORDER = "order"  # it passes alone, and goes wrong after other tests
 
 
 class Cell(Model):
@@ -116,6 +118,7 @@ class Cell(Model):
     reused: int = Field(default=0, exclude=True)  # how many attempts came from earlier runs
     reason: str | None = None  # of an outcome that no attempt explains
     doubt: Doubt | None = None  # why its pass may mean nothing; of a vacuous cell, too
+    command: tuple[str, ...] = ()  # of a command's test: what runs just this test
     conflict: str = ""  # of a merged cell: which part saw what, where they disagree
 
     @model_validator(mode="before")
@@ -133,6 +136,11 @@ class Cell(Model):
     def name(self) -> str:
         """What --scenario takes to run just this: the scenario, and the variant in brackets."""
         return name_of_test(self.scenario, self.variant)
+
+    @property
+    def runnable(self) -> str:
+        """What runs just this: its name, or the command of a test of one."""
+        return COMMAND_MARK + shlex.join(self.command) if self.command else self.name
 
     @property
     def diagnosis(self) -> Diagnosis | None:

@@ -10,10 +10,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from whichtorch.matrix.model.base import Model
+from whichtorch.matrix.model.base import Model, digest
 from whichtorch.matrix.model.environment import Specifier
 from whichtorch.matrix.model.outcome import Outcome
 
+COMMAND_MARK = "-- "  # begins the name of a command
 _WITH_ARGUMENTS = re.compile(r"(?P<script>.*?\.py(?:\[.*?\])?) -- (?P<own>.*)", re.DOTALL)
 
 
@@ -52,6 +53,24 @@ class ConditionResult(Model):
     seen: str  # in words: that it happened, or what happened instead, or what is not known
 
 
+class ProjectCommand(Model):
+    """A command that is run in a copy of the user's project, and what its exit codes mean."""
+
+    words: tuple[str, ...]
+    project: str  # digest of the project's files; their copy is in the state folder
+    subfolder: str = "."  # of the project: where it is started
+    in_place: Path | None = None  # the user's own folder, where it is started instead of in a copy
+    ok_codes: tuple[int, ...] = ()  # exit codes that pass, beside 0
+    skip_codes: tuple[int, ...] = ()  # exit codes that skip, beside 125
+    test: str = ""  # id of the one test of the command that is meant; "" for the whole command
+
+    @property
+    def words_of_test(self) -> tuple[str, ...]:
+        """The words that run just this test: those up to `pytest`, and its id; the whole command for another runner."""
+        runner = next((at for at, word in enumerate(self.words) if Path(word).name in {"pytest", "py.test"}), None)
+        return self.words if runner is None or not self.test else (*self.words[: runner + 1], self.test)
+
+
 class Scenario(Model):
     """A script and what its header says of it."""
 
@@ -76,7 +95,16 @@ class Scenario(Model):
     requires_python: Specifier = ""  # by its PEP 723 block
     uncalled: tuple[str, ...] = ()  # tests that it defines, where it does nothing else
     arguments: tuple[str, ...] = ()  # that it is started with
+    command: ProjectCommand | None = None  # what is run instead of a script; `path` is the user's folder then
+    only: tuple[str, ...] | None = Field(default=None, exclude=True)  # ids of the command's tests that are to be run
     data: tuple[str, ...] = Field(default=(), exclude=True)  # files beside it that its scratch folder has, too
+
+    def of_test(self, id_: str) -> Scenario:
+        """Return one test of a command, as a scenario of its own."""
+        assert self.command is not None
+        command = self.command.model_copy(update={"test": id_})
+        source = digest([self.source_hash, id_], 12)
+        return self.model_copy(update={"name": id_, "source_hash": source, "command": command, "only": None})
 
     def declared(self, variant: Mapping[str, str]) -> tuple[Condition, ...]:
         """Return the conditions that it declares for a variant."""
@@ -98,12 +126,19 @@ def variant_suffix(variant: dict[str, str]) -> str:
 
 def name_of_test(scenario: str, variant: dict[str, str]) -> str:
     """Return what people call a scenario's variant: "repro.py[op=mm] -- --size 4"."""
+    if not variant:
+        return scenario
     script, own = split_test(scenario)
     return script + variant_suffix(variant) + own
 
 
 def split_test(name: str) -> tuple[str, str]:
-    """Return the name of a test without its own arguments, and these as a shell takes them: " -- --size 4", or ""."""
+    """Return the name of a test without its own arguments, and these as a shell takes them: " -- --size 4", or "".
+
+    A command has no name but its words: "-- pytest tests".
+    """
+    if name.startswith(COMMAND_MARK):
+        return "", f" {name}"
     found = _WITH_ARGUMENTS.fullmatch(name)
     if found is None:
         return name, ""

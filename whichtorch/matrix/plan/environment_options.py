@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.plan.command_options import CommandOptions
 from whichtorch.matrix.plan.option import Strings, after_dashes, argument, duration, group, megabytes, option
 from whichtorch.matrix.plan.run_options import RunOptions, jobs_option
 from whichtorch.matrix.plan.shares import Share
@@ -252,6 +253,7 @@ class MatrixRequest(MatrixAxes, Storage):
         help="Run only this share of the environments: 2/4 is the second of four.",
     )
     script_arguments: Strings | None = after_dashes()
+    command: CommandOptions = group(CommandOptions)
     options: RunOptions = group(RunOptions)
     jobs: int | None = jobs_option()
 

@@ -190,7 +190,7 @@ class MatrixFile(_Table):
         """The user's own scripts of the suite, by path; each has its path in the file's folder as its name."""
         folder = (self._path or Path()).resolve().parent
         paths = sorted({path for glob in self.suite.scripts for path in selection.script_paths(glob, folder)})
-        return [self._timed(selection.suite_script(path, folder)) for path in paths]
+        return [self.timed(selection.suite_script(path, folder)) for path in paths]
 
     @property
     def scenarios(self) -> list[Scenario]:
@@ -205,10 +205,10 @@ class MatrixFile(_Table):
         With `arguments` it is another test.
         """
         folder = self._path and self._path.resolve().parent
-        return selection.with_arguments(self._timed(selection.script(text, folder)), arguments or ())
+        return selection.with_arguments(self.timed(selection.script(text, folder)), arguments or ())
 
-    def _timed(self, scenario: Scenario) -> Scenario:
-        """Return a script with the file's timeout if it has none of its own."""
+    def timed(self, scenario: Scenario) -> Scenario:
+        """Return a script or a command with the file's timeout if it has none of its own."""
         if self.run.timeout is None or scenario.has_timeout:
             return scenario
         return scenario.model_copy(update={"timeout": self.run.timeout, "has_timeout": True})

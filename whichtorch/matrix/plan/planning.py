@@ -74,6 +74,10 @@ class PlannedCell:
         """Return the key of its records."""
         return record_key(environment.id, self.scenario.source_hash, self.variant, self.limits)
 
+    def of_test(self, id_: str) -> PlannedCell:
+        """Return the cell of one test of a command."""
+        return replace(self, scenario=self.scenario.of_test(id_))
+
     def environ(self, environment: Environment, home: Path) -> dict[str, str]:
         """Return the variables that its attempts run with."""
         return cell_environ(self.request, environment, home) | selection.variant_environ(self.variant)
@@ -102,7 +106,11 @@ class PlannedCell:
 
     def may_fork(self, environment: Environment) -> bool:
         """Return whether its attempts begin forked: those that are expected to pass, where forks are asked for."""
-        return self.options.fork and selection.is_as_expected(Outcome.PASS, self.expectation(environment))
+        return (
+            self.options.fork
+            and self.scenario.command is None
+            and selection.is_as_expected(Outcome.PASS, self.expectation(environment))
+        )
 
     def counts(self, record: Record, environment: Environment) -> bool:
         """Return whether a record may judge it: a forked one only where forks may, by a pass or a skip."""
@@ -163,13 +171,15 @@ class PlannedCell:
             signature = next(record.signature for record in records if record.attempt is deciding)
             if outcome is Outcome.PASS:
                 results, doubt, unmet = self._observed(records)
+                if doubt is None and (together := _went_wrong_after(deciding)):
+                    doubt, unmet = Doubt.ORDER, together
                 if doubt is None and (tests := self.scenario.uncalled):
                     doubt, unmet = Doubt.UNCALLED, f"it only defines {', '.join(tests[:3])}, and nothing calls a test"
                 outcome = Outcome.VACUOUS if doubt is Doubt.UNMET else Outcome.PASS
                 reason = unmet or reason
             elif outcome is Outcome.HANG and (observation := deciding.evidence.observed):
                 results = conditions.check(self.scenario.declared(self.variant), observation)
-        line = self.expectation(environment)
+        line, command = self.expectation(environment), self.scenario.command
         return Cell(
             environment=environment.id,
             scenario=self.scenario.name,
@@ -185,6 +195,7 @@ class PlannedCell:
             reused=reused,
             reason=reason,
             doubt=doubt,
+            command=command.words_of_test if command and command.test else (),
         )
 
     def _observed(self, records: Sequence[Record]) -> tuple[tuple[ConditionResult, ...], Doubt | None, str | None]:
@@ -203,6 +214,14 @@ class PlannedCell:
         results = conditions.check(declared, observation)
         doubt = None if all(result.met for result in results) else Doubt.UNMET
         return results, doubt, conditions.unmet_reason(results)
+
+
+def _went_wrong_after(attempt: Attempt) -> str:
+    """Return that a test, which passes alone, went wrong after others; "" where it did not."""
+    shared = attempt.evidence.shared
+    if shared is None or not shared.outcome:
+        return ""
+    return f"it passes alone; {shared.outcome.upper()} after {shared.after} in one process"
 
 
 Tests = tuple[tuple[Scenario, dict[str, str]], ...]  # scenarios and variants
@@ -288,11 +307,17 @@ def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
     """
     file, named = request.file, grouped(request.tests, selection.is_script)
     globs, scripts = (*named.get(False, ()), *request.scenarios), (*named.get(True, ()), *request.scripts)
-    if request.script_arguments is not None and not scripts:
-        raise UsageError("-- without a script", hint="name the script that takes the arguments before it")
-    suite = selection.select([*selection.suite(), *file.scripts], globs) if globs else []
-    suite += [file.script(script, request.script_arguments) for script in scripts]
-    suite = suite if globs or scripts else file.scenarios
+    words, suite = request.script_arguments, list[Scenario]()
+    if words is not None and globs and not scripts:
+        hint = "only your own script can have arguments; a command is given alone"
+        raise UsageError(f"{' and '.join(globs)} before --", hint=hint)
+    if globs:
+        suite = selection.select([*selection.suite(), *file.scripts], globs)
+    if scripts:
+        suite += [file.script(script, words) for script in scripts]
+    elif words is not None:
+        suite = [file.timed(request.command.scenario(words, request.home))]
+    suite = suite if globs or scripts or words is not None else file.scenarios
     parts: list[tuple[Sequence[Request], Sequence[Scenario]]] = []
     build_notes, notes = [*request.found_note], list[str]()
     cache, given, product = request.home / "cache", request.interpreters, request.product

@@ -56,6 +56,7 @@ class Task:
     stderr: str
     timeout: float  # seconds, wall clock
     is_hard: bool = False  # nothing runs past the timeout: stacks are taken before it
+    clock: str | None = None  # path of a file: each time that it grows, the timeout begins anew
     goal: float | None = None  # seconds with a core, after which it ends as at the timeout
     memory_mb: int | None = None  # resident, whole tree, 1 MB = 10**6 bytes
     processes: int = 512  # alive at once, whole tree
@@ -139,8 +140,9 @@ class Supervised:
         self._is_over = False
         self._was_interrupted = False
         self._started = time.monotonic()
-        self._deadline = self._started + task.timeout + OUTER_GRACE + (capture.LONGEST if task.stacks else 0)
-        self._deadline += FORK_GRACE if task.server else 0
+        self._patience = task.timeout + OUTER_GRACE + (capture.LONGEST if task.stacks else 0)
+        self._patience += FORK_GRACE if task.server else 0
+        self._deadline = self._started + self._patience
         self._ending: Ending | None = None
         self._waiting = threading.Lock()
         self._closing = threading.Lock()
@@ -181,7 +183,7 @@ class Supervised:
         poll = select.poll()
         poll.register(self._answers, select.POLLIN)
         answer, part = b"", b"?"
-        while part and not answer.endswith(b"\n") and (left := self._deadline - time.monotonic()) > 0:
+        while part and not answer.endswith(b"\n") and (left := self._seconds_left()) > 0:
             if poll.poll(min(left, INTERRUPT_CHECK) * 1000):
                 part = os.read(self._answers, 1 << 16)
                 answer += part
@@ -197,6 +199,15 @@ class Supervised:
             with self._program:
                 self._program.kill()  # it has ended, unless the supervisor hangs, too
         return ending
+
+    def _seconds_left(self) -> float:
+        """Return how long the supervisor may still take; a task's clock that has grown gives it the time again."""
+        left = self._deadline - time.monotonic()
+        if left <= 0 and self.task.clock and not self._was_interrupted:
+            with contextlib.suppress(OSError):
+                age = time.time() - Path(self.task.clock).stat().st_mtime
+                left = max(left, self._patience - max(0.0, age))
+        return left
 
     def _give_up(self, *, late: bool) -> Ending:
         """End all processes that carry the task's mark, because the supervisor cannot."""

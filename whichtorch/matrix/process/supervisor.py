@@ -51,6 +51,8 @@ class Supervisor:
         self.reserve = min(RESERVE, RESERVE_SHARE * self.limit) if task["is_hard"] and task.get("stacks") else 0.0
         self.is_unread = False  # no stack could be read while the task goes on; it can be asked once its time is over
         self.deadline = self.next_snapshot = 0.0  # seconds, monotonic
+        self.begun = 0.0  # when the time that it is given began: at its start, or with the last test of a command
+        self.clock_size = 0  # bytes of the task's clock
         self.last_cpu = (0.0, 0.0)  # when the tree's CPU time was last read, and its seconds
         self.watch: Watch | None = None
         self.sampler: Sampler | None = None
@@ -70,7 +72,7 @@ class Supervisor:
             return {"stopped_by": "exit", "seconds": 0.0, "problem": f"could not start: {error}"}
         stopped_by = self._watch()
         is_idle = self.headway is not None and self.headway.is_idle(time.monotonic())
-        seconds = time.monotonic() - self.children.started
+        seconds = time.monotonic() - self.begun
         if stopped_by == "timeout":
             self._diagnose(self._conclude)
         if stopped_by != "exit":
@@ -98,7 +100,7 @@ class Supervisor:
         self.usage.files = [OutputFile(path) for path in paths]
         self.children.start_leader(self.task, self.link)
         self.usage.tree.spared = self.children.spared
-        started = self.children.started
+        started = self.begun = self.children.started
         self.deadline = started + self.limit - self.reserve
         self.last_cpu = (started, 0.0)
         self.usage.next_look = started + 2 * LOOK_SHORTEST
@@ -115,13 +117,31 @@ class Supervisor:
             if self.children.interrupted:
                 return "interrupt"
             now = time.monotonic()
+            if now >= self.deadline:
+                self._read_clock(now)
             if now >= self.deadline and (self.sampler is None or self.sampler.is_done(now)):
                 return "timeout"
             if now >= self.usage.next_look and (reason := self._look(now)):
                 return reason
 
+    def _read_clock(self, now: float) -> None:
+        """Give the task all of its time again where its clock has grown: another test has begun."""
+        try:
+            seen = os.stat(self.task["clock"])  # noqa: PTH116  importing pathlib takes longer than all else here
+        except (OSError, TypeError):  # no clock, or none yet
+            return
+        if seen.st_size == self.clock_size:
+            return
+        self.clock_size = seen.st_size
+        self.begun = max(self.begun, now - max(0.0, time.time() - seen.st_mtime))
+        self.deadline = self.begun + self.limit - self.reserve
+        self.sampler = self.headway = None
+        if self.loop:
+            self.loop.restart(now)
+
     def _look(self, now: float) -> str | None:
         """Look at the tree; return why it has to be stopped."""
+        self._read_clock(now)
         if reason := self.usage.passed_limit():
             return reason
         if self.task["stall"] and now >= self.next_snapshot and self.children.exit_code is None:
@@ -170,15 +190,15 @@ class Supervisor:
         """Return whether the script's loop came back to the same state, so that it never ends."""
         from whichtorch.matrix.process.evidence import loop_watch
 
-        if self.loop is None and now < self.children.started + loop_watch.FIRST:
+        if self.loop is None and now < self.begun + loop_watch.FIRST:
             return False
-        self.loop = self.loop or loop_watch.LoopWatch(self.task["stacks"], self.children.started)
+        self.loop = self.loop or loop_watch.LoopWatch(self.task["stacks"], self.begun)
         return self.loop.look(now, self.usage.members)
 
     def _measure(self, now: float) -> bool:
         """Take in whether the tree gets on; return whether it has done nothing for longer than it may."""
         if self.headway is None:
-            started, timeout = self.children.started, self.task["timeout"] - self.reserve
+            started, timeout = self.begun, self.task["timeout"] - self.reserve
             if now < started + min(HEADWAY_FIRST, timeout * HEADWAY_OF_SHORT):
                 return False
             from whichtorch.matrix.process.evidence import headway
@@ -191,7 +211,7 @@ class Supervisor:
         """Move the deadline to where the task has had its goal."""
         from whichtorch.matrix.process.evidence import goal
 
-        started, stretch = self.children.started, self.headway.stretch if self.headway else None
+        started, stretch = self.begun, self.headway.stretch if self.headway else None
         self.limit = goal.seconds_given(now - started, self.limit, self.task["goal"], stretch, self.task["timeout"])
         self.deadline = started + self.limit - self.reserve
 
@@ -222,7 +242,7 @@ class Supervisor:
         Reading a stack interrupts a sleep, so `is_idle` was measured before.
         """
         read = time.monotonic()
-        self._wait(self.children.started + self.limit - read, self._has_ended)
+        self._wait(self.begun + self.limit - read, self._has_ended)
         if is_idle and self.headway and self.headway.is_paused(self.deadline, read):
             self._diagnose(self._conclude)
 
@@ -243,7 +263,7 @@ class Supervisor:
         goes_on = stopped_by == "timeout" and self.reserve > 0 and not self.is_unread  # a signal would disturb it
         tools = {} if self.is_unread else self.task["collectors"]
         collection = capture.Collection(pids, self.task["stacks"], tools, self.children.helpers, ask=not goes_on)
-        end = self.children.started + self.limit if goes_on else float("inf")
+        end = self.begun + self.limit if goes_on else float("inf")
         try:
             while not self.children.interrupted and not collection.step(time.monotonic()):
                 self.children.sleep(capture.STEP)

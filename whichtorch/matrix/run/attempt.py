@@ -15,7 +15,8 @@ from whichtorch.matrix.diagnosis.deadline import StoppedLook, agreeing
 from whichtorch.matrix.diagnosis.hang import stack_folder
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import RUNNING
 from whichtorch.matrix.diagnosis.tracebacks import shortened
-from whichtorch.matrix.diagnosis.verdict import Verdict, judge
+from whichtorch.matrix.diagnosis.verdict import NOT_APPLICABLE, Verdict, judge
+from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import (
     Attempt,
     AttemptEvidence,
@@ -23,13 +24,16 @@ from whichtorch.matrix.model import (
     DispatchedCalls,
     Environment,
     Outcome,
+    ProjectCommand,
     Record,
     Role,
     StoppedBy,
 )
 from whichtorch.matrix.process.marks import mark_for
 from whichtorch.matrix.process.supervision import Ending, Task
+from whichtorch.matrix.run import test_session
 from whichtorch.matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
+from whichtorch.matrix.suite import project
 from whichtorch.matrix.suite.companions import copy_companions
 
 if TYPE_CHECKING:
@@ -41,8 +45,10 @@ if TYPE_CHECKING:
     from whichtorch.matrix.process.executor import Executor
     from whichtorch.matrix.records.store import RunStore
     from whichtorch.matrix.run.attempt_request import AttemptRequest
+    from whichtorch.matrix.run.test_session import TestSession
 
 STACKS = "stacks"  # folder of an attempt, for what `process.evidence.capture` takes
+_PROJECT = "project"  # the same, for a copy of the user's project: "tmp" is the name of what nobody wrote
 _OBSERVATION = "observed.json"  # in an observing attempt's folder
 SURVIVOR_LENGTH = 300  # characters of a process and its command line: the rest is mostly a script within it
 STDERR_READ = 64 * 2**10  # characters of the end of stderr in which a traceback is looked for
@@ -69,20 +75,25 @@ def run_attempt(
         ending = executor.run(task, order.cancelled)
     finally:
         _remove(folder / "tmp")
+        _remove(folder / _PROJECT)
         redactor.tree(folder)
     if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
         return None
-    stderr = _end_of(Path(task.stderr))
+    command = planned.scenario.command
+    session = test_session.read_session(folder) if command else None
+    stderr = (session and session.first_traceback) or _end_of(Path(task.stderr))
     diagnosis, problem = _diagnosis(ending, environment, folder / STACKS, stderr)
     loop = _busy(ending, diagnosis[0] if diagnosis else None)
     if loop:
         ending = replace(ending, evidence=ending.evidence.model_copy(update={"loop": loop}))
     look = _look(order, diagnosis[0] if diagnosis else None, loop)
     stdout = _end_of(Path(task.stdout)) if ending.exit_code else ""
-    verdict = judge(ending, stderr, planned.limits.memory_mb, look, stdout=stdout)
+    verdict = judge(_with_meaning(ending, command, session), stderr, planned.limits.memory_mb, look, stdout=stdout)
     if diagnosis:
         verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS, loop)
     evidence = _evidence(ending, verdict, order, planned.request.hardware_name)
+    if session and not (command and command.test):
+        evidence = evidence.model_copy(update={"tests": session.ids})
     if order.role is Role.OBSERVE:
         evidence = evidence.model_copy(update={"observed": _observation(folder)})
     elif diagnosis and verdict.outcome is Outcome.HANG and planned.scenario.declared(planned.variant):
@@ -128,6 +139,18 @@ def _look(order: AttemptRequest, diagnosis: HangDiagnosis | None, loop: BusyLoop
     )
 
 
+def _with_meaning(ending: Ending, command: ProjectCommand | None, session: TestSession | None) -> Ending:
+    """Return how a command ended, with the exit code that every command has for a pass, a skip or a failure."""
+    if command is None or ending.exit_code is None:
+        return ending
+    meaning = dict.fromkeys(command.skip_codes, NOT_APPLICABLE) | dict.fromkeys(command.ok_codes, 0)
+    code = meaning.get(ending.exit_code, ending.exit_code)
+    ended = session.outcome_of(command.test) if session and command.test else None
+    if ended is not None:
+        code = {Outcome.PASS: 0, Outcome.SKIP: NOT_APPLICABLE}.get(ended, code or 1)
+    return replace(ending, exit_code=code)
+
+
 def _measures(ending: Ending) -> dict[str, Any]:
     """Return the fields of an attempt that its process alone decides."""
     return {
@@ -143,7 +166,9 @@ def _measures(ending: Ending) -> dict[str, Any]:
 
 
 def _evidence(ending: Ending, verdict: Verdict, order: AttemptRequest, hardware: str) -> AttemptEvidence:
-    update = {"decided": verdict.decided} | ({"hardware": hardware} if hardware else {})
+    update: dict[str, Any] = {"decided": verdict.decided} | ({"hardware": hardware} if hardware else {})
+    if order.shared:
+        update["shared"] = order.shared
     if ending.start != "cold" or ending.cold_because or order.cold_because:
         update |= {"start": ending.start, "cold_because": ending.cold_because or order.cold_because}
     return ending.evidence.model_copy(update=update)
@@ -204,15 +229,25 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
     environ |= {NATIVE_VARIABLE: str(order.native)} if order.native else {}
     if order.role is Role.OBSERVE:
         environ |= _observing(environ, folder)
-    arguments = order.arguments or scenario.arguments
+    argv = (str(environment.interpreter), str(scenario.path), *(order.arguments or scenario.arguments))
+    cwd = order.folder or (scratch if scenario.in_suite else scenario.folder or Path.cwd())
+    if command := scenario.command:
+        environ |= test_session.variables(
+            folder, environ, only=(command.test,) if command.test else order.only, skip=order.skip
+        )
+        argv, cwd = _started(command, environ, environment), order.folder or command.in_place or folder / _PROJECT
+        if cwd == folder / _PROJECT:
+            project.lay_out(home, command.project, cwd)
+            cwd /= command.subfolder
     return Task(
-        argv=(str(environment.interpreter), str(scenario.path), *arguments),
-        cwd=str(order.folder or (scratch if scenario.in_suite else scenario.folder or Path.cwd())),
+        argv=argv,
+        cwd=str(cwd),
         env=environ,
         stdout=str(folder / "stdout.txt"),
         stderr=str(folder / "stderr.txt"),
         timeout=order.limit,
         is_hard=not planned.looks_longer,
+        clock=str(folder / test_session.FOLDER / test_session.EVENTS) if scenario.command else None,
         goal=order.goal,
         memory_mb=planned.limits.memory_mb,
         stall=planned.limits.stall and sys.platform == "linux",
@@ -222,6 +257,16 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
         stacks=str(stacks),
         name=f"{planned.name}  {environment.label}",
     )
+
+
+def _started(command: ProjectCommand, environ: Mapping[str, str], environment: Environment) -> tuple[str, ...]:
+    """Return the words of a command, with the program that an environment has for the first of them."""
+    program, *rest = command.words
+    found = program if "/" in program else shutil.which(program, path=environ["PATH"])
+    if found is None:
+        hint = f"if a package brings it, install that: --with {program}"
+        raise UsageError(f"{program}: there is no such command in {environment.label}", hint=hint)
+    return (found, *rest)
 
 
 def _observing(environ: Mapping[str, str], folder: Path) -> dict[str, str]:

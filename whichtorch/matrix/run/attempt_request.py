@@ -9,8 +9,10 @@ from whichtorch.matrix.model import Role
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from whichtorch.matrix.model import SharedProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,5 +31,8 @@ class AttemptRequest:
     caches: Path | None = None  # of compilers, kept from run to run; None: empty ones
     arguments: tuple[str, ...] = ()  # instead of the script's own
     folder: Path | None = None  # that it runs in; None: a scratch one for the suite's scripts, the user's for others
+    only: Sequence[str] | None = None  # ids of the command's tests that are run; None: all
+    skip: Sequence[str] = ()  # ids that are not
+    shared: SharedProcess | None = None  # how the test ran with others before
     hung_before: Callable[[str], bool] = lambda _: False  # a longer look has shown this signature to be a hang
     cancelled: threading.Event | None = None  # ends it once it is set

@@ -39,7 +39,8 @@ class MatrixRun:
         self._planned, self._scheduler, self._site = planned, scheduler, scheduler.site
         # by the position of their first cell; on another machine of a cluster the same request may come out otherwise
         self._environments: dict[tuple[int, str], Environment] = {}
-        self._cells: dict[int, Cell] | None = {} if keep_cells else None
+        # a command has several, one for each of its tests
+        self._cells: dict[int, list[Cell]] | None = {} if keep_cells else None
         self._work: list[EnvironmentWork] = []  # what records do not answer
         self._begun: list[Future[None]] = []  # the same, as the scheduler has it
         self._failed = ""  # the first failure, with --fail-fast
@@ -54,7 +55,7 @@ class MatrixRun:
     def cells(self) -> tuple[Cell, ...]:
         """The cells that are done, in the order of the plan."""
         assert self._cells is not None
-        return tuple(self._cells[position] for position in sorted(self._cells))
+        return tuple(cell for position in sorted(self._cells) for cell in self._cells[position])
 
     def run(self) -> None:
         """Run to the end. An interrupt stops what runs and keeps what is done; a second one is raised."""
@@ -114,8 +115,9 @@ class MatrixRun:
 
     def _reuse(self, position: int, environment: Environment, records: Sequence[Record]) -> None:
         """End a cell that records answer."""
-        reused = len(judging_records(records))
-        self.ended(environment, CellEnd(position=position, records=tuple(records), reused=reused))
+        planned, reused = self._planned[position], len(judging_records(records))
+        tests = known_tests(planned, environment, self._site.records, records) or {}
+        self.ended(environment, CellEnd(position=position, records=tuple(records), reused=reused, tests=tests))
 
     def _add_environment(self, environment: Environment, work: EnvironmentWork, to_run: int) -> None:
         environment = self._site.with_variables(work.request, environment)
@@ -140,15 +142,22 @@ class MatrixRun:
         return rest
 
     def ended(self, environment: Environment, end: CellEnd) -> None:
-        """Judge, store and tell a cell."""
+        """Judge, store and tell a cell; of a command that has tests, the cell of each, and its own if that is red."""
         planned = self._planned[end.position]
-        cell = planned.judged(environment, end.records, reused=end.reused, problem=end.problem)
-        if self._cells is not None:
-            self._cells[end.position] = cell
-        self._site.store.add_cell(cell, [record.key for record in end.records], end.position)
-        self._site.emit(CellDone(environment=environment, cell=cell))
-        if planned.options.fail_fast and cell.outcome.is_red and not cell.expected:
-            self._failed = self._failed or f"{cell.name} in {environment.label}"
+        own = planned.judged(environment, end.records, reused=end.reused, problem=end.problem)
+        cells = [(planned, own, end.records)] if own.outcome.is_red or not end.tests else []
+        for id_, records in end.tests.items():
+            test = planned.of_test(id_)
+            reused = min(end.reused, len(judging_records(records)))
+            cells.append((test, test.judged(environment, records, reused=reused), records))
+        for test, cell, records in cells:
+            if self._cells is not None:
+                self._cells.setdefault(end.position, []).append(cell)
+            self._site.store.add_scenario(test.scenario)
+            self._site.store.add_cell(cell, [record.key for record in records], end.position)
+            self._site.emit(CellDone(environment=environment, cell=cell))
+            if planned.options.fail_fast and cell.outcome.is_red and not cell.expected:
+                self._failed = self._failed or f"{cell.name} in {environment.label}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,4 +233,24 @@ def with_answers(
 def _answer(cell: PlannedCell, environment: Environment, records: Records) -> Sequence[Record]:
     """Return the records that answer a cell, none where it must run."""
     known = cell.counting(records.of(cell.key(environment)), environment)
-    return known if cell.is_settled(known) else ()
+    return known if cell.is_settled(known) and known_tests(cell, environment, records, known) is not None else ()
+
+
+def known_tests(
+    planned: PlannedCell, environment: Environment, records: Records, own: Sequence[Record]
+) -> dict[str, tuple[Record, ...]] | None:
+    """Return by id the records that answer the tests of a command; None where one of them must run.
+
+    `own` are the records of the command itself.
+    """
+    ids = next((record.attempt.evidence.tests for record in reversed(own)), None)
+    only = planned.scenario.only
+    found: dict[str, tuple[Record, ...]] = {}
+    for id_ in ids or ():
+        test = planned.of_test(id_)
+        found[id_] = tuple(test.counting(records.of(test.key(environment)), environment))
+        if only is not None and id_ not in only:
+            del found[id_]
+        elif not test.is_settled(found[id_]):
+            return None
+    return found

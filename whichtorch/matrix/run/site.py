@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.events import Emit
-    from whichtorch.matrix.model import Attempt
+    from whichtorch.matrix.model import Attempt, SharedProcess
     from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.process.executor import Executor
     from whichtorch.matrix.process.supervision import Supervised
@@ -47,6 +47,8 @@ class ReadyCell:
     planned: PlannedCell
     environment: Environment
     cancelled: threading.Event
+    folder: Path | None = None  # of a test of a command: where it is started
+    shared: SharedProcess | None = None  # the same: how it ran after others
 
 
 @dataclass
@@ -115,7 +117,7 @@ class LocalSite(Site):
         ends: list[CellEnd] = []
         for position, planned in batch.cells.items() if environment.is_usable else ():
             ready = ReadyCell(position, planned, environment, batch.cancelled)
-            end = batch.trial.run(ready, self) if batch.trial else self._run_cell(ready)
+            end = batch.trial.run(ready, self) if batch.trial else self._run(ready)
             if end is None:
                 break
             ends.append(end)
@@ -124,7 +126,15 @@ class LocalSite(Site):
     def _stage(self, label: str, stage: str) -> None:
         self.emit(EnvironmentStage(label=label, stage=stage))
 
-    def _run_cell(self, ready: ReadyCell) -> CellEnd | None:
+    def _run(self, ready: ReadyCell) -> CellEnd | None:
+        command = ready.planned.scenario.command
+        if command is None or command.test:
+            return self.run_cell(ready)
+        from whichtorch.matrix.run.command_cell import run_command_cell  # here: as for `run_attempt`
+
+        return run_command_cell(self, ready)
+
+    def run_cell(self, ready: ReadyCell) -> CellEnd | None:
         """Make the attempts that are still missing, and return the cell's end; None where it was interrupted."""
         planned, environment = ready.planned, ready.environment
         known = planned.counting(self.records.of(planned.key(environment)), environment)
@@ -203,13 +213,17 @@ class LocalSite(Site):
         why = order.rerun_because
         self.emit(AttemptStarted(environment=label, cell=name, limit=order.limit, goal=order.goal, why=why))
         executor = self.forking if self.forking and order.may_fork else self.executor
-        order = replace(order, cancelled=ready.cancelled)
+        order = replace(order, cancelled=ready.cancelled, folder=ready.folder, shared=ready.shared)
         record = run_attempt(planned, environment, order, executor, self.environments.home, self.store)
         if record is not None:
-            self.store.add_record(record)
-            self.records.add(record)
+            self.keep(record)
             self.emit(AttemptEnded(environment=label, cell=name, attempt=record.attempt))
         return record
+
+    def keep(self, record: Record) -> None:
+        """Store the record of an attempt that was made here."""
+        self.store.add_record(record)
+        self.records.add(record)
 
     def _patience(self, planned: PlannedCell) -> Patience:
         """Return how long a test may take, by what the records say of it."""

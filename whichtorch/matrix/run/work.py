@@ -54,6 +54,7 @@ class CellEnd(Model):
     records: tuple[Record, ...] = ()
     reused: int = 0  # of the records that judge: those that an earlier run made
     problem: str = ""  # what kept it from being run
+    tests: dict[str, tuple[Record, ...]] = Field(default_factory=dict)  # of a command: the records of each test, by id
     notes: dict[str, str] = Field(default_factory=dict)  # of a trial: the texts that it wrote for us, by their paths
 
 

@@ -44,14 +44,14 @@ _START = "# /// "
 _END = "# ///"
 _MARKER = re.compile(r"#\s*///\s*(\w+)\s*")
 _GIVEN = {"name", "path", "source_hash", "in_suite", "folder", "data", "has_timeout", "requires_python"}
-_GIVEN.add("uncalled")  # none of these is a key of a header
+_GIVEN |= {"uncalled", "command", "only"}  # none of these is a key of a header
 _KEYS = [name for name in Scenario.model_fields if name not in _GIVEN]
 _NESTED_KEYS = {"expect": list(Expectation.model_fields), "conditions": list(Condition.model_fields)}
 _VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
 # WHICHTORCH_<NAME> variables with another meaning: a variant of that name would hide them, or be hidden
 _TAKEN_VARIANTS = {
     "attempt", "brief_exit", "command", "fetch", "functions", "home", "hooks", "ladder", "native", "observe",
-    "operators", "pytorch_index", "stacks",
+    "operators", "pytorch_index", "stacks", "tests",
 }  # fmt: skip
 
 _REMEDIES = {  # by pydantic's type of the mistake

@@ -42,6 +42,12 @@ class LoopWatch:
         self._answers: list[dict[str, Any]] = []
         self.repeats = False
 
+    def restart(self, now: float) -> None:
+        """Forget what was seen: something else runs now."""
+        self._started, self.repeats = now, False
+        self._seen.clear()
+        self._answers.clear()
+
     def look(self, now: float, members: Sequence[kernel.KernelProcess]) -> bool:
         """Take in an answer, ask the next question; return whether the state of the loop repeats."""
         if now < self._next:

@@ -1,0 +1,76 @@
+"""What is run after `--` where no script is named: a command, in a copy of the user's project.
+
+The parser reads the types of fields, so this module must not import `annotations` from `__future__`.
+"""
+
+import shlex
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.plan.option import Strings, option
+
+if TYPE_CHECKING:
+    from whichtorch.matrix.model import Scenario
+
+_UNSUPPORTED = {  # options of pytest that read results of its last run, or that need a person
+    **dict.fromkeys(
+        ("--lf", "--last-failed", "--ff", "--failed-first", "--nf", "--new-first", "--sw", "--stepwise"),
+        "each environment starts from a fresh copy of the project, without results of earlier runs; "
+        "whichtorch's own --last-failed selects cells",
+    ),
+    **dict.fromkeys(("--pdb", "--trace"), "nobody can type: standard input is empty"),
+    **dict.fromkeys(("--looponfail", "-f"), "it never ends"),
+}
+_command_option = partial(option, panel="Command after --")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandOptions:
+    """How a command is run, and what its exit codes mean."""
+
+    ok_exit: tuple[int, ...] = _command_option(
+        default=(), metavar="CODE", least=0, most=255, help="An exit code that passes, beside 0. Repeatable."
+    )
+    skip_exit: tuple[int, ...] = _command_option(
+        default=(), metavar="CODE", least=0, most=255, help="An exit code that skips, beside 125. Repeatable."
+    )
+    in_place: bool = _command_option(
+        default=False, help="Run the command in the folder itself, one environment at a time, not in copies of it."
+    )
+
+    def scenario(self, words: Strings, home: Path) -> "Scenario":
+        """Return the test that a command is; its project's files are kept below `home`.
+
+        Raises UsageError for no command, for an option that it cannot have, and for a project that is too large.
+        """
+        from whichtorch.matrix.model import COMMAND_MARK, ProjectCommand, Scenario, digest
+        from whichtorch.matrix.suite.project import Project
+
+        if not words:
+            raise UsageError("-- without a command", hint="write it after --, as in `-- pytest tests`")
+        if any(Path(word).name in {"pytest", "py.test"} for word in words):
+            for word in words:
+                if reason := _UNSUPPORTED.get(word.partition("=")[0]):
+                    raise UsageError(f"pytest's {word} cannot be used here: {reason}", hint="leave it out")
+        folder = Path.cwd()
+        project = Project.around(folder)
+        if not self.in_place:
+            project.keep(home)
+        command = ProjectCommand(
+            words=words,
+            project=project.digest,
+            subfolder=folder.resolve().relative_to(project.root.resolve()).as_posix(),
+            in_place=folder if self.in_place else None,
+            ok_codes=self.ok_exit,
+            skip_codes=self.skip_exit,
+        )
+        return Scenario(
+            name=COMMAND_MARK + shlex.join(words),
+            path=folder,
+            source_hash=digest(command.model_dump(), 12),
+            in_suite=False,
+            command=command,
+        )

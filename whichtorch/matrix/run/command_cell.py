@@ -1,0 +1,255 @@
+"""A command in an environment: run its pytest until each of its tests has an outcome of its own.
+
+A test that hangs or crashes takes its process with it; the others go on in a new one. What went wrong after other tests
+is run again alone, as any cell is, since what ran before it may be the cause.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock
+
+from whichtorch.matrix.diagnosis.verdict import judge
+from whichtorch.matrix.events import AttemptEnded, AttemptStarted
+from whichtorch.matrix.model import (
+    Attempt,
+    AttemptEvidence,
+    Outcome,
+    Record,
+    SharedProcess,
+    StoppedBy,
+    digest,
+)
+from whichtorch.matrix.process.supervision import Ending
+from whichtorch.matrix.run.attempt import run_attempt
+from whichtorch.matrix.run.attempt_request import AttemptRequest
+from whichtorch.matrix.run.test_session import COMPLETE, FOLDER, read_session
+from whichtorch.matrix.run.work import CellEnd
+from whichtorch.matrix.suite import project
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from whichtorch.matrix.model import ProjectCommand
+    from whichtorch.matrix.plan.planning import PlannedCell
+    from whichtorch.matrix.run.site import LocalSite, ReadyCell
+    from whichtorch.matrix.run.test_session import EndedTest, TestSession
+
+
+@dataclass
+class CommandCell:
+    """A command that is run now."""
+
+    site: LocalSite
+    ready: ReadyCell
+    command: ProjectCommand
+    copy: Path  # of the project, or the user's own folder
+    tests: dict[str, list[Record]] = field(default_factory=dict)  # of each test, by its id
+    doubtful: dict[str, SharedProcess] = field(default_factory=dict)  # ids of tests that are to be run alone
+
+    @property
+    def folder(self) -> Path:
+        """Where it is started."""
+        return self.copy if self.command.in_place else self.copy / self.command.subfolder
+
+    @property
+    def planned(self) -> PlannedCell:
+        """The command as a cell."""
+        return self.ready.planned
+
+    def run(self) -> CellEnd | None:
+        """Run it to its end; None where it was interrupted."""
+        self._recall()
+        own: Record | None = None
+        for _ in range(self.planned.options.repeat):
+            own = self._round()
+            if own is None:
+                return None
+            if own.attempt.evidence.tests is None:
+                break
+        for id_, shared in self.doubtful.items():
+            cell = replace(self.ready, planned=self.planned.of_test(id_), folder=self.folder, shared=shared)
+            end = self.site.run_cell(cell)
+            if end is None:
+                return None
+            self.tests[id_] = list(end.records)
+        assert own is not None
+        self.site.keep(own)
+        return CellEnd(
+            position=self.ready.position,
+            records=(own,),
+            tests={id_: tuple(records) for id_, records in self.tests.items()},
+        )
+
+    def _recall(self) -> None:
+        """Take in what records know of tests of this command in this environment."""
+        scenario, records = self.planned.scenario, self.site.records
+        ids = {
+            id_
+            for record in records.of_test(scenario.source_hash, self.planned.variant)
+            for id_ in record.attempt.evidence.tests or ()
+        }
+        for test in map(self.planned.of_test, ids):
+            known = test.counting(records.of(test.key(self.ready.environment)), self.ready.environment)
+            if known:
+                self.tests[test.scenario.name] = list(known)
+
+    def _round(self) -> Record | None:
+        """Run each test that is to be run once; return the record of the command, None where it was interrupted."""
+        only = self.planned.scenario.only
+        done = {id_ for id_, known in self.tests.items() if self.planned.of_test(id_).is_settled(known)}
+        while True:
+            made = self._session(sorted(done))
+            if made is None:
+                return None
+            record, session = made
+            if session is None:
+                return record
+            begun = {*(test.id for test in session.ended), *session.running} - done
+            self._take(session, record, begun)
+            done |= begun
+            left = [id_ for id_ in session.ids if id_ not in done and (only is None or id_ in only)]
+            if session.code is not None or not (left and begun) or session.is_over:
+                return self._command_record(record, session)
+
+    def _session(self, skip: Sequence[str]) -> tuple[Record, TestSession | None] | None:
+        """Run the command once, without some of its tests; None where it was interrupted."""
+        planned, environment = self.planned, self.ready.environment
+        order = AttemptRequest(
+            limit=planned.limits.timeout,
+            folder=self.folder,
+            only=planned.scenario.only,
+            skip=skip,
+            cancelled=self.ready.cancelled,
+        )
+        label = environment.label
+        self.site.emit(AttemptStarted(environment=label, cell=planned.name, limit=order.limit))
+        site = self.site
+        record = run_attempt(planned, environment, order, site.executor, site.environments.home, site.store)
+        if record is None:
+            return None
+        self.site.emit(AttemptEnded(environment=label, cell=planned.name, attempt=record.attempt))
+        return record, read_session(self._attempt_folder(record))
+
+    def _attempt_folder(self, record: Record) -> Path:
+        return (self.site.environments.home / record.attempt.stdout).parent
+
+    def _take(self, session: TestSession, record: Record, begun: Collection[str]) -> None:
+        """Keep what came of the tests that a process has begun."""
+        for index, test in enumerate(session.ended):
+            if test.id in begun:
+                self._enter(self._record(test, record, index), test.after)
+        for id_, after in session.running.items():
+            self._enter(self._stopped_record(id_, record, is_alone=not (after or session.workers)), after)
+
+    def _enter(self, record: Record, after: str) -> None:
+        """Keep the record of a test. It is to run alone if what ran before it may be the cause, or if it is slow."""
+        id_, outcome = record.scenario, record.attempt.outcome
+        is_slow = outcome is Outcome.SLOW
+        if is_slow or not outcome.is_red or self._is_known_alone(record):
+            self.site.keep(record)
+            self.tests.setdefault(id_, []).append(record)
+        if is_slow or (outcome.is_red and id_ not in self.tests):
+            self.doubtful[id_] = SharedProcess(alone=True, after=after, outcome=str(outcome) if after else "")
+
+    def _is_known_alone(self, record: Record) -> bool:
+        """Return whether a test ran alone, or is known to end like this alone."""
+        known = [record, *self.site.records.of_test(record.source_hash, record.variant)]
+        return any(
+            each.attempt.evidence.shared is not None
+            and each.attempt.evidence.shared.alone
+            and (each.attempt.outcome, each.signature) == (record.attempt.outcome, record.signature)
+            for each in known
+        )
+
+    def _record(self, test: EndedTest, command: Record, index: int) -> Record:
+        """Return the record of a test that has ended by itself."""
+        planned = self.planned.of_test(test.id)
+        attempt, redact = command.attempt, self.site.store.redactor.text
+        files = {"stdout": attempt.stdout, "stderr": attempt.stderr}
+        outcome, note, signature, message = test.outcome, redact(test.note), None, ""
+        if outcome.is_red:
+            ending = Ending(stopped_by=StoppedBy.EXIT, seconds=test.seconds, exit_code=1)
+            verdict = judge(ending, redact(test.traceback), planned.limits.memory_mb, stdout=redact(test.stdout))
+            signature, message = verdict.signature, verdict.message
+            folder = self._attempt_folder(command) / FOLDER / f"{index:05d}"
+            folder.mkdir()
+            for name, text in (("stdout", test.stdout), ("stderr", test.stderr + test.traceback)):
+                (folder / f"{name}.txt").write_text(redact(text), encoding="utf-8")
+                files[name] = str((folder / f"{name}.txt").relative_to(self.site.environments.home))
+        shared = SharedProcess(alone=not test.after)
+        made = Attempt(
+            outcome=outcome,
+            seconds=round(test.seconds, 3),
+            stopped_by=StoppedBy.EXIT,
+            stdout=files["stdout"],
+            stderr=files["stderr"],
+            limit=attempt.limit,
+            started=datetime.now(UTC).isoformat(timespec="microseconds"),
+            note=note,
+            message=message,
+            stdout_bytes=len(test.stdout),
+            stderr_bytes=len(test.stderr) + len(test.traceback),
+            evidence=AttemptEvidence(start="cold", hardware=attempt.evidence.hardware, shared=shared),
+        )
+        return self._as_test(planned, command, made, signature)
+
+    def _stopped_record(self, id_: str, command: Record, *, is_alone: bool) -> Record:
+        """Return the record of a test that ran when its process ended."""
+        attempt, signature = command.attempt, command.signature
+        facts = {"tests": None, "shared": SharedProcess(alone=is_alone)}
+        update: dict[str, object] = {"evidence": attempt.evidence.model_copy(update=facts)}
+        if attempt.stopped_by is StoppedBy.EXIT and attempt.signal is None:
+            signature = f"ends its process with exit code {attempt.exit_code}"
+            update |= {"outcome": Outcome.FAIL, "message": signature, "note": ""}
+        return self._as_test(self.planned.of_test(id_), command, attempt.model_copy(update=update), signature)
+
+    def _as_test(self, planned: PlannedCell, command: Record, attempt: Attempt, signature: str | None) -> Record:
+        scenario = planned.scenario
+        return command.model_copy(
+            update={
+                "key": planned.key(self.ready.environment),
+                "scenario": scenario.name,
+                "source_hash": scenario.source_hash,
+                "attempt": attempt,
+                "signature": signature,
+            }
+        )
+
+    def _command_record(self, record: Record, session: TestSession) -> Record:
+        """Return the record of the command: it passes where its tests tell all that there is to tell."""
+        attempt = record.attempt
+        facts = {"tests": session.ids, "written": self._written(record)}
+        update: dict[str, object] = {"evidence": attempt.evidence.model_copy(update=facts)}
+        has_ended = attempt.stopped_by is StoppedBy.EXIT and attempt.signal is None
+        is_told = has_ended and (session.code in COMPLETE or any(test.outcome.is_red for test in session.ended))
+        if session.running or (session.ids and is_told):
+            update |= {"outcome": Outcome.PASS, "note": "", "message": "", "diagnosis": None, "stacks": ""}
+            return record.model_copy(update={"attempt": attempt.model_copy(update=update), "signature": None})
+        return record.model_copy(update={"attempt": attempt.model_copy(update=update)})
+
+    def _written(self, record: Record) -> tuple[str, ...]:
+        """Keep the files that the command wrote into its copy of the project; return their names."""
+        command, home = self.command, self.site.environments.home
+        if command.in_place:
+            return ()
+        names = project.written_files(home, command.project, self.copy)
+        project.keep_written(self.copy, names, self._attempt_folder(record) / "written")
+        return tuple(names)
+
+
+def run_command_cell(site: LocalSite, ready: ReadyCell) -> CellEnd | None:
+    """Run a command in an environment, in a copy of its project; None where it was interrupted."""
+    command, home = ready.planned.scenario.command, site.environments.home
+    assert command is not None
+    if command.in_place:  # what runs there could write over what another environment wrote
+        with FileLock(home / "projects" / f"in-place-{digest(str(command.in_place))}"):
+            return CommandCell(site, ready, command, command.in_place).run()
+    with tempfile.TemporaryDirectory(prefix="project-", dir=site.store.folder, ignore_cleanup_errors=True) as copy:
+        project.lay_out(home, command.project, Path(copy))
+        return CommandCell(site, ready, command, Path(copy)).run()

@@ -1,0 +1,141 @@
+"""What the pytest of a command told of its tests, by the plugin `environments/inside/startup/whichtorch_tests.py`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pydantic import Field, ValidationError
+
+from whichtorch.matrix.model import OpenModel, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+FOLDER = "tests"  # of an attempt: what its pytest is told, and what it tells
+EVENTS = "tests.jsonl"
+VARIABLE = "WHICHTORCH_TESTS"
+_OUTCOMES = {  # as the plugin calls them
+    "pass": (Outcome.PASS, ""),
+    "xfail": (Outcome.PASS, "expected to fail"),
+    "xpass": (Outcome.PASS, "passes, though it is marked as expected to fail"),
+    "skip": (Outcome.SKIP, ""),
+    "fail": (Outcome.FAIL, ""),
+}
+COMPLETE = {0, 1}  # exit statuses of pytest: all that it was asked for has run
+
+
+class TestEvent(OpenModel):
+    """A line of the plugin."""
+
+    event: str = ""
+    pid: int = 0
+    id: str = ""
+    ids: tuple[str, ...] = ()
+    outcome: str = ""
+    seconds: float = 0
+    reason: str = ""
+    traceback: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    workers: int = 0
+    most_failures: int = Field(default=0, validation_alias="maxfail")
+    code: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedTest:
+    """A test that has ended by itself."""
+
+    id: str
+    outcome: Outcome
+    seconds: float
+    note: str
+    traceback: str
+    stdout: str
+    stderr: str
+    after: str  # id of the test that ended before it in the same process; "" for none
+
+
+@dataclass(slots=True)
+class TestSession:
+    """One process of pytest, with its workers."""
+
+    ids: tuple[str, ...] = ()  # what the command selects, in order
+    ended: list[EndedTest] = field(default_factory=list)
+    running: dict[str, str] = field(default_factory=dict)  # ids of tests that have not ended -> of those before them
+    last: dict[int, str] = field(default_factory=dict)  # by process: id of the test that ended last
+    workers: int = 0
+    most_failures: int = 0  # after so many it ends; 0: it does not
+    code: int | None = None  # pytest's exit status; None where it was ended
+
+    @property
+    def first_traceback(self) -> str:
+        """The traceback of the first test that failed; "" where none did."""
+        return next((test.traceback for test in self.ended if test.outcome is Outcome.FAIL), "")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it had as many failures as it may; a test that has not ended is one."""
+        failed = sum(test.outcome is Outcome.FAIL for test in self.ended) + len(self.running)
+        return 0 < self.most_failures <= failed
+
+    def outcome_of(self, id_: str) -> Outcome | None:
+        """Return the outcome of a test; None where it has not ended."""
+        return next((test.outcome for test in self.ended if test.id == id_), None)
+
+    def take(self, event: TestEvent) -> None:
+        """Take in a line of the plugin."""
+        if event.event == "session":
+            self.workers, self.most_failures = event.workers, event.most_failures
+        elif event.event == "collected":
+            self.ids = (*self.ids, *event.ids)
+        elif event.event == "start":
+            self.running[event.id] = self.last.get(event.pid, "")
+        elif event.event == "finish":
+            self.code = event.code
+        elif event.event in {"end", "uncollected"}:
+            if event.event == "uncollected":
+                self.ids = (*self.ids, event.id)
+            self.running.pop(event.id, None)
+            outcome, words = _OUTCOMES.get(event.outcome, (Outcome.ERROR, f"pytest says {event.outcome!r}"))
+            ended = EndedTest(
+                id=event.id,
+                outcome=outcome,
+                seconds=event.seconds,
+                note=": ".join(filter(None, (words, event.reason))),
+                traceback=event.traceback,
+                stdout=event.stdout,
+                stderr=event.stderr,
+                after=self.last.get(event.pid, ""),
+            )
+            self.ended.append(ended)
+            if event.event == "end":
+                self.last[event.pid] = event.id
+
+
+def told_to(folder: Path, *, only: Sequence[str] | None, skip: Sequence[str]) -> dict[str, str]:
+    """Return the variable that makes the pytest of a command tell of its tests; write which of them it is to run."""
+    own = folder / FOLDER
+    own.mkdir()
+    selection = {"only": only if only is None else list(only), "skip": list(skip)}
+    (own / "selection.json").write_text(json.dumps(selection), encoding="utf-8")
+    return {VARIABLE: str(own)}
+
+
+def read_session(folder: Path) -> TestSession | None:
+    """Return what the pytest of an attempt told; None where no pytest told anything."""
+    session, is_told = TestSession(), False
+    try:
+        with (folder / FOLDER / EVENTS).open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                try:
+                    session.take(TestEvent.model_validate_json(line))
+                except ValidationError:  # torn by a kill
+                    continue
+                is_told = True
+    except FileNotFoundError:
+        pass
+    return session if is_told else None

@@ -1,0 +1,198 @@
+"""The user's project: its files as they are now, kept once per content, and a copy of them for each run.
+
+No run may write into the user's folder, and no run may see what another one wrote. The files are those that git tracks
+or would add; without git all but caches, environments and hidden folders.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.errors import PreventedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MOST_BYTES = 2_000_000_000  # of a project: each environment gets a copy
+MOST_KEPT = 20_000_000  # bytes of the files that a command wrote, which stay with its attempt
+KEPT_PROJECTS = 20  # contents of projects that are kept, the latest ones
+_CACHES = {"__pycache__", "node_modules", "build", "dist"}  # folders that are made from other files
+_MARKS = {"CACHEDIR.TAG", "pyvenv.cfg"}  # files that stand in a cache, or in a virtual environment
+_PASSING = {".pytest_cache", "__pycache__"}  # folders that a run of Python leaves behind
+_READ = 1 << 20  # bytes at once
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """The files of a folder, by their paths in it."""
+
+    root: Path
+    files: tuple[str, ...]
+    digest: str  # of their paths, contents and modes
+
+    @classmethod
+    def around(cls, folder: Path) -> Project:
+        """Return the project that a folder belongs to: the whole repository, or else the folder itself.
+
+        Raises UsageError for one that is too large to be copied.
+        """
+        root = _repository(folder) or folder
+        files = sorted(set(_files(root)))
+        size = sum((root / file).lstat().st_size for file in files)
+        if size > MOST_BYTES:
+            largest = max(_sizes_of_folders(root, files).items(), key=lambda pair: pair[1])
+            raise UsageError(
+                f"{root} has {size / 1e9:.1f} GB of files, too much to copy for each environment "
+                f"({largest[1] / 1e9:.1f} GB of it in {largest[0]})",
+                hint="list what the command does not need in .gitignore, or run it in the folder itself: --in-place",
+            )
+        return cls(root, tuple(files), _digest(root, files))
+
+    def keep(self, home: Path) -> None:
+        """Keep a copy of the files in the state folder, unless one is there."""
+        kept = kept_copy(home, self.digest)
+        if kept.is_dir():
+            os.utime(kept)
+            return
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        for old in sorted(kept.parent.glob("[!.]*"), key=lambda path: path.stat().st_mtime)[: -KEPT_PROJECTS + 1]:
+            shutil.rmtree(old, ignore_errors=True)
+        aside = Path(tempfile.mkdtemp(prefix=".", dir=kept.parent))
+        try:
+            for file in self.files:
+                _copy(self.root, file, aside)
+            aside.rename(kept)
+        except OSError as error:
+            shutil.rmtree(aside, ignore_errors=True)
+            if not kept.is_dir():  # another process has kept it meanwhile
+                raise PreventedError(f"cannot copy {self.root}: {error.strerror}") from error
+
+
+def kept_copy(home: Path, digest: str) -> Path:
+    """Return where the files of a project are kept."""
+    return home / "projects" / digest
+
+
+def lay_out(home: Path, digest: str, target: Path) -> None:
+    """Make a fresh copy of a kept project."""
+    shutil.copytree(kept_copy(home, digest), target, symlinks=True, dirs_exist_ok=True)
+
+
+def written_files(home: Path, digest: str, copy: Path) -> list[str]:
+    """Return the files of a copy that are new, or differ from the kept ones; caches of Python are left out."""
+    kept = kept_copy(home, digest)
+    return sorted(
+        name
+        for path in copy.rglob("*")
+        if path.is_file()
+        and not path.is_symlink()
+        and _PASSING.isdisjoint((name := path.relative_to(copy).as_posix()).split("/"))
+        and not _is_same(path, kept / name)
+    )
+
+
+def keep_written(copy: Path, names: Iterable[str], folder: Path) -> None:
+    """Copy the files that a command wrote into a folder, as long as there is room."""
+    room = MOST_KEPT
+    for name in names:
+        room -= (copy / name).stat().st_size
+        if room < 0:
+            break
+        _copy(copy, name, folder)
+
+
+def _is_same(path: Path, kept: Path) -> bool:
+    """Return whether a file is as it was copied: copies have the times of their originals."""
+    try:
+        now, then = path.stat(), kept.stat()
+    except OSError:
+        return False
+    return (now.st_size, now.st_mtime_ns) == (then.st_size, then.st_mtime_ns)
+
+
+def _copy(root: Path, name: str, target: Path) -> None:
+    """Copy a file, or a link; one to a place in the same folder leads to that place in the copy."""
+    source, copy = root / name, target / name
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    if not source.is_symlink():
+        shutil.copy2(source, copy)
+        return
+    led = source.resolve()
+    inner = led.is_relative_to(root.resolve())
+    copy.symlink_to(os.path.relpath(led, source.parent.resolve()) if inner else source.readlink())
+
+
+def _digest(root: Path, files: Iterable[str]) -> str:
+    total = hashlib.sha256()
+    for name in files:
+        path = root / name
+        total.update(f"{name}\0{path.lstat().st_mode & 0o111:o}\0".encode("utf-8", "surrogateescape"))
+        if path.is_symlink():
+            total.update(str(path.readlink()).encode("utf-8", "surrogateescape"))
+            continue
+        with path.open("rb") as file:
+            while part := file.read(_READ):
+                total.update(part)
+        total.update(b"\0")
+    return total.hexdigest()[:12]
+
+
+def _repository(folder: Path) -> Path | None:
+    """Return the top folder of the git work tree that a folder is in."""
+    top = _git(folder, "rev-parse", "--show-toplevel")
+    return Path(top.rstrip("\n")) if top else None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """Return what git says, "" where there is no git or no repository."""
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    except OSError:
+        return ""
+    return os.fsdecode(done.stdout) if done.returncode == 0 else ""
+
+
+def _files(root: Path) -> Iterator[str]:
+    """Yield the files of a folder, and of the repositories within it."""
+    listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if not (listed or _repository(root) == root):
+        yield from _walked(root)
+        return
+    for name in filter(None, listed.split("\0")):
+        path = root / name
+        if path.is_dir() and not path.is_symlink():  # a submodule, or a repository that is not added
+            yield from (f"{name.rstrip('/')}/{inner}" for inner in _files(path))
+        elif path.is_symlink() or path.is_file():
+            yield name
+
+
+def _walked(root: Path) -> Iterator[str]:
+    """Yield the files of a folder without git."""
+    for parent, folders, files in os.walk(root):
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name not in _CACHES
+            and not any(Path(parent, name, mark).exists() for mark in _MARKS)
+        ]
+        for name in [*files, *(each for each in folders if Path(parent, each).is_symlink())]:
+            path = Path(parent, name)
+            if path.is_file() or path.is_symlink():
+                yield path.relative_to(root).as_posix()
+
+
+def _sizes_of_folders(root: Path, files: Iterable[str]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for name in files:
+        top = name.partition("/")[0]
+        sizes[top] = sizes.get(top, 0) + (root / name).lstat().st_size
+    return sizes
