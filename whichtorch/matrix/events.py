@@ -52,6 +52,14 @@ def time_words(limit: float, goal: float | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TestsFound:
+    """A command has tests in an environment; each of them is a cell."""
+
+    environment: str  # label
+    cells: int  # instead of one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnded:
     """A script has ended or was stopped, and its record is on disk."""
 
@@ -113,6 +121,7 @@ Event = (
     EnvironmentStage
     | EnvironmentReady
     | AttemptStarted
+    | TestsFound
     | AttemptEnded
     | CellDone
     | ProbeChosen

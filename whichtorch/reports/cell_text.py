@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.conditions import words
 from whichtorch.matrix.diagnosis.signature import described
-from whichtorch.matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome, split_test
+from whichtorch.matrix.model import COMMAND_MARK, Attempt, Cell, Diagnosis, Environment, Outcome, split_test
 from whichtorch.matrix.privacy.redaction import restored
 
 if TYPE_CHECKING:
@@ -79,14 +79,17 @@ def stacks_of(stored: StoredRun, cell: Cell) -> Path | None:
 
 
 def script_option(test: str) -> str:
-    """Return the option that `matrix` takes a test by."""
+    """Return the option that `matrix` takes a test by; "" for a command, which stands after `--`."""
+    if test.startswith(COMMAND_MARK):
+        return ""
     return "--script" if split_test(test)[0].partition("[")[0].endswith(".py") else "--scenario"
 
 
 def in_shell(command: str, test: str, *before: str, after: Sequence[str] = ()) -> str:
-    """Return a command with a test among its options; the test's own arguments are the last."""
+    """Return a command with a test among its options; the test's own arguments, or a command, are the last."""
     name, own = split_test(test)
-    return f"{command} {shlex.join([*before, name, *after])}{own}"
+    words = filter(None, [*before, name, *after])
+    return " ".join([command, *map(shlex.quote, words)]) + own
 
 
 def rerun_command(cell: Cell, environment: Environment, command: str) -> str:
@@ -105,19 +108,19 @@ def run_command(cell: Cell, environments: Sequence[Environment], command: str, *
         at = options.index("--torch") + 1
         same = (each for each in environments if options_without_torch(each) == options_without_torch(first))
         options[at] = ",".join(dict.fromkeys(each.options[at] for each in same))
-    return in_shell(command, cell.name, *options, script_option(cell.scenario), after=more)
+    return in_shell(command, cell.runnable, *options, script_option(cell.runnable), after=more)
 
 
 def bisect_command(cell: Cell, environment: Environment, command: str) -> str:
     """Return the command that searches the release that changed a cell; "" in an environment of the user's own."""
     if environment.interpreter is not None and "--interpreter" in environment.options:
         return ""
-    return in_shell(command, cell.name, after=options_without_torch(environment))
+    return in_shell(command, cell.runnable, after=options_without_torch(environment))
 
 
 def explain_command(cell: Cell, command: str) -> str:
     """Return the command that says why a cell fails here and not there."""
-    return in_shell(command, cell.name)
+    return in_shell(command, cell.runnable)
 
 
 def bisect_between_command(name: str, good: Environment, bad: Environment, days: tuple[str, str], command: str) -> str:

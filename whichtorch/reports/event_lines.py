@@ -21,6 +21,7 @@ NAMES = {
     events.EnvironmentStage: "stage",
     events.EnvironmentReady: "environment",
     events.AttemptStarted: "attempt-started",
+    events.TestsFound: "tests",
     events.AttemptEnded: "attempt-ended",
     events.CellDone: "cell",
     events.ProbeChosen: "probe",

@@ -85,8 +85,9 @@ def element_of(cell: Cell) -> str | None:
 
 
 def _case(cell: Cell, environment: Environment, class_: str, stored: StoredRun, command: str) -> ET.Element:
-    is_script = cell_text.script_option(cell.scenario) == "--script"
+    is_script = cell_text.script_option(cell.runnable) == "--script"
     family = SCRIPTS if is_script else cell.scenario.rpartition("/")[0] or cell.scenario
+    family = cell.scenario.partition("::")[0].removesuffix(".py").replace("/", ".") if cell.command else family
     case = ET.Element(
         "testcase", name=cleaned_line(cell.name), classname=cleaned_line(f"{class_}.{family.replace('.', '_')}")
     )

@@ -129,7 +129,7 @@ class WrongTest:
             everywhere = f"in all {len(where)} {places} tried: it is not the release{self._look_at(signature)}"
             yield NextStep(f"{what} {does} the same way {everywhere}")
             if signature.library_frame or self.cell.outcome is Outcome.CRASH:
-                triage = cell_text.in_shell(self.called("triage"), self.cell.name, after=where[-1].options)
+                triage = cell_text.in_shell(self.called("triage"), self.cell.runnable, after=where[-1].options)
                 yield NextStep("makes a small case of it, in case torch is wrong in all of them", triage)
 
     def _look_at(self, signature: Signature) -> str:
@@ -160,7 +160,9 @@ class WrongTest:
         return NextStep(WHY, cell_text.explain_command(self.cell, self.called("explain")))
 
     def _between(self, name: str, bad: Environment, good: Environment, words: str) -> NextStep:
-        return NextStep(words, cell_text.bisect_between_command(self.cell.name, good, bad, ("", ""), self.called(name)))
+        return NextStep(
+            words, cell_text.bisect_between_command(self.cell.runnable, good, bad, ("", ""), self.called(name))
+        )
 
 
 def _is_same(cell: Cell, other: Cell) -> bool:

@@ -216,7 +216,7 @@ def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: 
             if cell.attempts or environment.is_usable:
                 yield f"    rerun: {rerun_command(cell, environment, called('matrix'))}"
             if change.change is ChangeKind.REGRESSION and earlier:
-                search = bisect_between_command(change.name, earlier[1], environment, days, called("bisect"))
+                search = bisect_between_command(cell.runnable, earlier[1], environment, days, called("bisect"))
                 yield from [f"    bisect: {search}"] if search else []
     for kind in (ChangeKind.APPEARED, ChangeKind.DISAPPEARED):
         yield from _names(kind, comparison.of(kind))

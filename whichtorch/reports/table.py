@@ -42,9 +42,14 @@ def cell_word(cell: Cell | RunSide, *, is_different: bool = False) -> str:
     return f"{word} {cell.flaky.replace(' of ', '/')}" if cell.flaky else word
 
 
-def matrix_lines(result: Result, width: int) -> Iterator[str]:
-    """Yield the table; environments that do not fit in `width` columns continue in a table below."""
+def matrix_lines(result: Result, width: int, *, show_all: bool = False) -> Iterator[str]:
+    """Yield the table; environments that do not fit in `width` columns continue in a table below.
+
+    Tests of a command that end the same way everywhere, as expected, have no row unless `show_all`: they are counted.
+    """
     codes = outcome_words(result)
+    alike = {} if show_all else _alike_everywhere(result, codes)
+    codes = {name: words for name, words in codes.items() if name not in alike}
     shared, heads = column_heads(result.environments)
     if shared:
         yield f"Everywhere: {shared}"
@@ -55,6 +60,17 @@ def matrix_lines(result: Result, width: int) -> Iterator[str]:
         headers = ["scenario", *(heads[index] for index in block)]
         yield from tabulate(rows, headers=headers, disable_numparse=True).splitlines()
         yield ""
+    if alike:
+        kinds = ", ".join(f"{count} {word}" for word, count in Counter(alike.values()).most_common())
+        where = "in every environment" if len(heads) > 1 else "here"
+        yield f"{counted(len(alike), 'more test')} as expected {where} ({kinds}); --all shows each"
+        yield ""
+
+
+def _alike_everywhere(result: Result, codes: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return by name the word of each test of a command that is as expected, and the same in every environment."""
+    shown = {cell.name for cell in result.cells if not (cell.command and cell.expected) or cell.is_doubted}
+    return {name: words[0] for name, words in codes.items() if name not in shown and len({*words}) == 1}
 
 
 def outcome_words(result: Result) -> dict[str, list[str]]:

@@ -139,6 +139,9 @@ class Progress:
                 self._running[event.environment, event.cell] = (time.monotonic(), event.time + host)
                 again = f"{event.cell}  {event.environment}  again for {event.time}: {event.why}"
                 return Text(again, "dim") if event.why else None
+            case events.TestsFound(cells=cells):
+                self._total = None if self._total is None else self._total + cells - 1
+                return None
             case events.AttemptEnded():
                 self._running.pop((event.environment, event.cell), None)
                 return self._refusal_line(event)

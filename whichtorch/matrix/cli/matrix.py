@@ -28,6 +28,9 @@ class MatrixOptions(MatrixRequest):
     list_only: bool = _output_option(
         "--list", default=False, help="Show what would run and what is already known, and run nothing."
     )
+    show_all: bool = _output_option(
+        "--all", default=False, help="Show each test of a command, not only those that differ or are unexpected."
+    )
     baseline: str | None = baseline_option()
     files: Any = group(FormatOptions)
     display: Display = group(Display)
@@ -66,7 +69,7 @@ def matrix(options: MatrixOptions) -> Exit:
             run_store.run = run_store.run.model_copy(update=ended)
     shown = run_store.shown()
     called = where_it_ran(command.called, shown.result.run)
-    display.say(_report_lines(shown, display, called))
+    display.say(_report_lines(shown, options, called))
     files = named_files(options.files)
     if files:
         write_reports(files, stored_runs.find(run_store.run.id, options.home), options.home, before)
@@ -88,14 +91,14 @@ def _compared(before: "StoredRun", stored: "StoredRun", called: "CommandPrefix",
     return Exit.PREVENTED if comparison.is_prevented else Exit.GOOD
 
 
-def _report_lines(stored: "StoredRun", display: Display, called: "CommandPrefix") -> Iterator[str]:
+def _report_lines(stored: "StoredRun", options: MatrixOptions, called: "CommandPrefix") -> Iterator[str]:
     """Yield the table, the legend, the red cells, the summary of the run, and the next command to try."""
     from whichtorch.reports import table
 
     result = stored.result
-    if not display.quiet:
+    if not options.display.quiet:
         yield ""
-        yield from table.matrix_lines(result, display.columns)
+        yield from table.matrix_lines(result, options.display.columns, show_all=options.show_all)
         yield from table.legend_lines(result, stored.left_out)
     if red := list(table.red_lines(stored, called("matrix"))):
         yield from ("", *red)

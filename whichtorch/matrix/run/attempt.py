@@ -232,9 +232,8 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
     argv = (str(environment.interpreter), str(scenario.path), *(order.arguments or scenario.arguments))
     cwd = order.folder or (scratch if scenario.in_suite else scenario.folder or Path.cwd())
     if command := scenario.command:
-        environ |= test_session.variables(
-            folder, environ, only=(command.test,) if command.test else order.only, skip=order.skip
-        )
+        only = (command.test,) if command.test else order.only
+        environ |= test_session.told_to(folder, only=only, skip=order.skip)
         argv, cwd = _started(command, environ, environment), order.folder or command.in_place or folder / _PROJECT
         if cwd == folder / _PROJECT:
             project.lay_out(home, command.project, cwd)

@@ -83,7 +83,7 @@ class CommandCell:
         return CellEnd(
             position=self.ready.position,
             records=(own,),
-            tests={id_: tuple(records) for id_, records in self.tests.items()},
+            tests={id_: tuple(self.tests[id_]) for id_ in own.attempt.evidence.tests or () if id_ in self.tests},
         )
 
     def _recall(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.errors import SIGNAL_CHECK, FailFastError, why_stopped
-from whichtorch.matrix.events import CellDone, EnvironmentReady, Interrupted, Show
+from whichtorch.matrix.events import CellDone, EnvironmentReady, Interrupted, Show, TestsFound
 from whichtorch.matrix.model import Cell, Environment, Record, judging_records
 from whichtorch.matrix.plan.planning import PlannedCell, PlannedShare
 from whichtorch.matrix.process.marks import sweep_left_behind
@@ -150,6 +150,8 @@ class MatrixRun:
             test = planned.of_test(id_)
             reused = min(end.reused, len(judging_records(records)))
             cells.append((test, test.judged(environment, records, reused=reused), records))
+        if end.tests:
+            self._site.emit(TestsFound(environment=environment.label, cells=len(cells)))
         for test, cell, records in cells:
             if self._cells is not None:
                 self._cells.setdefault(end.position, []).append(cell)
