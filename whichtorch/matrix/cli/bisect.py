@@ -11,7 +11,7 @@ from whichtorch.matrix.bisect import search_request
 from whichtorch.matrix.bisect.search_request import BUILD_TIMEOUT, AxisName, Budget, PackageSet, SearchRequest, Source
 from whichtorch.matrix.bisect.strategy.search_state import Find, SearchOptions
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTest, failure_option, git_option
+from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTestOrCommand, failure_option, git_option
 from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import (
@@ -38,7 +38,7 @@ _package_set = partial(option, panel="Packages", parse=Path)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BisectOptions(NamedTest):
+class BisectOptions(NamedTestOrCommand):
     """The options of `bisect`."""
 
     axis: AxisName = _what(

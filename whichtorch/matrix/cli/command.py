@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.run.work import Machines
 
 WRAP_UP = 4.0  # seconds for a search to end by itself after its time limit, before it is interrupted
-test_argument = partial(
-    argument, "SCENARIO|SCRIPT", "One test, as NAME or NAME[variant=value]; none for a command after --.", default=""
-)
+test_argument = partial(argument, "SCENARIO|SCRIPT", "One test, as NAME or NAME[variant=value].")
 failure_option = partial(
     option,
     "--failure",
@@ -49,23 +47,18 @@ class NamedTest:
 
     test: str = test_argument()
     script_arguments: Strings | None = after_dashes()
-    command: CommandOptions = group(CommandOptions)
 
     def scenarios(self, file: "MatrixFile | None" = None) -> "list[Scenario]":
-        """Return the scenarios with a name or path in the suite, the user's script with its arguments, or a command.
+        """Return the scenarios with a name or path in the suite, or the user's script with its arguments.
 
         A matrix file gives a script its timeout, and the folder to look in.
         """
         from whichtorch.matrix.plan.environment_options import matrix_file
         from whichtorch.matrix.suite import selection
 
-        words, test, file = self.script_arguments, self.test, file or matrix_file(None)
-        if not test and words is None:
-            raise UsageError("no test is named", hint="name a scenario or a script, or write a command after --")
-        if not test and words is not None:
-            return [file.timed(self.command.scenario(words, state_folder()))]
+        words, test = self.script_arguments, self.test
         if selection.is_script(test):
-            return [file.script(test, words)]
+            return [(file or matrix_file(None)).script(test, words)]
         if words is not None:
             raise UsageError(f"{test} takes no arguments", hint="only your own script can have arguments, after --")
         return selection.select(selection.suite(), (test,))
@@ -94,6 +87,24 @@ class NamedTest:
             others = ", ".join(variant_suffix(variant) for variant in variants if variant != chosen)
             print(f"of {scenario.name}: {variant_suffix(chosen)}; others are {others}")
         return scenario, chosen
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedTestOrCommand(NamedTest):
+    """The test that a command is about: a scenario, a script, or a command of the user's."""
+
+    test: str = test_argument(default="")
+    command: CommandOptions = group(CommandOptions)
+
+    def scenarios(self, file: "MatrixFile | None" = None) -> "list[Scenario]":
+        """Return the same, or the command after `--`."""
+        from whichtorch.matrix.plan.environment_options import matrix_file
+
+        if self.test:
+            return super().scenarios(file)
+        if self.script_arguments is None:
+            raise UsageError("no test is named", hint="name a scenario or a script, or write a command after --")
+        return [(file or matrix_file(None)).timed(self.command.scenario(self.script_arguments, state_folder()))]
 
 
 class Exit(IntEnum):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTest
+from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTestOrCommand
 from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.plan.environment_options import KnownAxes, Storage, environment_option, known_environment
 from whichtorch.matrix.plan.option import filled, group, json_output
@@ -12,7 +12,7 @@ from whichtorch.matrix.plan.run_options import RunOptions, running_option
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainOptions(NamedTest):
+class ExplainOptions(NamedTestOrCommand):
     """The options of `explain`."""
 
     here: Path | None = environment_option(metavar="PYTHON", help="Why not with this Python?")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.search_request import Budget, SearchRequest
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTest, failure_option, git_option
+from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTestOrCommand, failure_option, git_option
 from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.errors import INTERRUPTED, UsageError, why_stopped
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option
@@ -39,7 +39,7 @@ def _patch_path(text: str) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixOptions(NamedTest):
+class FixOptions(NamedTestOrCommand):
     """The options of `fix`."""
 
     bad: str | None = _release_option(help="The release that fails. [default: found by a bisection]")
