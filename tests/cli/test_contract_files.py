@@ -13,6 +13,7 @@ import pytest
 
 from tests import contract
 from tests.cli.shell import FAILS_IN_OLD, User
+from tests.wheels import build_pytest
 from whichtorch.matrix.bisect.bisection import Bisection
 from whichtorch.matrix.model import Environment, Model, Record, Run, Scenario
 from whichtorch.matrix.records.store import CellLine
@@ -32,10 +33,14 @@ def left_by(folder: Path) -> set[str]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_files_of_runs(user: User) -> None:
-    """A matrix with a failure, a hang and an observed pass, a bisection, a case: all of the files, no others."""
+def test_files_of_runs(user: User, wheels: Path) -> None:
+    """A matrix with a failure, a hang and an observed pass, a command, a bisection, a case: all files, no others."""
     scripts = [user.script("repro.py", FAILS_IN_OLD), user.script("stuck.py", STUCK), user.script("seen.py", OBSERVED)]
     ended = user.run("matrix", "--torch", "9.1.0,9.2.0", *(word for script in scripts for word in ("--script", script)))
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    build_pytest(wheels)
+    (user.folder / "test_it.py").write_text("def test_it():\n    assert not open('left', 'w').write('behind')\n")
+    ended = user.run("matrix", "--torch", "9.2.0", "--with", "pytest", "--", "pytest", "test_it.py")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     ended = user.run("bisect", scripts[0], "--torch", "9.1.0,9.2.0", "--build", "pypi")
     assert ended.returncode == 0, ended.stdout + ended.stderr

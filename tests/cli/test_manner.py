@@ -135,7 +135,8 @@ def test_events_are_json_lines(user: User) -> None:
     [
         (("matrix", "--scenaro", "9"), "no such option '--scenaro'", "did you mean --scenario or --share?"),
         (("matirx",), "no such command 'matirx'", "did you mean matrix?"),
-        (("bisect",), "missing argument 'SCENARIO|SCRIPT'", "see `whichtorch bisect --help`"),
+        (("triage",), "missing argument 'SCENARIO|SCRIPT'", "see `whichtorch triage --help`"),
+        (("bisect",), "no test is named", "name a scenario or a script, or write a command after --"),
         (("bisect", "a.py", "--axis", "days"), "invalid value for '--axis': 'days' is not one of", "see `whichtorch"),
         (("matrix", "--timeout", "soon"), "--timeout: 'soon' is not a duration", "write it as 90s, 30m, 2h or 1h30m"),
     ],

@@ -8,6 +8,8 @@ import hashlib
 import zipfile
 from pathlib import Path
 
+import pytest
+
 _TORCH = '''\
 """A stand-in for torch: enough for the canary, and `behaviour` for a test's scripts to act on."""
 import os as _os, time as _time
@@ -122,6 +124,16 @@ def build_companion(folder: Path, name: str, version: str, *, padding: int = 0, 
     if padding:
         files[f"{module}/padding.txt"] = "." * padding
     return _write(folder, module, version, "py3-none-any", files, requires, version)
+
+
+def build_pytest(folder: Path) -> Path:
+    """Build a wheel that brings the pytest of the tests themselves, and the command `pytest`."""
+    info = f"pytest-{pytest.__version__}.dist-info"
+    files = {
+        "pytest_of_the_tests.pth": f"{Path(pytest.__file__).parent.parent}\n",
+        f"{info}/entry_points.txt": "[console_scripts]\npytest = pytest:console_main\n",
+    }
+    return _write(folder, "pytest", pytest.__version__, "py3-none-any", files, (), pytest.__version__)
 
 
 def _write(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from whichtorch.matrix.errors import GOES_ON, TimeOverError, UsageError
 from whichtorch.matrix.inspect.watch_request import STOPPED_CODE
-from whichtorch.matrix.plan.command_options import CommandOptions
+from whichtorch.matrix.plan.command_options import CommandOptions, check_command
 from whichtorch.matrix.plan.option import STDOUT, Strings, after_dashes, argument, group, option
 from whichtorch.matrix.plan.run_options import running_option
 
@@ -96,14 +96,20 @@ class NamedTestOrCommand(NamedTest):
     test: str = test_argument(default="")
     command: CommandOptions = group(CommandOptions)
 
+    def __post_init__(self) -> None:
+        """Raise UsageError where nothing, or nothing that can be run, is named."""
+        if not self.test:
+            if self.script_arguments is None:
+                raise UsageError("no test is named", hint="name a scenario or a script, or write a command after --")
+            check_command(self.script_arguments)
+
     def scenarios(self, file: "MatrixFile | None" = None) -> "list[Scenario]":
         """Return the same, or the command after `--`."""
         from whichtorch.matrix.plan.environment_options import matrix_file
 
         if self.test:
             return super().scenarios(file)
-        if self.script_arguments is None:
-            raise UsageError("no test is named", hint="name a scenario or a script, or write a command after --")
+        assert self.script_arguments is not None
         return [(file or matrix_file(None)).timed(self.command.scenario(self.script_arguments, state_folder()))]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.option import Strings, option
+from whichtorch.matrix.plan.option import OUTPUTS, Strings, option
 
 if TYPE_CHECKING:
     from whichtorch.matrix.model import Scenario
@@ -25,6 +25,21 @@ _UNSUPPORTED = {  # options of pytest that read results of its last run, or that
     **dict.fromkeys(("--looponfail", "-f"), "it never ends"),
 }
 _command_option = partial(option, panel="Command after --")
+
+
+def check_command(words: Strings | None) -> None:
+    """Raise UsageError for no command, and for an option that it cannot have."""
+    if words is None:
+        return
+    if not words:
+        raise UsageError("-- without a command", hint="write it after --, as in `-- pytest tests`")
+    if words[0].startswith("-"):
+        hint = "a script that takes it stands before --: `repro.py -- --size 4`"
+        raise UsageError(f"{words[0]} is no command", hint=hint)
+    if any(Path(word).name in {"pytest", "py.test"} for word in words):
+        for word in words:
+            if reason := _UNSUPPORTED.get(word.partition("=")[0]):
+                raise UsageError(f"pytest's {word} cannot be used here: {reason}", hint="leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,19 +59,13 @@ class CommandOptions:
     def scenario(self, words: Strings, home: Path) -> "Scenario":
         """Return the test that a command is; its project's files are kept below `home`.
 
-        Raises UsageError for no command, for an option that it cannot have, and for a project that is too large.
+        Raises UsageError for a project that is too large.
         """
         from whichtorch.matrix.model import COMMAND_MARK, ProjectCommand, Scenario, digest
         from whichtorch.matrix.suite.project import Project
 
-        if not words:
-            raise UsageError("-- without a command", hint="write it after --, as in `-- pytest tests`")
-        if any(Path(word).name in {"pytest", "py.test"} for word in words):
-            for word in words:
-                if reason := _UNSUPPORTED.get(word.partition("=")[0]):
-                    raise UsageError(f"pytest's {word} cannot be used here: {reason}", hint="leave it out")
         folder = Path.cwd()
-        project = Project.around(folder)
+        project = Project.around(folder, OUTPUTS)
         if not self.in_place:
             project.keep(home)
         command = ProjectCommand(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.command_options import CommandOptions
+from whichtorch.matrix.plan.command_options import CommandOptions, check_command
 from whichtorch.matrix.plan.option import Strings, after_dashes, argument, duration, group, megabytes, option
 from whichtorch.matrix.plan.run_options import RunOptions, jobs_option
 from whichtorch.matrix.plan.shares import Share
@@ -256,6 +256,11 @@ class MatrixRequest(MatrixAxes, Storage):
     command: CommandOptions = group(CommandOptions)
     options: RunOptions = group(RunOptions)
     jobs: int | None = jobs_option()
+
+    def __post_init__(self) -> None:
+        """Raise UsageError where what follows `--` can be neither a script's arguments nor a command."""
+        if not (self.tests or self.scripts):
+            check_command(self.script_arguments)
 
     @property
     def product(self) -> bool:

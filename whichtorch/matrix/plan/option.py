@@ -98,9 +98,11 @@ def output_path(text: str) -> Path:
     path = Path(text)
     if not path.absolute().parent.is_dir():
         raise UsageError(f"no folder {path.parent} to write {path.name} into")
+    OUTPUTS.add(path.absolute())
     return path
 
 
+OUTPUTS: set[Path] = set()  # files that this command is to write: no part of the user's project
 Strings = tuple[str, ...]  # of an option that may be repeated
 STDOUT = Path("-")
 output_file = partial(option, metavar="FILE", panel="Output", parse=output_path)

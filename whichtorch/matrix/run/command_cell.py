@@ -109,7 +109,9 @@ class CommandCell:
                 return None
             record, session = made
             if session is None:
-                return record
+                facts = {"written": self._written(record)}
+                evidence = record.attempt.evidence.model_copy(update=facts)
+                return record.model_copy(update={"attempt": record.attempt.model_copy(update={"evidence": evidence})})
             begun = {*(test.id for test in session.ended), *session.running} - done
             self._take(session, record, begun)
             done |= begun

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.errors import PreventedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
 MOST_BYTES = 2_000_000_000  # of a project: each environment gets a copy
 MOST_KEPT = 20_000_000  # bytes of the files that a command wrote, which stay with its attempt
@@ -38,13 +38,13 @@ class Project:
     digest: str  # of their paths, contents and modes
 
     @classmethod
-    def around(cls, folder: Path) -> Project:
+    def around(cls, folder: Path, outputs: Container[Path] = ()) -> Project:
         """Return the project that a folder belongs to: the whole repository, or else the folder itself.
 
-        Raises UsageError for one that is too large to be copied.
+        The `outputs` of this program are no part of it. Raises UsageError for one that is too large to be copied.
         """
         root = _repository(folder) or folder
-        files = sorted(set(_files(root)))
+        files = sorted(file for file in set(_files(root)) if root / file not in outputs)
         size = sum((root / file).lstat().st_size for file in files)
         if size > MOST_BYTES:
             largest = max(_sizes_of_folders(root, files).items(), key=lambda pair: pair[1])

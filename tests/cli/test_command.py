@@ -1,0 +1,180 @@
+"""A command after `--`: pytest, whose tests are cells each, and any other."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import junitparser
+import pytest
+
+from tests.cli.shell import User
+from tests.test_schema import generated
+from tests.wheels import build_pytest
+
+BOTH = ("--torch", "9.1.0,9.2.0", "--with", "pytest")
+NEW = ("--torch", "9.2.0", "--with", "pytest")
+PYTEST = ("--", "pytest", "-q", "tests")
+TESTS = """
+import pathlib
+import pytest, torch
+
+@pytest.mark.parametrize("text", ["a b", "c/d", "e::f[1]", "\\u00f8"])
+def test_text(text):
+    pathlib.Path("left.txt").write_text(text)
+
+class TestBehavior:
+    def test_new(self):
+        print("what it says")
+        assert torch.behaviour == "new", "as it was"
+
+@pytest.mark.skip(reason="not today")
+def test_skipped(): pass
+
+@pytest.mark.xfail(reason="known")
+def test_known(): assert False
+"""
+BEHAVIOR = "tests/test_it.py::TestBehavior::test_new"
+
+
+@pytest.fixture
+def project(user: User, wheels: Path) -> Path:
+    """Return the folder of a project's tests."""
+    build_pytest(wheels)
+    (user.folder / "tests").mkdir()
+    return user.folder / "tests"
+
+
+def cells_of(user: User, *words: str, code: int) -> dict[tuple[str, str], dict[str, Any]]:
+    """Run a matrix; return its cells by torch and test."""
+    ended = user.run("matrix", *words[: words.index("--")], "--json", "result.json", *words[words.index("--") :])
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    result = json.loads((user.folder / "result.json").read_text())
+    jsonschema.validate(result, json.loads(generated()))
+    torch = {environment["id"]: environment["torch"] for environment in result["environments"]}
+    (user.folder.parent / "output.txt").write_text(ended.stdout + ended.stderr)
+    return {(torch[cell["environment"]], cell["scenario"]): cell for cell in result["cells"]}
+
+
+def outcomes(cells: dict[tuple[str, str], dict[str, Any]], torch: str = "9.2.0") -> dict[str, str]:
+    return {test.partition("::")[2]: cell["outcome"] for (where, test), cell in cells.items() if where == torch}
+
+
+def test_each_test_is_a_cell(user: User, project: Path) -> None:
+    """It has its outcome, signature and output in each environment; the project is left alone, a second time known."""
+    (project / "test_it.py").write_text(TESTS)
+    cells = cells_of(user, *BOTH, *PYTEST, code=1)
+    passing = {r"test_text[a b]": "pass", "test_text[c/d]": "pass", "test_text[e::f[1]]": "pass"}
+    passing |= {"test_text[\\xf8]": "pass", "test_skipped": "skip", "test_known": "pass"}
+    assert outcomes(cells) == passing | {"TestBehavior::test_new": "pass"}
+    assert outcomes(cells, "9.1.0") == passing | {"TestBehavior::test_new": "fail"}
+    red = cells["9.1.0", BEHAVIOR]
+    assert red["signature"] == 'AssertionError "as it was" in test_new (test_it.py:12)'
+    attempt = red["attempts"][-1]
+    assert "as it was" in attempt["message"]
+    assert not (user.folder / "left.txt").exists()
+    assert sorted(path.name for path in project.iterdir()) == ["test_it.py"]
+    shown = (user.folder.parent / "output.txt").read_text()
+    assert "6 more tests as expected in every environment (5 pass, 1 skip); --all shows each" in shown
+    before = len(user.records())
+    assert cells_of(user, *BOTH, *PYTEST, code=1).keys() == cells.keys()
+    assert len(user.records()) == before
+
+
+def test_a_test_is_run_again_by_the_line_that_says_so(user: User, project: Path) -> None:
+    """The line runs only that test, and JUnit has its id."""
+    (project / "test_it.py").write_text(TESTS)
+    cells_of(user, "--junit", "junit.xml", *BOTH, *PYTEST, code=1)
+    shown = (user.folder.parent / "output.txt").read_text()
+    (line,) = (line.rpartition("rerun: ")[2] for line in shown.splitlines() if "rerun: " in line)
+    assert line.endswith(f"-- pytest {BEHAVIOR}")
+    again = user.run(*shlex.split(line)[1:])
+    assert again.returncode == 1
+    assert "1 cell, 1 not as expected" in again.stdout
+    suites = junitparser.JUnitXml.fromfile(str(user.folder / "junit.xml"))
+    assert BEHAVIOR in {case.name for suite in suites for case in suite}
+
+
+def test_a_hang_or_a_crash_takes_nothing_with_it(user: User, project: Path) -> None:
+    """The test that hung or crashed has its line, and the others their outcomes; what passed is not run again."""
+    source = "import os, threading\n"
+    source += "\n".join(f"def test_{n}(): open({str(user.folder / 'ran')!r}, 'a').write('{n} ')" for n in range(5))
+    (project / "test_a.py").write_text(source)
+    (project / "test_b.py").write_text("import threading\ndef test_hang():\n    threading.Event().wait()\n")
+    (project / "test_c.py").write_text("import os\ndef test_crash():\n    os.abort()\ndef test_after(): pass\n")
+    cells = cells_of(user, *NEW, *PYTEST, code=1)
+    expected = {f"test_{n}": "pass" for n in range(5)}
+    assert outcomes(cells) == expected | {"test_hang": "hang", "test_crash": "crash", "test_after": "pass"}
+    assert (user.folder / "ran").read_text() == "0 1 2 3 4 "
+    assert "test_b.py:3" in cells["9.2.0", "tests/test_b.py::test_hang"]["attempts"][-1]["diagnosis"]["summary"]
+    assert "test_c.py:3" in cells["9.2.0", "tests/test_c.py::test_crash"]["signature"]
+
+
+def test_what_fails_only_after_others_passes_alone(user: User, project: Path) -> None:
+    """Its cell passes, and says after which test it failed."""
+    (project / "test_it.py").write_text("seen = []\ndef test_a(): seen.append(1)\ndef test_b(): assert not seen\n")
+    cells = cells_of(user, *NEW, *PYTEST, code=0)
+    cell = cells["9.2.0", "tests/test_it.py::test_b"]
+    assert (cell["outcome"], cell["doubt"]) == ("pass", "order")
+    assert cell["reason"] == "it passes alone; FAIL after tests/test_it.py::test_a in one process"
+
+
+def test_a_file_that_cannot_be_imported_is_a_red_row(user: User, project: Path) -> None:
+    """The tests of the other files have their outcomes."""
+    (project / "test_a.py").write_text("import torch\nif torch.behaviour == 'old': import nowhere\ndef test_a(): pass")
+    (project / "test_b.py").write_text("def test_b(): pass\n")
+    cells = cells_of(user, *BOTH, *PYTEST, code=1)
+    old = {test: cell["outcome"] for (torch, test), cell in cells.items() if torch == "9.1.0"}
+    assert old == {"tests/test_a.py": "fail", "tests/test_b.py::test_b": "pass"}
+    assert outcomes(cells) == {"test_a": "pass", "test_b": "pass"}
+    assert (
+        cells["9.1.0", "tests/test_a.py"]["signature"]
+        == "ModuleNotFoundError \"No module named 'nowhere'\" in <module> (test_a.py:2)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "outcome"),
+    [((), 0, "pass"), ((), 5, "fail"), (("--ok-exit", "5"), 5, "pass"), ((), 125, "skip")],
+)
+def test_exit_codes_of_any_command(user: User, options: tuple[str, ...], code: int, outcome: str) -> None:
+    """0 passes and 125 skips; options say what others mean. The environment's own Python is the first on the PATH."""
+    words = ("--torch", "9.2.0", *options, "--", "python", "-c", f"import torch; raise SystemExit({code})")
+    cells = cells_of(user, *words, code=int(outcome == "fail"))
+    assert [cell["outcome"] for cell in cells.values()] == [outcome]
+
+
+def test_a_command_runs_in_a_copy_of_the_project(user: User) -> None:
+    """It may write there, and what it wrote stays with its attempt; in place it runs in the folder itself."""
+    (user.folder / "data.txt").write_text("1")
+    words = ("--torch", "9.2.0", "--", "python", "-c", "open('new.txt', 'w').write(open('data.txt').read())")
+    cells = cells_of(user, *words, code=0)
+    (attempt,) = next(iter(cells.values()))["attempts"]
+    folder = (user.folder / ".whichtorch" / attempt["stdout"]).parent
+    assert attempt["evidence"]["written"] == ["new.txt"]
+    assert (folder / "written" / "new.txt").read_text() == "1"
+    assert not (user.folder / "new.txt").exists()
+    cells_of(user, "--in-place", *words, code=0)
+    assert (user.folder / "new.txt").read_text() == "1"
+    (user.folder / "data.txt").write_text("2")  # another project: it runs again
+    before = len(user.records())
+    cells_of(user, *words, code=0)
+    assert len(user.records()) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("nothing-here", "--x"), "nothing-here: there is no such command in torch-9.2.0-pypi"),
+        (("pytest", "--lf"), "pytest's --lf cannot be used here"),
+    ],
+)
+def test_what_cannot_be_run_is_said_in_one_line(user: User, words: tuple[str, ...], message: str) -> None:
+    """The exit code is 2."""
+    ended = user.run("matrix", "--torch", "9.2.0", "--build", "pypi", "--", *words)
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert f"error: {message}" in ended.stderr
+    assert "Traceback" not in ended.stderr
