@@ -24,10 +24,11 @@ def thread(tid: int, call: str | None = "futex", *arguments: int, **fields: Any)
     return replace(base, **fields)
 
 
-def process(pid: int, parent: int = 1, cpu: float = 5.0, state: str = "S") -> KernelProcess:
-    """Return a process as /proc/PID/stat has it."""
+def process(pid: int, parent: int = 1, cpu: float = 5.0, state: str = "S", **stopped: int) -> KernelProcess:
+    """Return a process as /proc/PID/stat has it; of a stopped one with its terminal and the signal."""
     fields = ["0"] * 50
     fields[:3] = [state, str(parent), str(pid)]
+    fields[4], fields[49] = str(stopped.get("terminal", 0)), str(stopped.get("stop", 19))
     fields[11] = str(round(cpu * 100))
     fields[17] = "3"
     return KernelProcess(pid, f"{pid} (python) {' '.join(fields)}".encode())
@@ -42,6 +43,7 @@ class Kernel:
     outside: bool = False
     signals: bool = False
     bytes: int = 0
+    of_packages: bool = True
     threads_read: list[int] = field(default_factory=list)
 
     def threads(self, pid: int, first: int) -> Iterator[stall.ThreadSnapshot]:
@@ -60,6 +62,9 @@ class Kernel:
 
     def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
         return self.fds
+
+    def are_of_packages(self, pid: int, tids: set[int]) -> bool:
+        return self.of_packages
 
     def is_inside(self, waiters: Sequence[stall.Waiter], members: frozenset[int]) -> bool:
         return not self.outside
@@ -241,3 +246,34 @@ def test_zombies_do_not_count() -> None:
     kernel = Kernel({7: [thread(7)]})
     assert watch(kernel, [process(7), process(9, 7, state="Z")]) == stall.WINDOW
     assert watch(kernel, [process(9, 7, state="Z")]) is None
+
+
+def beside_stopped(sleeper: stall.ThreadSnapshot, *, of_packages: bool = True) -> float | None:
+    """Watch a process that waits for a stopped child, and has a thread that wakes before each look."""
+    kernel = Kernel({7: [thread(7), sleeper], 9: [thread(9, "", state="T")]}, of_packages=of_packages)
+    watching = stall.Watch(kernel)
+    for step in range(60):
+        kernel.by_pid[7][1] = replace(sleeper, switches=step)
+        if watching.observe(step / 2, [process(7), process(9, parent=7, state="T")]):
+            return step / 2
+    return None
+
+
+SLEEPS = {"sleep": thread(8, "clock_nanosleep", 1, 1, 0x7F10), "select": thread(8, "select", 0, 0, 0, 0, 0x7F10)}
+
+
+@pytest.mark.parametrize("name", SLEEPS)
+def test_a_packages_thread_that_sleeps_does_not_hide_a_stopped_process(name: str) -> None:
+    """A verdict takes longer beside it; a main thread, the user's code, and a tree that is not stopped prevent one."""
+    assert beside_stopped(SLEEPS[name]) == stall.SLEEPERS_WINDOW
+    assert beside_stopped(replace(SLEEPS[name], tid=7)) is None
+    assert beside_stopped(SLEEPS[name], of_packages=False) is None
+    assert beside_stopped(thread(8, "poll", 0x7F00, 1, 5000)) is None
+    assert watch(Kernel({7: [thread(7), SLEEPS[name]]}), [process(7)], seconds=30) is None
+
+
+@pytest.mark.parametrize(("terminal", "stop", "verdict"), [(0, 20, 3.5), (5, 20, None), (5, 0, None), (5, 19, 3.5)])
+def test_what_a_terminal_stopped_its_user_may_let_go_on(terminal: int, stop: int, verdict: float | None) -> None:
+    """A process that job control has stopped (SIGTSTP, SIGTTIN), or whose signal is not known, is no evidence."""
+    kernel = Kernel({7: [thread(7, "wait4", 9)], 9: [thread(9, "", state="T")]})
+    assert watch(kernel, [process(7), process(9, 7, state="T", terminal=terminal, stop=stop)]) == verdict

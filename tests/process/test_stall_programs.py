@@ -25,7 +25,7 @@ pytestmark = [
 
 IDLE = sorted(path.stem for path in PROGRAMS.glob("idle_*.py"))
 EXIT_CODES = {"idle_watchdog": 1}
-TIMEOUT = 40.0  # seconds: idle programs end by themselves in 8, deadlocks are found in 5
+TIMEOUT = 40.0  # seconds: idle programs end by themselves in 14, deadlocks are found in 5
 WORDS = {
     "stuck_locks": {"futex"},
     "stuck_join": {"futex"},
@@ -39,6 +39,9 @@ WORDS = {
     "stuck_file_lock": {"lock"},
     "stuck_gil": {"gil", "futex"},
     "stuck_stopped": {"stopped"},
+    "stuck_stopped_leader": {"stopped", "pipe"},
+    "stuck_stopped_loader": {"stopped", "pipe"},
+    "stuck_stopped_worker": {"stopped", "futex", "pipe", "poll", "sleep"},
     "stuck_at_exit": {"futex"},
     "stuck_import": {"futex"},
 }

@@ -26,7 +26,10 @@ MAPS_READ = 1 << 24  # bytes of a list of mappings that are read
 class KernelProcess:
     """One line of /proc/PID/stat, or of a thread's stat."""
 
-    __slots__ = ("code", "cpu", "faults", "group", "name", "parent", "pid", "rss", "started", "state", "threads")
+    __slots__ = (
+        "code", "cpu", "faults", "group", "has_terminal", "name", "parent", "pid", "rss", "started", "state", "stop",
+        "threads",
+    )  # fmt: skip
 
     def __init__(self, pid: int, text: bytes) -> None:
         head, _, tail = text.rpartition(b")")  # a name may hold spaces and parentheses
@@ -36,12 +39,14 @@ class KernelProcess:
         self.state = fields[0].decode()
         self.parent = int(fields[1])
         self.group = int(fields[2])
+        self.has_terminal = fields[4] != b"0"
         self.faults = int(fields[9])  # pages that had to be read from a disk
         self.cpu = (int(fields[11]) + int(fields[12])) / TICK  # seconds, its dead threads included
         self.threads = int(fields[17])
         self.started = int(fields[19])  # ticks since boot: with the pid, names a process for good
         self.rss = int(fields[21]) * PAGE  # bytes
         self.code = fields[23]  # address of the program's code: exec changes it
+        self.stop = int(fields[49])  # of a stopped process, the signal that stopped it; 0 for kernels before 5.18
 
     @property
     def is_alive(self) -> bool:

@@ -7,6 +7,7 @@ main interpreter), while the locks of `threading` are on the heap.
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 import time
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 _X86_64 = {
     0: "read", 1: "write", 7: "poll", 19: "readv", 20: "writev", 23: "select", 42: "connect", 43: "accept",
     44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 202: "futex",
-    232: "epoll_wait", 247: "waitid", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 288: "accept4",
-    299: "recvmmsg", 307: "sendmmsg", 441: "epoll_pwait2",
+    230: "clock_nanosleep", 232: "epoll_wait", 247: "waitid", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait",
+    288: "accept4", 299: "recvmmsg", 307: "sendmmsg", 441: "epoll_pwait2",
 }  # fmt: skip
 _AARCH64 = {
     22: "epoll_pwait", 25: "fcntl", 32: "flock", 63: "read", 64: "write", 65: "readv", 66: "writev",
-    72: "pselect6", 73: "ppoll", 95: "waitid", 98: "futex", 202: "accept", 203: "connect", 206: "sendto",
-    207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 242: "accept4", 243: "recvmmsg", 260: "wait4", 269: "sendmmsg",
-    441: "epoll_pwait2",
+    72: "pselect6", 73: "ppoll", 95: "waitid", 98: "futex", 115: "clock_nanosleep", 202: "accept", 203: "connect",
+    206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 242: "accept4", 243: "recvmmsg", 260: "wait4",
+    269: "sendmmsg", 441: "epoll_pwait2",
 }  # fmt: skip
 CALLS = {"x86_64": _X86_64, "aarch64": _AARCH64}.get(os.uname().machine, {})
 LOWEST_STACK = 1 << 32  # a lower stack is that of a 32-bit process, whose calls have other numbers
@@ -39,6 +40,7 @@ POLLED_LIMIT = 4096  # descriptors in one poll or select
 SIGNALS_FROM_KERNEL = 1 << 13 | 1 << 28  # SIGALRM, SIGIO: their timers are not listed in /proc
 NOT_GIL_LIMIT = 10_000  # addresses remembered
 SYMBOL = b"_PyRuntime"
+DUMP_PATIENCE = 2.0  # seconds for a dump of stacks, during which the supervisor does nothing else
 
 
 class ProcView:
@@ -101,6 +103,27 @@ class ProcView:
         """Search the descriptors and mappings of every process once; new processes leave it uncertain."""
         living = frozenset(member.pid for member in self._tree.look(full=True) if member.is_alive)
         return members >= living and not peers.may_end_from_outside(waiters, living, self._supervisor)
+
+    def are_of_packages(self, pid: int, tids: set[int]) -> bool:
+        """Read the stacks of threads with py-spy, which does not stop them."""
+        # Imported only now: few trees have a stopped process, and none of the others needs these.
+        import json
+        import subprocess
+
+        from whichtorch.matrix.process.evidence.capture import find_tool
+        from whichtorch.matrix.process.installed_files import LIBRARIES
+        from whichtorch.matrix.process.spawning import QUIET
+
+        argv = (find_tool("py-spy") or "py-spy", "dump", "--json", "--nonblocking", "--pid", str(pid))
+        try:
+            dump = subprocess.run(argv, capture_output=True, check=True, timeout=DUMP_PATIENCE, env=os.environ | QUIET)
+            threads = [thread for thread in json.loads(dump.stdout) if thread.get("os_thread_id") in tids]
+        except (OSError, ValueError, subprocess.SubprocessError):
+            return False
+        files = [[frame["filename"] for frame in thread["frames"]] for thread in threads]
+        # The standard library sleeps for others: a task of a pool may be `time.sleep`, and who waits for it the user's.
+        are_told = len(files) == len(tids) and all(own and "-packages/" in own[0] for own in files)
+        return are_told and all(map(LIBRARIES.search, itertools.chain(*files)))
 
 
 def read_thread(pid: int, tid: int) -> stall.ThreadSnapshot:

@@ -3,12 +3,17 @@
 The rule: for WINDOW seconds every thread of every process is in a *known blocking wait without deadline* on
 something inside the tree, and none has run or done I/O. Any other wait (a sleep, a poll with a timeout, a remote
 peer, a device, an unreadable thread) is no evidence, and there is no verdict.
+
+A process that a signal has stopped waits for SIGCONT, which a thread that sleeps might send. Beside a stopped process
+one kind of sleep is let pass: that of a package's own thread, which is no main one, and runs no code of the user's.
+Packages have such threads to see once in a while whether another process is still there.
 """
 
 from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from signal import SIGSTOP
 from typing import TYPE_CHECKING, Any, Protocol
 
 from whichtorch.matrix.process.evidence.waiting import Waiting
@@ -22,7 +27,9 @@ WINDOW = 3.5  # seconds of identical snapshots: with one each 0.4 s, a verdict w
 QUIET = 0.02  # of a core: what the whole tree may use and still count as doing nothing
 QUIET_GIL = 0.02  # of a core for each thread that waits for the GIL: it wakes 200 times a second (measured: 0.005)
 QUIET_TICKS = 0.02  # seconds: CPU time is counted in ticks of 10 ms
-BLINKS = 10  # snapshots in a row in which a waiter for the GIL may be awake, because it queues for a core
+SLEEPERS_WINDOW = 7.0  # seconds, instead of WINDOW, where there is such a thread: what it looks for may still come
+WAKING = {Waiting.GIL, Waiting.SLEEP}  # waits of threads that wake again and again
+BLINKS = 10  # snapshots in a row in which such a thread may be awake, because it queues for a core
 BACK_OFF = 2.0  # factor on the time until peers are searched for again: the search reads every process
 
 _FUTEX_WAITS = {0, 6, 9, 11, 13}  # WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2
@@ -88,6 +95,9 @@ class KernelView(Protocol):
 
     def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
         """Return the descriptors that a poll, select or epoll waits for, None when not known."""
+
+    def are_of_packages(self, pid: int, tids: set[int]) -> bool:
+        """Return whether it is certain that threads sleep in installed packages, and run no code of the user's."""
 
     def is_inside(self, waiters: Sequence[Waiter], members: frozenset[int]) -> bool:
         """Return whether it is certain that nothing outside the tree can end one of the waits."""
@@ -197,21 +207,25 @@ class Watch:
         if _is_busy(cpu - self._first.cpu, span, gil_waiters):
             self._first = None
             return None
-        return self._judge(now, snapshot.waiters) if span >= WINDOW else None
+        sleeps = any(waiter.wait.waiting is Waiting.SLEEP for waiter in snapshot.waiters)
+        return self._judge(now, snapshot.waiters) if span >= (SLEEPERS_WINDOW if sleeps else WINDOW) else None
 
     def _is_blink(self) -> bool:
-        """Return whether the suspect waits for the GIL, and was caught in the moment of asking for it."""
+        """Return whether the suspect waits for the GIL or sleeps, and was caught in the moment in which it is awake."""
         if self._first is None or not self._is_awake:
             return False
         self._blinks += 1
-        gil_waiters = {waiter.thread.tid for waiter in self._first.waiters if waiter.wait.waiting is Waiting.GIL}
-        return self._suspect[1] in gil_waiters and self._blinks <= BLINKS
+        waking = {waiter.thread.tid for waiter in self._first.waiters if waiter.wait.waiting in WAKING}
+        return self._suspect[1] in waking and self._blinks <= BLINKS
 
     def _take(self, now: float, cpu: float, members: Sequence[KernelProcess]) -> _TreeSnapshot | None:
         """Return a snapshot, None as soon as one thread is no evidence."""
         self._is_awake = False
         waiters: list[Waiter] = []
         key: list[object] = []
+        is_stopped = any(member.state == "T" for member in members)
+        if any(member.state == "T" and member.has_terminal and member.stop != SIGSTOP for member in members):
+            return None  # by the terminal, whose user may let it go on
         for member in sorted(members, key=lambda member: member.pid != self._suspect[0]):
             key.append((member.pid, member.started, member.state))
             if not member.is_alive:
@@ -219,6 +233,8 @@ class Watch:
             before = len(waiters)
             for thread in self._view.threads(member.pid, self._suspect[1]):
                 wait = classify(member.pid, thread, self._view)
+                if is_stopped and thread.tid != member.pid and _sleeps(thread):
+                    wait = BlockedCall(waiting=Waiting.SLEEP)
                 if wait is None:
                     self._suspect = (member.pid, thread.tid)
                     self._is_awake = thread.state == "R" or thread.call == ""
@@ -227,7 +243,8 @@ class Watch:
                 if wait.waiting is Waiting.GIL:
                     key.append((thread.tid, "gil"))  # it wakes every 5 ms to ask for the GIL, and goes on waiting
                 else:
-                    key.append((thread.tid, thread.call, thread.arguments, wait, thread.switches))
+                    switches = thread.switches if wait.waiting is not Waiting.SLEEP else 0
+                    key.append((thread.tid, thread.call, thread.arguments, wait, switches))
             if len(waiters) == before:
                 return None  # no thread can be read
             if self._view.expects_signals(member.pid):
@@ -240,7 +257,16 @@ class Watch:
     def _judge(self, now: float, waiters: tuple[Waiter, ...]) -> list[dict[str, Any]] | None:
         """Return the evidence if nothing outside the tree, and no thread that is not shown, can end the waits."""
         members = frozenset(waiter.process.pid for waiter in waiters)
-        if not (_all_children_exist(waiters) and _is_gil_held(waiters) and self._view.is_inside(waiters, members)):
+        sleepers: dict[int, set[int]] = {}
+        for waiter in waiters:
+            if waiter.wait.waiting is Waiting.SLEEP:
+                sleepers.setdefault(waiter.process.pid, set()).add(waiter.thread.tid)
+        if not (
+            _all_children_exist(waiters)
+            and _is_gil_held(waiters)
+            and all(self._view.are_of_packages(pid, tids) for pid, tids in sleepers.items())
+            and self._view.is_inside(waiters, members)
+        ):
             self._patience = max(1.0, self._patience * BACK_OFF)
             self._not_before = now + self._patience
             return None
@@ -255,6 +281,12 @@ class Watch:
             }
             for waiter in waiters
         ]
+
+
+def _sleeps(thread: ThreadSnapshot) -> bool:
+    """Return whether a thread is in a plain sleep: before Python 3.11 that is a select of nothing."""
+    is_select = thread.call in {"select", "pselect6"} and not thread.arguments[0]
+    return thread.state == "S" and (thread.call == "clock_nanosleep" or is_select)
 
 
 def _is_busy(cpu: float, seconds: float, gil_waiters: int) -> bool:

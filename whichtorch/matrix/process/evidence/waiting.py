@@ -29,7 +29,7 @@ class Waiting(StrEnum):
     OPENMP = "OpenMP"
     IO = "I/O"
     DEVICE = "the GPU"
-    SLEEP = "time to pass"
+    SLEEP = "time to pass", "sleep"
     STOPPED = "SIGCONT", "stopped"
     # what the kernel shows, where no frame says what it stands for
     FUTEX = "a futex", "futex"
