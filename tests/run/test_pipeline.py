@@ -118,6 +118,15 @@ def test_repeat_makes_only_the_missing_attempts(tmp_path: Path) -> None:
     assert len(again.run.cells[0].attempts) == 5
 
 
+@pytest.mark.parametrize("name", ["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR"])
+def test_what_is_compiled_is_left_to_no_other_attempt(tmp_path: Path, name: str) -> None:
+    """Each attempt has caches of compilers and a folder of extensions of its own, whose locks go with it."""
+    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions(repeat=3))
+    tasks = run(tmp_path, planned).executor.tasks
+    assert all(task.env[name].startswith(task.env["TMPDIR"]) for task in tasks)
+    assert len({task.env[name] for task in tasks}) == 3
+
+
 def test_missing_environment_costs_only_its_own_cells(tmp_path: Path) -> None:
     """What cannot be installed is told in its cells; the rest of the matrix runs."""
     planned = planning.plan(requests("2.0.0", "2.1.0"), [scenario(tmp_path, "one")], planning.RunOptions())

@@ -27,7 +27,7 @@ USES = 200  # forks of a server, after which another takes its place
 FAILURES = 2  # of servers for the same interpreter, level and variables, after which none is tried any more
 END_PATIENCE = 10.0  # seconds for a supervisor to end its server
 # Variables that differ between attempts, and that nothing reads while it is imported: no part of what a server is.
-PER_ATTEMPT = {"TMPDIR", "HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"}
+PER_ATTEMPT = {"TMPDIR", "HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR"}
 OWN_PREFIX, HOOKS = "WHICHTORCH_", "WHICHTORCH_HOOKS"
 # A forked script runs to its end, exit handlers included, but is not taken apart then: what frees the memory of torch
 # and of compilers takes longer than a small script. A crash of that part is not seen.

@@ -224,6 +224,7 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
         "TMPDIR": str(scratch),
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
         "TRITON_CACHE_DIR": str(caches / "triton"),
+        "TORCH_EXTENSIONS_DIR": str(caches / "extensions"),  # a build that is killed leaves its lock there
         "WHICHTORCH_STACKS": str(stacks),
     }
     environ |= {NATIVE_VARIABLE: str(order.native)} if order.native else {}
