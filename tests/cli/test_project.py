@@ -153,3 +153,55 @@ def test_a_search_has_all_of_it(user: User, wheels: Path) -> None:
     assert "--project . --constraint uv.lock --env COLOUR=green" in line
     tried = user.run(*shlex.split(line.partition("to try it: ")[2])[1:])
     assert tried.returncode == 0, tried.stdout
+
+
+BACKEND = """
+import base64, hashlib, pathlib, zipfile
+here = pathlib.Path(__file__).parent
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    (here / "built.txt").write_text("a build may write where it is")
+    info = "tide-1.0.dist-info"
+    files = {"tide.py": (here / "tide.py").read_text()}
+    files[f"{info}/METADATA"] = "Metadata-Version: 2.1\\nName: tide\\nVersion: 1.0\\nRequires-Dist: absent-package\\n"
+    files[f"{info}/WHEEL"] = "Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+    hashes = {name: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()) for name, text in files.items()}
+    files[f"{info}/RECORD"] = "".join(f"{name},sha256={h.decode().rstrip('=')},9\\n" for name, h in hashes.items())
+    with zipfile.ZipFile(pathlib.Path(folder, "tide-1.0-py3-none-any.whl"), "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+    return "tide-1.0-py3-none-any.whl"
+"""
+
+
+def test_a_project_is_installed_from_a_copy(user: User) -> None:
+    """Without what it depends on; its folder stays as it was, and a change of it is another environment."""
+    folder = user.folder / "tide"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(
+        "[project]\nname = 'tide'\nversion = '1.0'\ndependencies = ['absent-package']\n"
+        "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+    )
+    (folder / "backend.py").write_text(BACKEND)
+    (folder / "tide.py").write_text("LEVEL = 1\n")
+    before = sorted(folder.iterdir())
+    script = user.script("repro.py", "NOTE\nimport tide, torch\nassert torch.behaviour == 'new', tide.LEVEL\n")
+    words = ("--torch", "9.1.0,9.2.0", "--script", script, "--install", "tide")
+    first = result_of(user, *words, code=1)
+    assert [cell["outcome"] for cell in first["cells"]] == ["fail", "pass"]
+    assert all(each["packages"]["tide"] == "1.0" for each in first["environments"])
+    assert "--install tide" in str(first["said"])
+    assert sorted(folder.iterdir()) == before
+    assert "all known" in str(result_of(user, *words, code=1)["said"])
+    (folder / "tide.py").write_text("LEVEL = 2\n")
+    again = result_of(user, *words, code=1)
+    assert "AssertionError: 2" in str(again["said"])
+    assert {each["id"] for each in first["environments"]}.isdisjoint(each["id"] for each in again["environments"])
+    for options, told in (
+        (["--install", "nowhere"], "--install: there is no nowhere"),
+        (["--install", script], f"--install: {script} is no folder; --with takes a wheel"),
+        (["--install", "tide", "--interpreter", sys.executable], "--install: for what whichtorch installs"),
+    ):
+        refused = user.run("matrix", "--script", script, *options)
+        assert refused.returncode == 2
+        assert told in refused.stderr

@@ -30,7 +30,7 @@ from whichtorch.matrix.environments.interpreters import find_interpreter
 from whichtorch.matrix.environments.overlay import make_overlay, site_packages
 from whichtorch.matrix.environments.patches import apply_patch
 from whichtorch.matrix.environments.provider import Stage, silent
-from whichtorch.matrix.environments.resolution import compile_lock, resolve, with_kept_wheels
+from whichtorch.matrix.environments.resolution import compile_lock, resolve, with_kept_wheels, with_projects
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.model import Build, Environment, Patch, Request, digest
 
@@ -270,13 +270,14 @@ class EnvironmentCache:
             lock, notes = pinned or resolve(request, interpreter, commander)
             write_atomic(folder.lock, lock)
         locked = folder.lock.read_text(encoding="utf-8")
-        write_atomic(folder.installed, with_kept_wheels(locked, request.build, request.python, commander))
+        chosen = with_kept_wheels(locked, request.build, request.python, commander)
         wheels = local_wheels(request)
         size = sum(wheel.stat().st_size for wheel in wheels) if wheels else None
         need = self._disk.estimate(locked, request.build.name, size)
         self._disk.reserve(key, need, commander.cancelled, commander.stage)
         try:
             commander.stage("installing")
+            write_atomic(folder.installed, with_projects(chosen, request, folder.projects, self.home))
             install(request, folder, interpreter, notes, wheels, commander)
             folder.complete.touch()
             self._disk.mark(key)  # what was reserved is now counted as used
@@ -286,6 +287,8 @@ class EnvironmentCache:
             with self._disk.locked():
                 self._disk.discard_left_over()
             raise
+        finally:
+            remove_tree(folder.projects)
 
     def _lay_patched(self, request: Request, patch: Patch, commander: Commander) -> None:
         """Install what the patch is for, and lay a patched overlay of it."""

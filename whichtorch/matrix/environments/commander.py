@@ -175,7 +175,10 @@ def log_summary(log: Path, ending: Ending | None = None) -> str:
     lines = [re.sub(r"^[\s×╰─▶│├•|]+", "", line).strip() for line in text.splitlines()]  # noqa: RUF001
     start = next((index for index, line in enumerate(lines) if line.startswith(("error", "No solution"))), None)
     kept = lines[start:] if start is not None else lines[-5:]
-    words = " ".join(re.sub(r"^(error|cause): ", "", line) for line in kept if line and not line.startswith("hint:"))
+    kept = [line for line in kept if line and not line.startswith("hint:")]
+    if "[stderr]" in kept:  # of a build, whose last line tells most
+        kept = [f"{kept[0]}:", kept[-1]]
+    words = " ".join(re.sub(r"^(error|cause): ", "", line) for line in kept)
     if premises := re.findall(r"[Bb]ecause (?:we know from \(\d+\) that )?(.*?), we can conclude that", words):
         words = ", and ".join(premises)  # what uv concludes from these is that it cannot be done
     words = re.sub(r"\w+://\S+", lambda url: without_credentials(url[0]), words)

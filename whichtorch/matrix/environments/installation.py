@@ -73,6 +73,7 @@ class InstallFolder:
         self.python = self.venv / "bin" / "python"
         self.lock = path / "lock.txt"  # exact pins, as resolved
         self.installed = path / "installed.txt"  # the lock, with the kept wheels by their paths
+        self.projects = path / "projects"  # copies of the user's own, while they are installed
         self.logs = path / "logs"
         self.complete = path / "complete"  # exists while `venv` is whole
         self.used = path / "used"  # changed at every use
@@ -123,7 +124,8 @@ def environment_id(request: Request, python: str, packages: Sequence[Package], b
         "config": request.config.model_dump(mode="json", exclude={"summary"}),
     }
     parts |= {"hardware": request.hardware_name} if request.hardware else {}
-    by_url = {canonicalize_name(each.name) for each in map(Requirement, request.added) if each.url}
+    by_url: set[str] = {canonicalize_name(each.name) for each in map(Requirement, request.added) if each.url}
+    by_url |= {project.name for project in request.projects}
     parts |= {"contents": [package.digest for package in packages if package.name in by_url]} if by_url else {}
     return digest(parts if request.patch is None else parts | {"patch": request.patch.key})
 
@@ -198,8 +200,9 @@ def install(
     arguments = ["pip", "sync", str(folder.installed), "--python", str(folder.python), "--quiet"]
     arguments += ["--torch-backend", request.build.backend] if request.build.backend else []
     # uv rebuilds a folder by itself only where its pyproject.toml has changed
-    names = (requirement.name for requirement in map(Requirement, request.added) if requirement.url)
-    arguments += [word for name in names for word in ("--refresh-package", name)]
+    names = [requirement.name for requirement in map(Requirement, request.added) if requirement.url]
+    own = [project.name for project in request.projects]
+    arguments += [word for name in (*names, *own) for word in ("--refresh-package", name)]
     sync = partial(commander.uv, *arguments, log=log, what="installing", build=request.build)
     try:
         sync()
@@ -234,7 +237,8 @@ def _check_installed(request: Request, packages: list[Package], lock: str, log: 
     if not is_same_version(request.torch, torch) and not is_same_version(locked["torch"], torch):
         raise InstallError(f"asked for torch {request.torch}, but {torch} was installed", log)
     for name, version in locked.items():
-        if name in versions and not is_same_version(version, versions[name]):
+        is_own = any(name == project.name for project in request.projects)
+        if name in versions and not is_own and not is_same_version(version, versions[name]):
             raise InstallError(f"{name} {version} was locked, but {versions[name]} installed", log)
 
 

@@ -21,8 +21,10 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from whichtorch.matrix.atomic_files import remove_tree
 from whichtorch.matrix.environments.commander import Commander, InstallError, log_summary
 from whichtorch.matrix.environments.index.releases import best_fit, kept_folder
+from whichtorch.matrix.suite.project import clone_history, lay_out
 from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
@@ -236,6 +238,20 @@ def compile_lock(
         build=build,
     )
     return target.read_text(encoding="utf-8")
+
+
+def with_projects(lock: str, request: Request, folder: Path, home: Path) -> str:
+    """Return a lock that also installs the user's own projects, from fresh copies in a folder."""
+    names = {project.name for project in request.projects}
+    remove_tree(folder)  # what a killed install has left
+    lines = [line for line in lock.splitlines() if names.isdisjoint(locked_versions(line))]
+    for project in request.projects:
+        copy = folder / project.name
+        if project.repository:
+            clone_history(project.repository, copy)
+        lay_out(home, project.digest, copy)
+        lines.append(f"{project.name} @ {(copy / project.subfolder).resolve().as_uri()}")
+    return "\n".join(lines) + "\n"
 
 
 def kept_wheel(folder: Path, project: str, version: str, python: str) -> Path | None:

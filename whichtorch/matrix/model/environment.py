@@ -87,6 +87,15 @@ class Hardware(MatrixTable):
     host: str = ""
 
 
+class LocalProject(Model):
+    """A project of the user's that is installed without its dependencies, from a copy of its files."""
+
+    name: str
+    digest: str  # of the files; a copy of them is kept in the state folder
+    subfolder: str  # of the copy, where its pyproject.toml is
+    repository: str = Field(default="", exclude=True)  # the git repository that it is in, if it is in one
+
+
 class Request(Model):
     """One environment as asked for: a torch release from a build, or an existing interpreter."""
 
@@ -100,6 +109,7 @@ class Request(Model):
     requirements: tuple[str, ...] = ()  # for every environment of a matrix file
     added: tuple[str, ...] = ()  # those of `requirements` that options or the script ask for
     constraints: tuple[str, ...] = ()  # which versions packages have if they are needed
+    projects: tuple[LocalProject, ...] = ()
     added_options: tuple[str, ...] = ()  # of the command line, for packages that the script does not name and variables
     contents: str = ""  # digest of the folders and wheels that requirements name
     lock: tuple[str, ...] = ()  # exact pins, "name==version" or "name @ url": nothing else is installed
@@ -165,7 +175,7 @@ class Request(Model):
     def install_key(self) -> str:
         """Names the installation: all that `label` says and the requirements, but not the config."""
         request = self.model_dump(mode="json", exclude=_NOT_INSTALLED)
-        for name in ("lock", "contents", "constraints"):
+        for name in ("lock", "contents", "constraints", "projects"):
             if not request[name]:
                 del request[name]
         if self.patch is not None:

@@ -7,7 +7,7 @@ not need are inside functions.
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -76,6 +76,11 @@ def torch_specs(torch: Sequence[str]) -> Strings:
     return tuple(split_specs(",".join(torch)))
 
 
+def _words(given: Mapping[str, Iterable[object]]) -> Strings:
+    """Return options with their values as the words of a command line."""
+    return tuple(word for name, values in given.items() for value in values for word in (name, str(value)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Additions:
     """What is added to each environment: packages beside torch, and variables for what is run."""
@@ -100,6 +105,12 @@ class Additions:
         metavar="FILE",
         help="A uv.lock, pylock.toml or file of constraints that pins versions of packages. Repeatable.",
     )
+    installs: tuple[Path, ...] = environment_option(
+        "--install",
+        default=(),
+        metavar="DIR",
+        help="Install the project in DIR, without its dependencies, from a copy of it. Repeatable.",
+    )
     env: Strings = environment_option(default=(), metavar="NAME=VALUE", help="A variable for what is run. Repeatable.")
     pass_env: Strings = environment_option(
         default=(), metavar="NAME", help="A variable of this shell for what is run. Repeatable."
@@ -108,17 +119,13 @@ class Additions:
     @property
     def package_options(self) -> Strings:
         """The options of the command line that ask for the packages."""
-        options = [word for text in self.requirements for word in ("--with", text)]
-        options += [word for file in self.files for word in ("--requirements", str(file))]
-        options += ["--project", self.project] if self.project is not None else []
-        options += [word for name in self.groups for word in ("--group", name)]
-        return *options, *(word for file in self.constraints for word in ("--constraint", str(file)))
+        given = {"--with": self.requirements, "--requirements": self.files, "--project": filter(None, [self.project])}
+        return _words({**given, "--group": self.groups, "--constraint": self.constraints, "--install": self.installs})
 
     @property
     def variable_options(self) -> Strings:
         """The options of the command line that ask for the variables."""
-        options = [word for text in self.env for word in ("--env", text)]
-        return *options, *(word for name in self.pass_env for word in ("--pass-env", name))
+        return _words({"--env": self.env, "--pass-env": self.pass_env})
 
     @property
     def variables(self) -> dict[str, str]:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import difflib
 import itertools
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from whichtorch.matrix.environments import configs, patches
 from whichtorch.matrix.environments.index import sources, version_specs
 from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON
 from whichtorch.matrix.errors import PreventedError, UsageError, WhichtorchError
-from whichtorch.matrix.model import ANY_HARDWARE, NO_PATCH, Build, Config, Environment, Patch, Request
+from whichtorch.matrix.model import ANY_HARDWARE, NO_PATCH, Build, Config, Environment, LocalProject, Patch, Request
 from whichtorch.matrix.plan.script_needs import contents_of
 from whichtorch.matrix.privacy.redaction import restored
+from whichtorch.matrix.suite.project import Project
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,6 +94,23 @@ def expand(
     return Expansion(tuple(requests.values()), notes, build_notes)
 
 
+@cache
+def _kept_project(text: str, home: Path) -> LocalProject:
+    """Keep the files of a project that a requirement names, and return the project. A run sees it as it is now."""
+    requirement = Requirement(text)
+    folder = sources.local_folder(requirement.url or "")
+    assert folder is not None
+    project = Project.around(folder)
+    project.keep(home)
+    subfolder = folder.resolve().relative_to(project.root.resolve()).as_posix()
+    return LocalProject(
+        name=canonicalize_name(requirement.name),
+        digest=project.digest,
+        subfolder=subfolder,
+        repository=str(project.root) if (project.root / ".git").exists() else "",
+    )
+
+
 class _Choice(NamedTuple):
     """An environment without its config."""
 
@@ -134,6 +155,7 @@ class _Expander:
                 requirements=(*self.file.requirements, *needs.requirements),
                 added=needs.requirements,
                 constraints=needs.constraints,
+                projects=tuple(_kept_project(text, self.cache.parent) for text in needs.installs),
                 added_options=(*needs.options, *needs.variable_options),
                 contents=contents,
                 problem=choice.problem,

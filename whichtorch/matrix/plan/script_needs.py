@@ -39,6 +39,7 @@ class Needs:
 
     requirements: tuple[str, ...] = ()  # each with its package's normalized name, sorted
     constraints: tuple[str, ...] = ()  # which versions packages have if they are needed
+    installs: tuple[str, ...] = ()  # projects that are installed without their dependencies, each by its folder
     variables: tuple[tuple[str, str], ...] = ()  # for what is run
     options: tuple[str, ...] = ()  # of the command line, that ask for the packages that are not in the script
     variable_options: tuple[str, ...] = ()  # of the command line, that ask for the variables
@@ -86,11 +87,13 @@ def needs_of(added: Additions) -> Needs:
         reader.mistakes.append("--group names groups of a project: add --project")
     for file in added.constraints:
         reader.read_constraints(file, file)
+    installs = [reader.project_in(folder) for folder in added.installs]
     if reader.mistakes:
         raise UsageError("\n".join(dict.fromkeys(reader.mistakes)))
     return Needs(
         requirements=_distinct(reader.found),
         constraints=_distinct(reader.constraints),
+        installs=tuple(installs),
         variables=tuple(added.variables.items()),
         options=added.package_options,
         variable_options=added.variable_options,
@@ -162,6 +165,16 @@ class _Reader:
         self.notes += needs.notes
         for requirement in needs.requirements:
             self.read(requirement, str(folder / "pyproject.toml"), folder)
+
+    def project_in(self, folder: Path) -> str:
+        """Return the requirement for the project in a folder."""
+        try:
+            requirement = _local(folder, None)
+        except UsageError as error:
+            self.mistakes.append(f"--install: {error.message}")
+            return ""
+        self.mistakes += [f"--install: {folder} is no folder; --with takes a wheel"] if folder.is_file() else []
+        return str(requirement)
 
     def read_constraints(self, file: Path, place: object) -> None:
         """Read the versions that a lock file pins, or a file of constraints as pip takes it."""

@@ -85,6 +85,7 @@ def locked_request(lock: tuple[str, ...], base: Request, *, problem: str | None 
         config=base.config,
         hardware=base.hardware,
         patch=base.patch,
+        projects=base.projects,
         added_options=base.added_options,
         lock=lock,
         problem=problem,
