@@ -174,6 +174,8 @@ def test_only_the_searched_axis_may_have_several_values(named: dict[str, Any], s
         (["--interpreter"], "--interpreter is for a git history"),
         (["--git"], "a commit needs to be built"),
         (["--torch", "--axis", "--git", "--build-command"], "--torch and --axis cannot go with --git"),
+        (["--git", "--build-command", "--install"], "--install cannot go with --git"),
+        (["--good-lock", "--bad-lock", "--with", "--constraint"], "--with and --constraint: two lock files or"),
     ],
 )
 def test_history_and_how_to_build_it_belong_together(given: list[str], message: str) -> None:

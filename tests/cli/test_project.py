@@ -198,7 +198,7 @@ def test_a_project_is_installed_from_a_copy(user: User) -> None:
     assert "AssertionError: 2" in str(again["said"])
     assert {each["id"] for each in first["environments"]}.isdisjoint(each["id"] for each in again["environments"])
     for options, told in (
-        (["--install", "nowhere"], "--install: there is no nowhere"),
+        (["--install", "nowhere"], "--install: there is no "),
         (["--install", script], f"--install: {script} is no folder; --with takes a wheel"),
         (["--install", "tide", "--interpreter", sys.executable], "--install: for what whichtorch installs"),
     ):

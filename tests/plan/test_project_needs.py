@@ -73,12 +73,12 @@ def test_extras_and_groups_may_name_each_other(tmp_path: Path) -> None:
             "[project]\nname = 'a'\ndynamic = ['dependencies']\n"
             "[tool.setuptools.dynamic]\ndependencies = {file = ['r.txt', 's.txt']}\n",
             {},
-            "give -r r.txt -r s.txt",
+            "/tide/r.txt -r ",
         ),
         ("[tool.poetry]\nname = 'a'\n", {}, "has no [project] table; write what it needs into a file and name that"),
         ("[project]\nname = 'a'\ndependencies = 'torch'\n", {}, "project.dependencies: Input should be a valid tuple"),
         ("[project]\nname = 'a'\ndependencies = ['a b']\n", {}, "'a b' is not a requirement"),
-        ("[project\n", {}, "not a TOML file"),
+        ("[project\n", {}, "pyproject.toml: Expected"),
         (PROJECT, {"groups": ("docs",)}, "has no dependency group 'docs'; it has lint, types, loop"),
         (PROJECT, {"groups": ("loop",)}, "the dependency group 'loop' includes itself"),
     ],
@@ -177,5 +177,5 @@ def test_files_of_constraints_are_read_as_pip_reads_them(tmp_path: Path) -> None
         needs(constraints=(tmp_path / "gone.lock",))
     (tmp_path / "Pipfile.lock").write_text("{}")
     (tmp_path / "some.toml").write_text("a = 1\n")
-    with pytest.raises(UsageError, match=r"(?s)Pipfile.lock is not a TOML file.*some.toml is no lock file"):
+    with pytest.raises(UsageError, match=r"(?s)cannot read the lock file .*Pipfile.lock: .*some.toml is no lock file"):
         needs(constraints=(tmp_path / "Pipfile.lock", tmp_path / "some.toml"))

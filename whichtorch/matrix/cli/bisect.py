@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NAMED_AXES = tuple(str(axis) for axis in AxisName if not axis.row.options)
 _SIDES = {"--good-lock", "--good-env"}, {"--bad-lock", "--bad-env"}
+_PACKAGES = {"--with", "--requirements", "--project", "--group", "--constraint", "--install"}
 # a panel of --help each
 _what = partial(option, panel="What is searched")
 _day = partial(_what, metavar="DAY", parse=search_request.day_named)
@@ -81,9 +82,10 @@ class BisectOptions(NamedTestOrCommand):
     @property
     def given(self) -> list[str]:
         """The names of the options that differ from their defaults."""
-        values = vars(self) | vars(self.others) | vars(self.cluster) | {"with": self.others.added.package_options}
+        values = vars(self) | vars(self.others) | vars(self.cluster)
         values |= {"axis": self.axis is not AxisName.VERSION}
-        return [f"--{name.replace('_', '-')}" for name, value in values.items() if value]
+        names = [f"--{name.replace('_', '-')}" for name, value in values.items() if value]
+        return [*names, *dict.fromkeys(self.others.added.package_options[::2])]
 
     @property
     def goal(self) -> SearchOptions:
@@ -165,7 +167,7 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
     """Return the axis that the given options select. Raises UsageError that lists all conflicts between options."""
     searched = next((name for name in AxisName if set(name.row.options) & set(given)), axis)
     if searched is AxisName.COMMIT:
-        others = {"--torch", "--python", "--build", "--patch", "--axis", "--with"}.union(*_SIDES)
+        others = {"--torch", "--python", "--build", "--patch", "--axis", *_PACKAGES}.union(*_SIDES)
         if foreign := [option for option in given if option in others]:
             raise UsageError(f"{' and '.join(foreign)} cannot go with --git", hint="leave out one or the other")
         if "--build-command" not in given:
@@ -179,8 +181,8 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
         wrong.append("two sides are compared: give --good-lock or --good-env, and --bad-lock or --bad-env")
     if searched is AxisName.LOCK and (bounds or "--axis" in given):
         wrong.append("--axis, --good and --bad say nothing about two lock files or environments")
-    if searched is AxisName.LOCK and "--with" in given:
-        wrong.append("--with and the like add nothing to two lock files or environments, which name all packages")
+    if searched is AxisName.LOCK and (added := [option for option in given if option in _PACKAGES]):
+        wrong.append(f"{' and '.join(added)}: two lock files or environments name all packages already")
     if bounds and not searched.row.is_ordered:
         wrong.append(f"--good and --bad are the ends of a range, but --axis {axis} has no order")
     if searched is AxisName.DATE and "--since" not in days:

@@ -74,15 +74,11 @@ class ClusterMachines:
         for request in requests:
             folder = request.build.find_links
             wheel = request.torch if request.torch.endswith(".whl") else ""
+            wheel = next((f"the project {project.name}" for project in request.projects), wheel)
             if request.interpreter is not None:
                 hint = "leave out --executor, or name a release with --torch"
                 raise UsageError(f"{request.interpreter} is on this machine, and workers are not", hint=hint)
             pinned = next((line for line in request.lock if _LOCAL_PIN in line), "")
-            if request.projects:
-                hint = "leave out --executor, or give a wheel that workers reach to --with"
-                raise UsageError(
-                    f"--install: {request.projects[0].name} is on this machine, and workers are not", hint=hint
-                )
             if wheel or pinned or (folder and local_folder(folder) is not None):
                 hint = "leave out --executor, or serve the wheels from an index that the workers reach"
                 raise UsageError(f"{wheel or pinned or folder} is on this machine, and workers are not", hint=hint)

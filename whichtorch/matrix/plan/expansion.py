@@ -17,6 +17,7 @@ from whichtorch.matrix.environments.index import sources, version_specs
 from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON
 from whichtorch.matrix.errors import PreventedError, UsageError, WhichtorchError
 from whichtorch.matrix.model import ANY_HARDWARE, NO_PATCH, Build, Config, Environment, LocalProject, Patch, Request
+from whichtorch.matrix.plan.option import OUTPUTS
 from whichtorch.matrix.plan.script_needs import contents_of
 from whichtorch.matrix.privacy.redaction import restored
 from whichtorch.matrix.suite.project import Project
@@ -45,15 +46,9 @@ def config_of(file: MatrixFile, name: str) -> Config:
 
 def existing(interpreter: Path, config: Config, file: MatrixFile | None = None) -> Request:
     """Return the request for the environment of a user's own Python, with a config of a matrix file."""
-    return Request(
-        torch="",
-        python="",
-        build=Build(name=EXISTING),
-        config=config,
-        interpreter=interpreter.absolute(),
-        added_options=file.needs.variable_options if file else (),
-        matrix=file.path if file else None,
-    )
+    path, options = (file.path, file.needs.variable_options) if file else (None, ())
+    build, own = Build(name=EXISTING), interpreter.absolute()
+    return Request(torch="", python="", build=build, config=config, interpreter=own, matrix=path, added_options=options)
 
 
 def expand(
@@ -100,15 +95,14 @@ def _kept_project(text: str, home: Path) -> LocalProject:
     requirement = Requirement(text)
     folder = sources.local_folder(requirement.url or "")
     assert folder is not None
-    project = Project.around(folder)
+    project = Project.around(folder, OUTPUTS)
     project.keep(home)
     subfolder = folder.resolve().relative_to(project.root.resolve()).as_posix()
-    return LocalProject(
-        name=canonicalize_name(requirement.name),
-        digest=project.digest,
-        subfolder=subfolder,
-        repository=str(project.root) if (project.root / ".git").exists() else "",
+    name, repository = (
+        canonicalize_name(requirement.name),
+        str(project.root) if (project.root / ".git").exists() else "",
     )
+    return LocalProject(name=name, digest=project.digest, subfolder=subfolder, repository=repository)
 
 
 class _Choice(NamedTuple):

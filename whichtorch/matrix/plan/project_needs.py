@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -43,46 +43,36 @@ class _Pyproject(_Table):
     project: _ProjectTable | None = None
     dependency_groups: dict[str, tuple[str | dict[str, str], ...]] = {}
     sources: dict[str, Any] = Field(default={}, validation_alias=AliasPath("tool", "uv", "sources"))
-    dynamic_files: Any = Field(  # that setuptools reads the dependencies from: one, or a list
+    dynamic_files: str | tuple[str, ...] = Field(  # that setuptools reads the dependencies from: one, or a list
         default=(), validation_alias=AliasPath("tool", "setuptools", "dynamic", "dependencies", "file")
     )
 
-    @property
-    def instead(self) -> str:
-        """What to give instead of dynamic dependencies: the files that they are read from, if these are named."""
+    def instead(self, folder: Path) -> str:
+        """Return what to give instead of dynamic dependencies: the files that they are read from, if it names any."""
         files = [self.dynamic_files] if isinstance(self.dynamic_files, str) else self.dynamic_files
-        return " ".join(["give", *(f"-r {file}" for file in files)]) if files else _INSTEAD
+        return " ".join(["give", *(f"-r {folder / file}" for file in files)]) if files else _INSTEAD
 
 
-class ProjectNeeds(NamedTuple):
-    """What a project needs."""
+def project_needs(folder: Path, extras: Sequence[str], groups: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    """Return what the pyproject.toml in a folder requires, its requires-python, and notes on what was left out.
 
-    requirements: tuple[str, ...]
-    python: str  # the Pythons that it takes
-    notes: tuple[str, ...]  # on what was left out
-
-
-def project_needs(folder: Path, extras: Sequence[str], groups: Sequence[str]) -> ProjectNeeds:
-    """Return what the pyproject.toml in a folder says, with the requirements of extras and groups.
-
-    Raises UsageError where it does not say it.
+    The requirements of extras and groups are included. Raises UsageError where it does not say what it requires.
     """
     file = folder / "pyproject.toml"
     try:
         found = _Pyproject.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}; {_INSTEAD}") from None
     except ValidationError as error:
         first = error.errors()[0]
         raise UsageError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    except ValueError as error:
-        raise UsageError(f"{file}: not a TOML file: {error}") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read {file}: {why}; {_INSTEAD}") from None
     if found.project is None and not groups:
         raise UsageError(f"{file} has no [project] table; {_INSTEAD}")
     project = found.project or _ProjectTable()
     wanted = {"dependencies", "optional-dependencies"} if extras else {"dependencies"}
     if dynamic := sorted(wanted.intersection(project.dynamic)):
-        raise UsageError(f"{file}: only a build knows its dynamic {' and '.join(dynamic)}; {found.instead}")
+        raise UsageError(f"{file}: only a build knows its dynamic {' and '.join(dynamic)}; {found.instead(folder)}")
     own = canonicalize_name(project.name)
     of_extras = {canonicalize_name(name): texts for name, texts in project.optional_dependencies.items()}
     seen = set(map(canonicalize_name, extras))
@@ -99,8 +89,7 @@ def project_needs(folder: Path, extras: Sequence[str], groups: Sequence[str]) ->
             seen.add(extra)
     sources = {canonicalize_name(name): source for name, source in found.sources.items()}
     notes: list[str] = []
-    sourced = (_from_source(text, sources, folder, notes) for text in texts)
-    return ProjectNeeds(tuple(sourced), project.requires_python if project else "", tuple(notes))
+    return [_from_source(text, sources, folder, notes) for text in texts], project.requires_python, notes
 
 
 def _texts_of_groups(

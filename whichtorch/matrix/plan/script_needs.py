@@ -87,13 +87,17 @@ def needs_of(added: Additions) -> Needs:
         reader.mistakes.append("--group names groups of a project: add --project")
     for file in added.constraints:
         reader.read_constraints(file, file)
-    installs = [reader.project_in(folder) for folder in added.installs]
+    projects = _Reader()
+    for folder in added.installs:
+        projects.read(str(folder.absolute()), "--install", Path())
+        reader.mistakes += [f"--install: {folder} is no folder; --with takes a wheel"] if folder.is_file() else []
+    reader.mistakes += projects.mistakes
     if reader.mistakes:
         raise UsageError("\n".join(dict.fromkeys(reader.mistakes)))
     return Needs(
         requirements=_distinct(reader.found),
         constraints=_distinct(reader.constraints),
-        installs=tuple(installs),
+        installs=tuple(map(str, projects.found)),
         variables=tuple(added.variables.items()),
         options=added.package_options,
         variable_options=added.variable_options,
@@ -157,24 +161,14 @@ class _Reader:
         path, _, extras = text.removesuffix("]").partition("[")
         folder = Path(path or ".").expanduser()
         try:
-            needs = project_needs(folder, list(filter(None, map(str.strip, extras.split(",")))), groups)
+            extra_names = list(filter(None, map(str.strip, extras.split(","))))
+            texts, self.python, notes = project_needs(folder, extra_names, groups)
         except UsageError as error:
             self.mistakes.append(f"--project {text}: {error.message}")
             return
-        self.python = needs.python
-        self.notes += needs.notes
-        for requirement in needs.requirements:
+        self.notes += notes
+        for requirement in texts:
             self.read(requirement, str(folder / "pyproject.toml"), folder)
-
-    def project_in(self, folder: Path) -> str:
-        """Return the requirement for the project in a folder."""
-        try:
-            requirement = _local(folder, None)
-        except UsageError as error:
-            self.mistakes.append(f"--install: {error.message}")
-            return ""
-        self.mistakes += [f"--install: {folder} is no folder; --with takes a wheel"] if folder.is_file() else []
-        return str(requirement)
 
     def read_constraints(self, file: Path, place: object) -> None:
         """Read the versions that a lock file pins, or a file of constraints as pip takes it."""
@@ -186,12 +180,11 @@ class _Reader:
                     inner.read(pin, str(file), file.parent)
             else:
                 inner.read_file(file, place)
-        except OSError as error:
-            inner.mistakes.append(f"{place}: cannot read the lock file {file}: {error.strerror}")
         except UsageError as error:
             inner.mistakes.append(f"{place}: {error.message}")
-        except ValueError as error:
-            inner.mistakes.append(f"{place}: {file} is not a TOML file: {error}")
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            inner.mistakes.append(f"{place}: cannot read the lock file {file}: {why}")
         for each in (*inner.found, *inner.constraints):
             each.extras = set()  # a constraint does not install anything
             is_tied = canonicalize_name(each.name) in _TIED

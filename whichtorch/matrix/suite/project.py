@@ -85,6 +85,12 @@ def lay_out(home: Path, digest: str, target: Path) -> None:
     shutil.copytree(kept_copy(home, digest), target, symlinks=True, dirs_exist_ok=True)
 
 
+def clone_history(repository: str, target: Path) -> None:
+    """Make a folder a repository with the history of another one, which some builds ask for the version."""
+    _git(Path("/"), "clone", "--quiet", "--shared", "--no-checkout", repository, str(target))
+    _git(target, "reset", "--quiet")  # `git describe --dirty` would write into the index of the user's repository
+
+
 def written_files(home: Path, digest: str, copy: Path) -> list[str]:
     """Return the files of a copy that are new, or differ from the kept ones; caches of Python are left out."""
     kept = kept_copy(home, digest)
