@@ -272,6 +272,26 @@ def test_a_place_that_was_looked_at_in_vain_is_not_looked_at_again(
     assert ended.outcomes() == {("one", "id-2.0.0-default"): Outcome.SLOW}
 
 
+@pytest.mark.parametrize(
+    ("seconds", "outcome"), [((3, 5, 8), Outcome.HANG), ((3, 5, 25), Outcome.HANG), ((20, 25), Outcome.SLOW)]
+)
+def test_a_loop_that_got_on_before_a_long_pause_gets_on_no_more(
+    tmp_path: Path, seconds: tuple[int, ...], outcome: Outcome
+) -> None:
+    """What a training loop's variables did before its last step waits for ever does not make it slow."""
+    (tmp_path / "repro.py").write_text("a = b = 0\n\nwhile a < 9: pass\n")
+    answers = [answer(tmp_path, "repro.py:3", second) for second in seconds]
+    answers_seen = LoopAnswers.model_validate({"repeats": False, "answers": answers})
+    evidence = got_on({"paused": 20.0, "needed": 6.0})
+
+    def behave(task: Task) -> Ending:
+        return Ending(stopped_by="timeout", seconds=30.0, evidence=evidence, loop=answers_seen)
+
+    options = planning.RunOptions(timeout=30.0)
+    ended = run(tmp_path, planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], options), behave)
+    assert set(ended.outcomes().values()) == {outcome}
+
+
 def answer(folder: Path, place: str, second: float) -> dict[str, object]:
     """Return what a process answers that is in a loop at a place, whose variables change."""
     name, line = place.split(":")

@@ -52,9 +52,12 @@ class _Stretch:
         return self.frames[which].values[name][1]
 
 
-def busy_loop(seen: LoopAnswers | None, seconds: float) -> BusyLoop | None:
-    """Return in which loop of the user's a process was busy when its attempt of so many seconds ended."""
-    answers = [answer for answer in seen.answers if answer.frames] if seen else []
+def busy_loop(seen: LoopAnswers | None, seconds: float, since: float = 0.0) -> BusyLoop | None:
+    """Return in which loop of the user's a process was busy when its attempt of so many seconds ended.
+
+    Only what was seen `since` some second of it counts.
+    """
+    answers = [answer for answer in seen.answers if answer.frames and answer.after >= since] if seen else []
     if seen is None or not answers:
         return None
     last = answers[-1].frames[::-1]  # outermost first

@@ -118,8 +118,15 @@ def run_attempt(
 
 
 def _busy(ending: Ending, diagnosis: HangDiagnosis | None) -> BusyLoop | None:
-    """Return where the user's code was busy when an attempt was stopped: in a loop, or at a line."""
-    loop = busy_loop(ending.loop, ending.seconds)
+    """Return where the user's code was busy when an attempt was stopped: in a loop, or at a line.
+
+    Where the tree had long been idle by then, it was busy in no loop but one that goes on meanwhile.
+    """
+    headway = ending.evidence.headway
+    is_idle = headway is not None and not headway.makes_headway
+    loop = busy_loop(ending.loop, ending.seconds, ending.seconds - headway.paused if headway and is_idle else 0.0)
+    if is_idle and loop and not (loop.moves or loop.repeats):
+        return None
     is_busy = diagnosis is not None and diagnosis.kind in RUNNING and diagnosis.places
     if (loop and (loop.repeats or diagnosis is None or is_busy)) or not is_busy:
         return loop if loop and (loop.repeats or ending.stopped_by == StoppedBy.TIMEOUT) else None
