@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from whichtorch.matrix.process.evidence import stall
+from whichtorch.matrix.process.evidence.waiting import Waiting
 from whichtorch.matrix.process.kernel import KernelProcess
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ class Kernel:
     def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
         return self.fds
 
-    def are_of_packages(self, pid: int, tids: set[int]) -> bool:
-        return self.of_packages
+    def are_of_packages(self, waiters: Sequence[stall.Waiter]) -> bool:
+        return self.of_packages or all(waiter.wait.waiting is not Waiting.SLEEP for waiter in waiters)
 
     def is_inside(self, waiters: Sequence[stall.Waiter], members: frozenset[int]) -> bool:
         return not self.outside

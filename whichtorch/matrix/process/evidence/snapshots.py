@@ -13,8 +13,10 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import elf, peers, stall
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,26 +106,33 @@ class ProcView:
         living = frozenset(member.pid for member in self._tree.look(full=True) if member.is_alive)
         return members >= living and not peers.may_end_from_outside(waiters, living, self._supervisor)
 
-    def are_of_packages(self, pid: int, tids: set[int]) -> bool:
+    def are_of_packages(self, waiters: Sequence[stall.Waiter]) -> bool:
         """Read the stacks of threads with py-spy, which does not stop them."""
-        # Imported only now: few trees have a stopped process, and none of the others needs these.
-        import json
-        import subprocess
+        asleep = (waiter for waiter in waiters if waiter.wait.waiting is Waiting.SLEEP)
+        by_process = grouped(asleep, lambda waiter: waiter.process.pid)
+        return all(_sleep_in_packages(pid, {each.thread.tid for each in own}) for pid, own in by_process.items())
 
-        from whichtorch.matrix.process.evidence.capture import find_tool
-        from whichtorch.matrix.process.installed_files import LIBRARIES
-        from whichtorch.matrix.process.spawning import QUIET
 
-        argv = (find_tool("py-spy") or "py-spy", "dump", "--json", "--nonblocking", "--pid", str(pid))
-        try:
-            dump = subprocess.run(argv, capture_output=True, check=True, timeout=DUMP_PATIENCE, env=os.environ | QUIET)
-            threads = [thread for thread in json.loads(dump.stdout) if thread.get("os_thread_id") in tids]
-        except (OSError, ValueError, subprocess.SubprocessError):
-            return False
-        files = [[frame["filename"] for frame in thread["frames"]] for thread in threads]
-        # The standard library sleeps for others: a task of a pool may be `time.sleep`, and who waits for it the user's.
-        are_told = len(files) == len(tids) and all(own and "-packages/" in own[0] for own in files)
-        return are_told and all(map(LIBRARIES.search, itertools.chain(*files)))
+def _sleep_in_packages(pid: int, tids: set[int]) -> bool:
+    """Return whether threads of a process sleep in installed packages, and run no code of the user's."""
+    # Imported only now: few trees have a stopped process, and none of the others needs these.
+    import json
+    import subprocess
+
+    from whichtorch.matrix.process.evidence.capture import find_tool
+    from whichtorch.matrix.process.installed_files import LIBRARIES
+    from whichtorch.matrix.process.spawning import QUIET
+
+    argv = (find_tool("py-spy") or "py-spy", "dump", "--json", "--nonblocking", "--pid", str(pid))
+    try:
+        dump = subprocess.run(argv, capture_output=True, check=True, timeout=DUMP_PATIENCE, env=os.environ | QUIET)
+        threads = [thread for thread in json.loads(dump.stdout) if thread.get("os_thread_id") in tids]
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return False
+    files = [[frame["filename"] for frame in thread["frames"]] for thread in threads]
+    # A sleep in the standard library may be a task of the user's: a pool runs `time.sleep`, and then calls the user.
+    are_told = len(files) == len(tids) and all(own and "-packages/" in own[0] for own in files)
+    return are_told and all(map(LIBRARIES.search, itertools.chain(*files)))
 
 
 def read_thread(pid: int, tid: int) -> stall.ThreadSnapshot:

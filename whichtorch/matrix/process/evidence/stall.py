@@ -27,8 +27,8 @@ WINDOW = 3.5  # seconds of identical snapshots: with one each 0.4 s, a verdict w
 QUIET = 0.02  # of a core: what the whole tree may use and still count as doing nothing
 QUIET_GIL = 0.02  # of a core for each thread that waits for the GIL: it wakes 200 times a second (measured: 0.005)
 QUIET_TICKS = 0.02  # seconds: CPU time is counted in ticks of 10 ms
-SLEEPERS_WINDOW = 7.0  # seconds, instead of WINDOW, where there is such a thread: what it looks for may still come
-WAKING = {Waiting.GIL, Waiting.SLEEP}  # waits of threads that wake again and again
+SLEEPERS_WINDOW = 7.0  # seconds, instead of WINDOW, beside a thread that sleeps: what it looks for may still come
+WAKING = {Waiting.GIL, Waiting.SLEEP}  # waits of threads that wake again and again, and wait on
 BLINKS = 10  # snapshots in a row in which such a thread may be awake, because it queues for a core
 BACK_OFF = 2.0  # factor on the time until peers are searched for again: the search reads every process
 
@@ -96,8 +96,8 @@ class KernelView(Protocol):
     def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
         """Return the descriptors that a poll, select or epoll waits for, None when not known."""
 
-    def are_of_packages(self, pid: int, tids: set[int]) -> bool:
-        """Return whether it is certain that threads sleep in installed packages, and run no code of the user's."""
+    def are_of_packages(self, waiters: Sequence[Waiter]) -> bool:
+        """Return whether it is certain that those that sleep do so in packages, and run no code of the user's."""
 
     def is_inside(self, waiters: Sequence[Waiter], members: frozenset[int]) -> bool:
         """Return whether it is certain that nothing outside the tree can end one of the waits."""
@@ -223,8 +223,8 @@ class Watch:
         self._is_awake = False
         waiters: list[Waiter] = []
         key: list[object] = []
-        is_stopped = any(member.state == "T" for member in members)
-        if any(member.state == "T" and member.has_terminal and member.stop != SIGSTOP for member in members):
+        stopped = [member for member in members if member.state == "T"]
+        if any(member.has_terminal and member.stop != SIGSTOP for member in stopped):
             return None  # by the terminal, whose user may let it go on
         for member in sorted(members, key=lambda member: member.pid != self._suspect[0]):
             key.append((member.pid, member.started, member.state))
@@ -233,18 +233,15 @@ class Watch:
             before = len(waiters)
             for thread in self._view.threads(member.pid, self._suspect[1]):
                 wait = classify(member.pid, thread, self._view)
-                if is_stopped and thread.tid != member.pid and _sleeps(thread):
+                if stopped and thread.tid != member.pid and _sleeps(thread):
                     wait = BlockedCall(waiting=Waiting.SLEEP)
                 if wait is None:
                     self._suspect = (member.pid, thread.tid)
                     self._is_awake = thread.state == "R" or thread.call == ""
                     return None
                 waiters.append(Waiter(member, thread, wait))
-                if wait.waiting is Waiting.GIL:
-                    key.append((thread.tid, "gil"))  # it wakes every 5 ms to ask for the GIL, and goes on waiting
-                else:
-                    switches = thread.switches if wait.waiting is not Waiting.SLEEP else 0
-                    key.append((thread.tid, thread.call, thread.arguments, wait, switches))
+                facts = (thread.call, thread.arguments, wait, thread.switches)
+                key.append((thread.tid, wait.waiting if wait.waiting in WAKING else facts))
             if len(waiters) == before:
                 return None  # no thread can be read
             if self._view.expects_signals(member.pid):
@@ -257,16 +254,8 @@ class Watch:
     def _judge(self, now: float, waiters: tuple[Waiter, ...]) -> list[dict[str, Any]] | None:
         """Return the evidence if nothing outside the tree, and no thread that is not shown, can end the waits."""
         members = frozenset(waiter.process.pid for waiter in waiters)
-        sleepers: dict[int, set[int]] = {}
-        for waiter in waiters:
-            if waiter.wait.waiting is Waiting.SLEEP:
-                sleepers.setdefault(waiter.process.pid, set()).add(waiter.thread.tid)
-        if not (
-            _all_children_exist(waiters)
-            and _is_gil_held(waiters)
-            and all(self._view.are_of_packages(pid, tids) for pid, tids in sleepers.items())
-            and self._view.is_inside(waiters, members)
-        ):
+        is_closed = _all_children_exist(waiters) and _is_gil_held(waiters) and self._view.are_of_packages(waiters)
+        if not (is_closed and self._view.is_inside(waiters, members)):
             self._patience = max(1.0, self._patience * BACK_OFF)
             self._not_before = now + self._patience
             return None
@@ -296,7 +285,7 @@ def _is_busy(cpu: float, seconds: float, gil_waiters: int) -> bool:
 
 def _is_gil_held(waiters: Sequence[Waiter]) -> bool:
     """Return False where all threads of a process wait for the GIL: they pass it round."""
-    holders = {waiter.process.pid for waiter in waiters if waiter.wait.waiting is not Waiting.GIL}
+    holders = {waiter.process.pid for waiter in waiters if waiter.wait.waiting not in WAKING}
     return all(waiter.process.pid in holders for waiter in waiters)
 
 
