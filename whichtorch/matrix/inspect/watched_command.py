@@ -72,8 +72,10 @@ class CommandWatch:
         self._leader = 0  # pid
         self._status: int | None = None  # of the leader, as waitpid gives it
 
-    def watch(self, tell: Callable[[Standstill], None]) -> CommandEnd:
+    def watch(self, tell: Callable[[Standstill], bool | None]) -> CommandEnd:
         """Run the command; `tell` is called once if it hangs, and once if its time is over.
+
+        If `tell` returns True, it has ended the hang, and is called again at the next one.
 
         Raises UsageError for a command that cannot be started, PreventedError where processes cannot be watched.
         """
@@ -94,7 +96,9 @@ class CommandWatch:
                 if not (is_stuck or is_over):
                     continue
                 pids = tuple(member.pid for member in self._tree.look(full=True) if member.is_alive)
-                tell(Standstill(pids=pids, elapsed=elapsed, is_stuck=is_stuck, waits=waits, loops=loops.evidence))
+                if tell(Standstill(pids=pids, elapsed=elapsed, is_stuck=is_stuck, waits=waits, loops=loops.evidence)):
+                    loops.restart(time.monotonic())
+                    continue
                 was_told = True
                 if is_over or self._request.on_hang is OnHang.STOP:
                     self._stop()

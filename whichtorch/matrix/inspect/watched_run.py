@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, TypeAdapter
 
@@ -17,7 +19,6 @@ from whichtorch.matrix.process.supervision import LoopAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from pathlib import Path
 
     from whichtorch.matrix.inspect.watched_command import CommandEnd, Standstill
 
@@ -79,28 +80,39 @@ class WatchedRun(Model):
         )
 
 
-def running_tests(folder: Path, pids: Collection[int]) -> tuple[str, ...]:
-    """Return the ids of the tests that pytest has begun and not ended in these processes."""
-    running: dict[int, str] = {}  # by process
+def test_events(folder: Path) -> list[dict[str, Any]]:
+    """Return what each pytest of a command has written of its tests: see `startup/whichtorch_tests.py`."""
+    events = []
     with suppress(FileNotFoundError):
         for line in (folder / "tests.jsonl").read_text(encoding="utf-8").splitlines():
             with suppress(ValueError):  # half a line
-                event = json.loads(line)
-                running[event["pid"]] = event["id"] if event["event"] == "start" else ""
-    return tuple(dict.fromkeys(test for pid, test in running.items() if test and pid in pids))
+                events.append(json.loads(line))
+    return events
+
+
+def running_tests(folder: Path, pids: Collection[int]) -> dict[int, str]:
+    """Return the ids of the tests that these processes have begun and not ended, by process; "" of an idle pytest."""
+    running = {event["pid"]: event["id"] if event["event"] == "start" else "" for event in test_events(folder)}
+    return {pid: test for pid, test in running.items() if pid in pids}
 
 
 def read_hang(seen: Standstill, folder: Path) -> tuple[SeenHang, list[str]]:
-    """Take the stacks of a command into a folder; return what they show, and the lines that show it to people."""
-    collection = capture.collect(seen.pids, folder, capture.find_tools())
+    """Take the stacks of a command whose processes write to `folder`; return what they show, and lines for people."""
+    stacks = Path(tempfile.mkdtemp(dir=folder))  # no stacks of a hang before this one
+    of_pytest = running_tests(folder, seen.pids)
+    tests = tuple(filter(None, dict.fromkeys(of_pytest.values())))
+    # where a test runs, a controller of xdist and its other workers only wait for it
+    idle = {pid for pid, test in of_pytest.items() if tests and not test}
+    pids = [pid for pid in seen.pids if pid not in idle]
+    collection = capture.collect(pids, stacks, capture.find_tools())
     shown, loop, notes = None, None, collection.notes
+    waits = [wait for wait in seen.waits if wait["pid"] not in idle]
     try:
-        shown = stack_folder.diagnose_folder(folder, stall=_WAITS.validate_python(seen.waits))
+        shown = stack_folder.diagnose_folder(stacks, stall=_WAITS.validate_python(waits))
         loop = None if seen.waits else busy_loop(_ANSWERS.validate_python(seen.loops), seen.elapsed)
     except Exception as error:  # noqa: BLE001 - a command goes on, or is stopped, without a diagnosis
         notes.append(f"diagnosis failed: {error!r}")
     sentence = loop.words if loop else f"{shown[0].kind}: {shown[0].summary}" if shown else ""
-    tests = running_tests(folder, seen.pids)
     if tests:
         sentence = f"in {' and '.join(tests[:TESTS_NAMED])}: {sentence or NO_STACK}"
     hang = SeenHang(

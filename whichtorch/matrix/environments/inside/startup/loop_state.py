@@ -32,7 +32,8 @@ VISITED = 20000  # values that are read for one digest, repeats included: some m
 BYTES = 1 << 25  # of tensors, arrays and texts, likewise
 NAMES = 12  # variables of a loop that are shown
 SHOWN = 40  # characters of a value
-LOOP_SIGNAL = 58  # what asks, see `sitecustomize.py`
+_PYTEST = "/_pytest/"  # folder of its code
+OUR_SIGNALS = (57, 58)  # what asks: see `sitecustomize.py`; what ends a test: see matrix/inspect/pytest_plugin.py
 
 # What these do follows from what they are given, and from the state of the random generators.
 _PURE = {
@@ -51,6 +52,8 @@ _IMPURE_BUILTINS = {
 _IMPURE_NAMES = {  # of modules that are pure else: they read files, or are seeded by the system
     "load", "fromfile", "from_file", "loadtxt", "genfromtxt", "memmap", "Random", "SystemRandom",
 }  # fmt: skip
+# Libraries that call what is the user's once, and go on where it returns: pytest calls each test so.
+_CALLERS = ("runpy", "fork_server", _PYTEST, "/pluggy/", "/pytest/__main__.py", "/unittest/case.py")
 _COUNTED = {"range", "enumerate"}  # iterators whose place shows in the loop's own variable
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))  # what marshal writes
 _MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
@@ -300,7 +303,7 @@ def check_stack(frames: list[Any], position: int) -> None:
         code = frame.f_code
         is_own = is_users(code.co_filename)
         if not is_own and number > position:
-            if "runpy" not in code.co_filename and "fork_server" not in code.co_filename:
+            if not any(caller in code.co_filename for caller in _CALLERS):
                 raise HiddenError("it is called from a library")
             continue
         if not is_own:
@@ -319,7 +322,7 @@ def check_world(signal: Any) -> None:
     """Raise HiddenError where another thread or a signal may end the loop."""
     if len(sys._current_frames()) > 1:
         raise HiddenError("other threads run")
-    handlers = [signal.getsignal(number) for number in range(1, signal.NSIG) if number != LOOP_SIGNAL]
+    handlers = [signal.getsignal(number) for number in range(1, signal.NSIG) if number not in OUR_SIGNALS]
     if any(callable(handler) and handler is not signal.default_int_handler for handler in handlers):
         raise HiddenError("a signal handler may end it")
     if any(signal.getitimer(which)[0] for which in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)):
@@ -408,6 +411,11 @@ def report(frame: Any, path: str, signal: Any) -> None:
             evaluator.set_eval_frame(before)
 
 
+def test_of(frame: Any) -> int:
+    """Return which test a frame of pytest runs: a function may be called for several; 0 for another frame."""
+    return id(frame.f_locals.get("item")) if _PYTEST in frame.f_code.co_filename else 0
+
+
 def seen(frame: Any, signal: Any) -> dict[str, Any]:
     """Return what is seen of a stack: the user's frames with their loops' variables, its place, the loop's state."""
     frames: list[Any] = []
@@ -428,5 +436,5 @@ def seen(frame: Any, signal: Any) -> dict[str, Any]:
             state, hidden = loop_state(frames, *outermost, signal), ""
         except HiddenError as error:
             hidden = str(error)
-    place = zlib.crc32(repr([(each.f_code.co_name, each.f_lasti) for each in frames]).encode())
+    place = zlib.crc32(repr([(each.f_code.co_name, each.f_lasti, test_of(each)) for each in frames]).encode())
     return {"frames": rows, "place": place, "state": state, "hidden": hidden}

@@ -69,6 +69,7 @@ class Recorder:
         worker: str | None = getattr(config, "workerinput", {}).get("workerid")
         self.is_worker, self.is_collecting = worker is not None, worker in {None, "gw0"}
         self.now, self.clock = time.time, time.perf_counter  # a test may put others in their place
+        self.running = ""  # id of the test
         self.reports: dict[str, tuple[Any, str]] = {}  # of the running test by phase, with tracebacks
         self.failed_subtests: list[tuple[str, str]] = []  # reason and traceback
         self.selection: dict[str, Any] = {}
@@ -149,7 +150,9 @@ class Recorder:
         self.reports, self.failed_subtests = {}, []
         started = self.clock()
         self.write("start", id=item.nodeid, at=self.now())
+        self.running = item.nodeid
         ended = yield
+        self.running = ""
         failures = self.failed_subtests + [
             ("" if text else reason_of(report), text) for report, text in self.reports.values() if report.failed
         ]
