@@ -12,6 +12,7 @@ from pydantic import Field
 from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.cluster.worker_events import WorkerEvent
 from whichtorch.matrix.environments.machine import Machine
+from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import SCHEMA, Environment, Model, Record, Request, Scenario, digest
 from whichtorch.matrix.plan.planning import RunOptions
 from whichtorch.matrix.run.work import CellEnd
@@ -33,7 +34,10 @@ class ScriptFiles(Model):
 
     @classmethod
     def of(cls, scenario: Scenario) -> Self:
-        """Read the files of a scenario."""
+        """Read the files of a scenario; raises UsageError for a command."""
+        if scenario.command is not None:
+            hint = "give it without --executor; a script can be sent to workers"
+            raise UsageError("a command cannot run on a cluster, because its project is on this machine", hint=hint)
         paths = {name: scenario.path.parent / name for name in (scenario.path.name, *scenario.native)}
         if not scenario.in_suite:
             paths |= companions(scenario.path, scenario.folder or Path.cwd(), MOST_BYTES, scenario.arguments)

@@ -96,7 +96,7 @@ def setup_of(request: CureRequest, runs: CureRuns) -> FixSetup:
 
 def candidate_tiers(request: CureRequest, runs: CureRuns, setup: FixSetup) -> list[Callable[[], list[Unit]]]:
     """Return the candidates, the nearest first; what only later ones need is found out when these are asked for."""
-    script = runs.planned.scenario.path.read_text(encoding="utf-8", errors="replace")
+    script = runs.planned.scenario.text
 
     def noted() -> tuple[Sequence[FunctionsRun], ...]:
         request.tell("what it runs is noted in both")

@@ -99,6 +99,13 @@ class Scenario(Model):
     only: tuple[str, ...] | None = Field(default=None, exclude=True)  # ids of the command's tests that are to be run
     data: tuple[str, ...] = Field(default=(), exclude=True)  # files beside it that its scratch folder has, too
 
+    @property
+    def text(self) -> str:
+        """The text of the script; of a command, that of the files which its words name."""
+        words = self.command.words if self.command else (str(self.path),)
+        files = (self.path / word.partition("::")[0] for word in words)
+        return "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file())
+
     def of_test(self, id_: str) -> Scenario:
         """Return one test of a command, as a scenario of its own."""
         assert self.command is not None

@@ -56,7 +56,7 @@ def opened_runner(
                 environments.append(remote.acquire(each, show))
                 check(environments[-1])
         executor = LocalExecutor()
-        level = read_script(planned.scenario.path).level
+        level = "torch" if planned.scenario.command else read_script(planned.scenario.path).level
         forking = held.enter_context(ForkingExecutor(SERVERS * jobs, level=level))
         held.callback(executor.interrupt)
         held.callback(forking.interrupt)

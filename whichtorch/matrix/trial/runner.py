@@ -14,6 +14,7 @@ from whichtorch.matrix.process.forking_executor import BRIEF_EXIT
 from whichtorch.matrix.run.attempt import run_attempt
 from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.signals import Lookout
+from whichtorch.matrix.run.test_session import read_session
 from whichtorch.matrix.search.worker_pool import WorkerPool
 from whichtorch.matrix.suite.companions import companions, copy_companions
 from whichtorch.matrix.trial.observation import Observation, text_of
@@ -107,7 +108,9 @@ class Runner:
                 for path in sorted(notes.rglob("*"))
                 if path.is_file() and path.stat().st_size <= MOST_NOTED
             }
-        return Observation(record=record, stderr=text_of(self.home / record.attempt.stderr), notes=texts)
+        stderr = self.home / record.attempt.stderr
+        told = read_session(stderr.parent) if planned.scenario.command else None
+        return Observation(record=record, stderr=text_of(stderr) + (told.first_traceback if told else ""), notes=texts)
 
     def workers(self, count: int) -> WorkerPool:
         """Return where so many runs may be made at once; an interrupt there stops them all."""
@@ -139,10 +142,10 @@ class Runner:
         folder.mkdir()
         if not variation.is_alone:
             copy_companions(self.companions, folder)
-        script, source = folder / planned.scenario.path.name, variation.source
+        script, source = folder / f"{planned.scenario.path.stem}.py", variation.source
         if source is None:
             script.write_bytes(planned.scenario.path.read_bytes())
         else:
             script.write_text(source.replace(NOTES, str(notes)), encoding="utf-8")
-        scenario = planned.scenario.model_copy(update={"path": script})
+        scenario = planned.scenario.model_copy(update={"path": script, "command": None})
         return replace(planned, scenario=scenario).configured({"HOME": str(folder)})
