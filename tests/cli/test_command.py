@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import jsonschema
 import junitparser
 import pytest
 
-from tests.cli.shell import User
+from tests.cli.shell import PATIENCE, User, wait_for
 from tests.test_schema import generated
 from tests.wheels import build_pytest
 
@@ -111,6 +113,29 @@ def test_a_hang_or_a_crash_takes_nothing_with_it(user: User, project: Path) -> N
     assert (user.folder / "ran").read_text() == "0 1 2 3 4 "
     assert "test_b.py:3" in cells["9.2.0", "tests/test_b.py::test_hang"]["attempts"][-1]["diagnosis"]["summary"]
     assert "test_c.py:3" in cells["9.2.0", "tests/test_c.py::test_crash"]["signature"]
+
+
+def test_an_interrupted_command_goes_on(user: User, project: Path) -> None:
+    """The tests that had ended are not run again."""
+    ran, waiting = user.folder.parent / "ran", user.folder.parent / "waiting"
+    source = f"import pathlib, time\ndef test_a(): open({str(ran)!r}, 'a').write('a')\n"
+    source += f"def test_b():\n    while not pathlib.Path({str(waiting)!r}).exists(): time.sleep(0.01)\n"
+    (project / "test_it.py").write_text(source)
+    words = user.command("matrix", *NEW, *PYTEST)
+    with (user.folder.parent / "output.txt").open("wb") as output:
+        started = subprocess.Popen(words, cwd=user.folder, env=user.environ, stdout=output, stderr=output)
+    wait_for(ran.exists)
+    started.send_signal(signal.SIGINT)
+    assert started.wait(PATIENCE) == 130
+    waiting.touch()
+    assert outcomes(cells_of(user, *NEW, *PYTEST, code=0)) == {"test_a": "pass", "test_b": "pass"}
+    assert ran.read_text() == "a"
+
+
+def test_a_command_is_repeated(user: User) -> None:
+    """--repeat gives any command so many attempts."""
+    cells = cells_of(user, "--torch", "9.2.0", "--repeat", "3", "--", "python", "-c", "pass", code=0)
+    assert [len(cell["attempts"]) for cell in cells.values()] == [3]
 
 
 def test_what_fails_only_after_others_passes_alone(user: User, project: Path) -> None:

@@ -61,14 +61,15 @@ def run_attempt(
     executor: Executor,
     home: Path,
     store: RunStore,
+    folder: Path | None = None,
 ) -> Record | None:
-    """Run a script once, in a folder of its own in the run's store; return None where it was interrupted.
+    """Run a script once, in an attempt's `folder` or a new one; return None where it was interrupted.
 
     Redact what the script and the collectors wrote before anything is read from it, so that the record shows no
     more than the files do.
     """
     started = datetime.now(UTC).isoformat(timespec="microseconds")
-    folder = store.attempt_folder()
+    folder = folder or store.attempt_folder()
     task = _task(planned, environment, order, home, folder)
     redactor = store.redactor.knowing(planned.request.config.env)
     try:

@@ -70,8 +70,9 @@ class CommandCell:
             own = self._round()
             if own is None:
                 return None
-            if own.attempt.evidence.tests is None:
-                break
+            if own.attempt.evidence.tests is None:  # any other command: a cell as any, whose first attempt is made
+                self.site.keep(own)
+                return self.site.run_cell(replace(self.ready, folder=self.folder), made=(own,))
         for id_, shared in self.doubtful.items():
             cell = replace(self.ready, planned=self.planned.of_test(id_), folder=self.folder, shared=shared)
             end = self.site.run_cell(cell)
@@ -88,6 +89,8 @@ class CommandCell:
 
     def _recall(self) -> None:
         """Take in what records know of tests of this command in this environment."""
+        if self.planned.options.fresh:
+            return
         scenario, records = self.planned.scenario, self.site.records
         ids = {
             id_
@@ -131,12 +134,43 @@ class CommandCell:
         )
         label = environment.label
         self.site.emit(AttemptStarted(environment=label, cell=planned.name, limit=order.limit))
-        site = self.site
-        record = run_attempt(planned, environment, order, site.executor, site.environments.home, site.store)
+        site, folder = self.site, self.site.store.attempt_folder()
+        record = run_attempt(planned, environment, order, site.executor, site.environments.home, site.store, folder)
         if record is None:
+            self._keep_interrupted(folder, order.limit)
             return None
         self.site.emit(AttemptEnded(environment=label, cell=planned.name, attempt=record.attempt))
         return record, read_session(self._attempt_folder(record))
+
+    def _keep_interrupted(self, folder: Path, limit: float) -> None:
+        """Keep what came of the tests that had ended when the user stopped the command: it goes on from there."""
+        session, home = read_session(folder), self.site.environments.home
+        if session is None or not session.ids:
+            return
+        stdout, stderr = (str((folder / name).relative_to(home)) for name in ("stdout.txt", "stderr.txt"))
+        attempt = Attempt(
+            outcome=Outcome.SLOW,  # it decides nothing
+            seconds=0,
+            stopped_by=StoppedBy.INTERRUPT,
+            stdout=stdout,
+            stderr=stderr,
+            limit=limit,
+            note="interrupted",
+            evidence=AttemptEvidence(tests=session.ids),
+        )
+        planned, environment = self.planned, self.ready.environment
+        record = Record(
+            key=planned.key(environment),
+            environment=environment.id,
+            scenario=planned.scenario.name,
+            source_hash=planned.scenario.source_hash,
+            variant=planned.variant,
+            limits=planned.limits,
+            attempt=attempt,
+        )
+        self.site.keep(record)
+        session.running.clear()
+        self._take(session, record, {test.id for test in session.ended})
 
     def _attempt_folder(self, record: Record) -> Path:
         return (self.site.environments.home / record.attempt.stdout).parent

@@ -15,6 +15,7 @@ from whichtorch.matrix.events import AttemptEnded, AttemptStarted, EnvironmentSt
 from whichtorch.matrix.model import Environment, Record, Request, Role
 from whichtorch.matrix.process.executor import LocalExecutor, default_jobs, load_slowdown
 from whichtorch.matrix.process.forking_executor import ForkingExecutor
+from whichtorch.matrix.records.known_records import identity
 from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.native_modules import NativeModules
 from whichtorch.matrix.run.signals import running_lines
@@ -134,14 +135,16 @@ class LocalSite(Site):
 
         return run_command_cell(self, ready)
 
-    def run_cell(self, ready: ReadyCell) -> CellEnd | None:
-        """Make the attempts that are still missing, and return the cell's end; None where it was interrupted."""
+    def run_cell(self, ready: ReadyCell, made: Sequence[Record] = ()) -> CellEnd | None:
+        """Make the attempts that are missing beside those `made`, and return the cell's end; None if interrupted."""
         planned, environment = ready.planned, ready.environment
         known = planned.counting(self.records.of(planned.key(environment)), environment)
+        known = [record for record in known if identity(record) not in set(map(identity, made))]
         judging = [record for record in known if record.attempt.role is Role.JUDGE]
         observing = [record for record in known if record.attempt.role is Role.OBSERVE]
         uncounted: list[Record] = []  # of forked attempts that a cold one has to confirm
         reused = len(judging)
+        judging += made
         module = self._native.get(planned, environment, ready.cancelled)
         if module is None:
             return None
