@@ -203,3 +203,25 @@ def test_what_cannot_be_run_is_said_in_one_line(user: User, words: tuple[str, ..
     assert ended.returncode == 2, ended.stdout + ended.stderr
     assert f"error: {message}" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("words", [("bisect",), ("explain", "--run"), ("fix", "--bad", "9.1.0", "--good", "9.2.0")])
+def test_other_commands_take_a_command(user: User, words: tuple[str, ...]) -> None:
+    """They say what they say of a script that does the same."""
+    (user.folder / "check.py").write_text("import torch\nassert torch.behaviour == 'new', 'as it was'\n")
+    command, *options = words
+    ended = user.run(command, *options, "--torch", "9.1.0,9.2.0", "--build", "pypi", "--", "python", "-m", "check")
+    said = {"bisect": "fixed in 9.2.0", "explain": "first that passes: 9.2.0", "fix": "cured by"}
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert said[command] in ended.stdout, ended.stdout
+
+
+def test_explain_answers_for_each_test_that_fails(user: User, project: Path) -> None:
+    """A command of many tests has an answer for each that is red somewhere, and none for the others."""
+    (project / "test_it.py").write_text(TESTS)
+    words = ("--run", *BOTH, "--build", "pypi", "--json", "why.json", *PYTEST)
+    ended = user.run("explain", *words)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    answers = json.loads((user.folder / "why.json").read_text())["explanations"]
+    assert [answer["test"] for answer in answers] == [BEHAVIOR]
+    assert "first that passes: 9.2.0" in ended.stdout

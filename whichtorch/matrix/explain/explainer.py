@@ -128,6 +128,19 @@ class Explainer:
             problem = problem or "what decided did not repeat; with --repeat 5 a cell is given more attempts"
         return explanation.model_copy(update={"experiment": experiment, "problem": problem})
 
+    def tests_of(self, scenario: Scenario) -> list[tuple[Scenario, dict[str, str]]]:
+        """Return the variants of a scenario; of a command, its tests that are red somewhere, if it has tests."""
+        if scenario.command is None:
+            return [(scenario, variant) for variant in selection.variants_of(scenario)]
+        for request in self.pool if self.run is not None else ():
+            self._run_cell(request, scenario, {})
+        records = self.evidence.records
+        own = records.of_test(scenario.source_hash, {})
+        ids = dict.fromkeys(id_ for record in own for id_ in record.attempt.evidence.tests or ())
+        tests = [scenario.of_test(id_) for id_ in ids]
+        red = [(test, {}) for test in tests if any(known.is_red for known in self._observed(test, {}))]
+        return red or [(scenario, {})]
+
     def _observed(self, scenario: Scenario, variant: dict[str, str]) -> list[KnownResult]:
         """Return what is known of a test in the environments that count."""
         if not self.scope:
@@ -277,15 +290,17 @@ def answers(request: ExplainRequest, suite: Sequence[Scenario], cache: Environme
         here=here,
         here_id=here_id,
     )
-    tests = [(scenario, variant) for scenario in suite for variant in selection.variants_of(scenario)]
     if not request.may_run:
-        return Explanations(explanations=tuple(explainer.answer(*test) for test in tests))
+        known = [test for scenario in suite for test in explainer.tests_of(scenario)]
+        return Explanations(explanations=tuple(explainer.answer(*test) for test in known))
     machines = request.machines or ThisMachine(environments=cache)
     explainer.cache = machines.environments
     with recorded_run(machines, records, show) as run_cells:
         explainer.run = run_cells
         explained: list[Explanation] = []
+        tests: list[tuple[Scenario, dict[str, str]]] = []
         try:
+            tests += [test for scenario in suite for test in explainer.tests_of(scenario)]
             explained.extend(explainer.answer(*test) for test in tests)
         except KeyboardInterrupt:
             explainer.run = None  # what is recorded by now has an answer, too
