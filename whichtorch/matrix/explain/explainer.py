@@ -132,14 +132,15 @@ class Explainer:
         """Return the variants of a scenario; of a command, its tests that are red somewhere, if it has tests."""
         if scenario.command is None:
             return [(scenario, variant) for variant in selection.variants_of(scenario)]
+        plain: dict[str, str] = {}
         for request in self.pool if self.run is not None else ():
-            self._run_cell(request, scenario, {})
+            self._run_cell(request, scenario, plain)
         records = self.evidence.records
         own = records.of_test(scenario.source_hash, {})
         ids = dict.fromkeys(id_ for record in own for id_ in record.attempt.evidence.tests or ())
         tests = [scenario.of_test(id_) for id_ in ids]
-        red = [(test, {}) for test in tests if any(known.is_red for known in self._observed(test, {}))]
-        return red or [(scenario, {})]
+        red = [(test, plain) for test in tests if any(known.is_red for known in self._observed(test, {}))]
+        return red or [(scenario, plain)]
 
     def _observed(self, scenario: Scenario, variant: dict[str, str]) -> list[KnownResult]:
         """Return what is known of a test in the environments that count."""
