@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -145,8 +146,9 @@ def test_a_search_has_all_of_it(user: User, wheels: Path) -> None:
     source = "import einops, os, torch\nassert os.environ['COLOUR'] == 'green'\nassert einops.__version__ == '0.7.0'\n"
     script = user.script("repro.py", source + SHOWS)
     words = [script, "--project", ".", "--constraint", pinned(user, einops="0.7.0"), "--env", "COLOUR=green"]
-    ended = user.run("bisect", *words)
+    ended = user.run("bisect", *words, "--json", "answer.json")
     assert "fixed in 9.2.0" in ended.stdout, ended.stdout
+    assert json.loads((user.folder / "answer.json").read_text())["common"]["env"] == "COLOUR=green"
     ended = user.run("fix", "--bad", "9.1.0", "--good", "9.2.0", *words)
     assert ended.returncode == 0, ended.stdout
     (line,) = (line for line in ended.stdout.splitlines() if "to try it: " in line)

@@ -16,7 +16,7 @@ from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
 from whichtorch.matrix.environments.machine import Machine
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.events import AttemptEnded, AttemptStarted, Event
-from whichtorch.matrix.model import Build, Config, Hardware, Outcome, Record, Request
+from whichtorch.matrix.model import Build, Config, Hardware, LocalProject, Outcome, Record, Request
 from whichtorch.matrix.plan import planning
 from whichtorch.matrix.records.store import new_run, read_lines, read_records
 from whichtorch.matrix.run.cell_scheduler import CellScheduler
@@ -227,10 +227,15 @@ def test_an_interrupt_stops_the_workers_and_keeps_what_is_done(tmp_path: Path) -
 
 
 def test_what_lies_on_this_machine_only_is_refused(tmp_path: Path) -> None:
-    """An interpreter and a folder of wheels are not on the workers."""
+    """An interpreter, a folder of wheels and a project that is installed are not on the workers."""
     machines = ClusterMachines(FakeEngine(FakeWorker(tmp_path, "w1")), tmp_path)
     (request,) = requests("2.0.0")
-    for update in ({"interpreter": tmp_path / "python"}, {"torch": "/tmp/torch-2.0.0.whl"}):
+    project = LocalProject(name="tide", digest="d1", subfolder=".")
+    for update in (
+        {"interpreter": tmp_path / "python"},
+        {"torch": "/tmp/torch-2.0.0.whl"},
+        {"projects": (project,)},
+    ):
         with pytest.raises(UsageError, match="is on this machine"):
             machines.check([request.model_copy(update=update)])
 

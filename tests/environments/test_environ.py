@@ -40,9 +40,9 @@ def test_a_config_adds_variables_and_hooks() -> None:
 
 
 def test_a_configs_import_path_comes_after_the_hooks() -> None:
-    """A config may add to PYTHONPATH without losing the hooks."""
-    config = Config(name="x", env={"PYTHONPATH": "/extra"})
-    assert cell_environ_of(config, PYTHON, None, {})["PYTHONPATH"] == f"{FOLDER}:/extra"
+    """A config may add to PYTHONPATH without losing the hooks, and to PATH without losing the environment's Python."""
+    env = cell_environ_of(Config(name="x", env={"PYTHONPATH": "/extra", "PATH": "/tools"}), PYTHON, None, {})
+    assert (env["PYTHONPATH"], env["PATH"]) == (f"{FOLDER}:/extra", "/envs/one/bin:/tools")
 
 
 def test_side_installs_are_shared_by_python(tmp_path: Path) -> None:
