@@ -191,6 +191,6 @@ class MadeUpBench(FakeBench):
         emit = CountedEvents(lambda _event: None)
         super().__init__(LocalSite(cache, Records(), run_store, emit, executor), emit)
 
-    def start(self, position: int, planned: PlannedCell) -> None:
-        self.requests[planned.request.label] = planned.request
+    def start(self, position: int, planned: Sequence[PlannedCell]) -> None:
+        self.requests |= {cell.request.label: cell.request for cell in planned}
         super().start(position, planned)

@@ -83,7 +83,7 @@ class Suite:
             ended = self.random.choice(list(running))
             self._run(ended, running.pop(ended))
             try:
-                question = search.send(SharedReply(self.states(), frozenset({ended})))
+                question = search.send(SharedReply(self.states(), frozenset({ended}), self.barren()))
             except StopIteration as end:
                 answer: SharedAnswer = end.value
                 return answer
@@ -103,6 +103,11 @@ class Suite:
                 self.runs[name].append(ProbeRun(position=position, verdict=verdict))
                 if verdict in {probe.until, UNTESTABLE}:
                     break
+
+    def barren(self) -> frozenset[int]:
+        """Return the positions where no test exists."""
+        shown = {run.position for runs in self.runs.values() for run in runs if run.verdict is not UNTESTABLE}
+        return frozenset(range(self.size)) - shown
 
     def states(self) -> dict[str, SearchState]:
         costs = tuple(0.0 if position in self.installed else self.install for position in range(self.size))

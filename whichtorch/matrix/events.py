@@ -86,6 +86,7 @@ class ProbeChosen:
     runs: int  # at most
     between: tuple[str | None, str | None]  # the nearest values that are known, with their outcomes
     left: int  # values between those two
+    tests: int = 0  # of a command: how many of its tests are run; 0 for all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

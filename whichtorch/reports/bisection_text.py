@@ -14,6 +14,7 @@ from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import NO_PATCH, Outcome
 from whichtorch.reports.document import markdown_document
 from whichtorch.reports.shown_text import code_span, escaped, first_and_last_lines, short_list
+from whichtorch.reports.tests_text import changed_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,18 +86,27 @@ def _values(search: Bisection, width: int) -> Iterator[str]:
         return
     edges = {boundary.from_ for boundary in search.boundaries} if search.answer is AnswerKind.BOUNDARY else set()
     parts: list[str] = []
-    for probe, values in groupby(search.values, key=search.probe_at):
-        if probe is None:
-            parts.append(f"..{len(list(values))}..")
-        else:
-            parts.append(f"{probe.value}\u00a0{probe_word(probe)}" + ("\u00a0|" if probe.value in edges else ""))
+    for shown, values in groupby(search.values, key=lambda value: _shown(search, value)):
+        named = list(values)
+        parts.append(f"{shown}\u00a0|" if shown and named[0] in edges else shown or f"..{len(named)}..")
     columns = max(NARROWEST, width - 4)
     lines = textwrap.wrap("  ".join(parts), width=columns, break_long_words=False, break_on_hyphens=False)
     yield from (f"  {line}".replace("\u00a0", " ") for line in lines)
 
 
+def _shown(search: Bisection, value: str) -> str:
+    """Return a value that was tried, with its outcome unless many tests have their own; "" for one that was not."""
+    probe = search.probe_at(value)
+    if probe is not None:
+        return f"{value}\u00a0{probe_word(probe)}"
+    return value if search.has_tests and value in search.order else ""
+
+
 def answer_lines(search: Bisection) -> Iterator[str]:
     """Yield the boundaries, or that there is none, and what is no evidence."""
+    if search.has_tests:
+        yield from changed_lines(search)
+        return
     does = _does(search)
     if search.groups:
         yield _groups(search, does)
@@ -239,9 +249,10 @@ def _no_evidence(search: Bisection) -> Iterator[str]:
 def cost(search: Bisection) -> str:
     """Return what the search took, in one line."""
     known = sum(probe.n == probe.reused and probe.n > 0 for probe in search.probes)
+    tried = len(search.order) if search.has_tests else len(search.probes)
     reused = f" ({known} known before)" if known else ""
     spent = f"{counted(search.installs, 'install')}, {counted(search.runs, 'run')}, {search.seconds:.0f} s"
-    return f"{counted(len(search.probes), 'probe')}{reused}, {spent}"
+    return f"{counted(tried, 'probe')}{reused}, {spent}"
 
 
 def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> list[str]:
@@ -255,7 +266,7 @@ def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> list[s
         "bisection",
         search=search,
         title=_title(search),
-        answer=answer_lines(search),
+        answer=[line for line in answer_lines(search) if not (search.has_tests and line.startswith("  "))],
         summary=f"{heading(search)}. {cost(search)}.",
         bad=bad,
         wrote=first_and_last_lines(file(attempts[-1].stderr)) if attempts and attempts[-1].stderr else [],
@@ -269,6 +280,9 @@ def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> list[s
 
 def _title(search: Bisection) -> str:
     test = code_span(search.scenario)
+    if search.answer is AnswerKind.BOUNDARY and search.has_tests:
+        changed = len({id_ for boundary in search.boundaries for id_ in boundary.tests})
+        return f"{test}: {counted(changed, 'test')} changed, at {counted(len(search.boundaries), 'place')}"
     if search.answer is not AnswerKind.BOUNDARY:
         return f"{test}: {'no change found' if search.answer is AnswerKind.NONE else 'inconclusive'}"
     if not search.boundaries:

@@ -65,7 +65,7 @@ def _bisections(stored: StoredRun, heads: Iterable[RunFolder]) -> Iterator[Bisec
     names = {cell.name for cell in stored.result.cells}
     answers = (read_json(head.folder / "bisection.json", Bisection) for head in heads)
     latest = {answer.scenario: answer for answer in answers if answer is not None}
-    yield from (answer for name, answer in latest.items() if name in names)
+    yield from (answer for name, answer in latest.items() if name in names or names & answer.tests.keys())
 
 
 def _cases(stored: StoredRun, heads: Iterable[RunFolder]) -> Iterator[Case]:

@@ -182,7 +182,8 @@ class Progress:
             bracket = f"after {before}" if before is not None else f"before {after}" if after is not None else ""
         why = "" if event.purpose == "narrow" else event.purpose
         runs = f"up to {event.runs} runs" if event.runs > 1 else ""
-        words = "; ".join(filter(None, (why, runs, bracket)))
+        tests = counted(event.tests, "test") if event.tests else ""
+        words = "; ".join(filter(None, (why, runs, tests, bracket)))
         return Text.assemble((f"probe {event.number}: {event.value}", "bold"), (f"  {words}", "dim"))
 
     def _refusal_line(self, event: events.AttemptEnded) -> Text | None:

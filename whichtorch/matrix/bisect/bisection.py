@@ -105,6 +105,8 @@ class Boundary(Model):
     commits: str | None = None  # link to the commits between the two
     same_commit: bool = False  # both were built from the same commit
     packages: Versions = Field(default_factory=dict)  # other than torch whose versions differ: before and after
+    tests: tuple[str, ...] = ()  # of a command with many: the ids of those that change here
+    what: str = ""  # that these show where they fail
 
     @property
     def bad(self) -> str:
@@ -120,6 +122,17 @@ class Boundary(Model):
     def is_exact(self) -> bool:
         """True where no value lies between the two."""
         return not (self.untestable_between or self.different_between or self.untried_between)
+
+
+class SearchedTest(Model):
+    """What came of one of the many tests of a command."""
+
+    answer: AnswerKind
+    boundaries: tuple[tuple[str, str], ...] = ()  # last and first value; of an inconclusive answer: blaming nobody
+    confidence: float = 0  # of the least sure boundary
+    outcomes: dict[str, Outcome] = Field(default_factory=dict)  # by value
+    flaky: dict[str, str] = Field(default_factory=dict)  # by value: "3 of 8" runs ended so
+    reasons: tuple[str, ...] = ()
 
 
 class Bisection(Model):
@@ -144,10 +157,17 @@ class Bisection(Model):
     runs: int = 0  # attempts made now
     seconds: float = 0
     groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # of values without an order, by verdict
+    tests: dict[str, SearchedTest] = Field(default_factory=dict)  # of a command with many: those searched, by id
+    others: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # ids of the other ones, by what both ends show
     answer: AnswerKind
     interrupted: bool = False  # by Ctrl-C or a signal: the same command goes on
     reasons: tuple[str, ...] = ()
     command: str = ""  # that repeats it
+
+    @property
+    def has_tests(self) -> bool:
+        """True for a command with tests of its own."""
+        return bool(self.tests or self.others)
 
     def probe_at(self, value: str) -> Probe | None:
         """Return what is known of a value."""

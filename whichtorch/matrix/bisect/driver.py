@@ -6,38 +6,33 @@ already counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
+from whichtorch.matrix.bisect.command_tests import search_tests
 from whichtorch.matrix.bisect.ledger import Ledger, SearchEndedError
+from whichtorch.matrix.bisect.probe_oracle import ProbeOracle, driven
 from whichtorch.matrix.bisect.search_request import AxisName
 from whichtorch.matrix.bisect.strategy.decision import answer_so_far, decide_parallel
 from whichtorch.matrix.bisect.strategy.search_state import (
     AnswerKind,
     Find,
-    NextProbe,
     ProbeRun,
     SearchAnswer,
     SearchOptions,
-    SearchState,
     SearchVerdict,
 )
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.events import ProbeChosen
-from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.search.driving import drive
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from whichtorch.matrix.bisect.bisection import Bisection
+    from whichtorch.matrix.bisect.probe_oracle import ProbeSearch
     from whichtorch.matrix.bisect.search_request import Axis, SearchRequest
-    from whichtorch.matrix.bisect.workbench import Probed, Workbench
-
-    Found = TypeVar("Found")
-    ProbeSearch = Generator[Sequence[NextProbe], frozenset[int], Found]  # yields probes, gets positions that ended
+    from whichtorch.matrix.bisect.workbench import Workbench
 
 
 def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bisection:
@@ -54,7 +49,8 @@ def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bise
         raise UsageError(f"--good and --bad both mean {nearest}", hint="name two different values")
     goal = _with_bounds(request.goal, named, axis)
     ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal, named_bad=named.get(SearchVerdict.BAD))
-    return bisected(ledger, named, notes)
+    of_tests = search_tests(ledger, named.values(), notes) if request.scenario.command else None
+    return of_tests or bisected(ledger, named, notes)
 
 
 def _means(value: str, other: str) -> bool:
@@ -89,7 +85,7 @@ def bisected(ledger: Ledger, named: Mapping[SearchVerdict, int] | None = None, n
     """
     named = named or {}
     ledger.recall_known()
-    answer, ended_by = driven(ledger, _bisection(ledger))
+    answer, ended_by = driven(ledger, _bisection(ledger), ProbeOracle(ledger))
     if answer is None:
         answer = answer_so_far(ledger.priced_search())
         if answer.kind is AnswerKind.INCONCLUSIVE:
@@ -127,94 +123,3 @@ def _bisection(ledger: Ledger) -> ProbeSearch[SearchAnswer]:
             continue
         before = search.observations
         ended = yield step
-
-
-def driven(ledger: Ledger, search: ProbeSearch[Found]) -> tuple[Found | None, tuple[str, ...]]:
-    """Drive a search to its end; return what it has found, or None and why it ended early."""
-    try:
-        return drive(search, ProbeOracle(ledger)), ()
-    except (KeyboardInterrupt, SearchEndedError) as end:
-        return None, (ledger.stop(end),)
-    finally:
-        ledger.bench.close()
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeOracle:
-    """Runs the probes that a search wants, and enters their results in its ledger."""
-
-    ledger: Ledger
-
-    def answer(self, question: Sequence[NextProbe], _look_ahead: object) -> frozenset[int]:
-        """Run the probes that are wanted, and no others, until some have ended; return the positions of those.
-
-        Raises TimeOverError where the budget is used up, SearchEndedError where a probe says nothing about its value.
-        """
-        ledger, bench, running = self.ledger, self.ledger.bench, self.ledger.bench.positions
-        ledger.check_budget(wants_install=not running and not any(map(self._is_affordable, question)))
-        unknown = [probe.position for probe in question if ledger.axis.known_request(probe.position) is None]
-        if any(map(ledger.recall, unknown)):
-            return frozenset()  # the recalled records may make the other probes unnecessary
-        for position in running - {probe.position for probe in question}:
-            bench.cancel(position)
-        search = ledger.search()
-        for probe in question:
-            if probe.position not in running and self._is_affordable(probe):
-                self._start(probe, search)
-        ended = [probed for probed in bench.wait(ledger.seconds_left) if probed.cell is not None]
-        problems = []
-        for probed in ended:
-            if problem := self._index_problem(probed):
-                problems.append(problem)
-            else:
-                ledger.take_in(probed)
-        if problems:
-            raise SearchEndedError(problems[0])
-        return frozenset(probed.position for probed in ended)
-
-    def _is_affordable(self, probe: NextProbe) -> bool:
-        """Return whether the budget allows the install of a probe, after the installs that are being made."""
-        limit = self.ledger.request.budget.installs
-        if limit is None or not self.ledger.needs_install(probe.position):
-            return True
-        being_made = sum(map(self.ledger.needs_install, self.ledger.bench.positions))
-        return self.ledger.bench.installs + being_made < limit
-
-    def _index_problem(self, probed: Probed) -> str | None:
-        """Return why an index could not be asked about a value; None where the probe says something about it."""
-        ledger, environment = self.ledger, probed.environment
-        if environment is None or environment.outcome is not Outcome.UNBUILDABLE or not ledger.axis.name.row.is_ordered:
-            return None
-        return ledger.bench.cache.unreachable_index(ledger.axis.request(probed.position))
-
-    def _start(self, probe: NextProbe, search: SearchState) -> None:
-        """Begin a probe that the strategy wants."""
-        ledger, reference = self.ledger, self.ledger.reference
-        # a slow run may be taken for a hang, but for no other failure: that would have come by then
-        may_be_slow = not probe.firm and (reference is None or reference.outcome is Outcome.HANG)
-        planned = ledger.planned(probe.position, until=probe.until, provisional=may_be_slow)
-        seen = ledger.evidence.get(probe.position)
-        done = planned.decided(seen.records) if seen else 0
-        planned = replace(planned, options=replace(planned.options, repeat=done + probe.runs))
-        before, after = search.neighbors(probe.position)
-        between = (self._with_outcome(before), self._with_outcome(after))
-        if not ledger.axis.name.row.is_ordered or ledger.axis.name.row.has_branches:
-            between = (None, None)
-        ledger.purposes.setdefault(probe.position, probe.purpose)
-        value = search.name(probe.position)
-        subject = ledger.axis.subjects.get(value, "")
-        ledger.bench.emit(
-            ProbeChosen(
-                number=len(ledger.evidence.keys() | ledger.purposes.keys()),
-                value=f"{value[:10]} {subject}" if subject else value,
-                purpose=probe.purpose,
-                runs=probe.runs,
-                between=between,
-                left=after - before - 1 if all(between) else search.size,
-            )
-        )
-        ledger.bench.start(probe.position, planned)
-
-    def _with_outcome(self, position: int) -> str | None:
-        seen = self.ledger.evidence.get(position)
-        return f"{self.ledger.axis.values[position]} ({seen.cell.outcome})" if seen else None

@@ -31,7 +31,7 @@ from whichtorch.matrix.run.signals import answering
 from whichtorch.matrix.run.site import ThisMachine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from concurrent.futures import Future
 
     from whichtorch.matrix.bisect.search_request import SearchRequest
@@ -122,10 +122,10 @@ class Workbench:
         with self._changed:
             return frozenset(self._running)
 
-    def start(self, position: int, planned: PlannedCell) -> None:
-        """Begin a probe; `wait` tells what came of it."""
-        run = MatrixRun([planned], self._scheduler)
-        ended = partial(self._probed, position, run, planned.request.label, time.monotonic())
+    def start(self, position: int, planned: Sequence[PlannedCell]) -> None:
+        """Begin a probe, which may have several cells of one environment; `wait` tells what came of it."""
+        run = MatrixRun(planned, self._scheduler)
+        ended = partial(self._probed, position, run, planned[0].request.label, time.monotonic())
         with self._changed:
             self._running[position] = run
         try:

@@ -125,9 +125,10 @@ def bisect(options: BisectOptions) -> Exit:
     resolved; with --good-lock and --bad-lock, or --good-env and --bad-env, the packages in which two environments
     differ; with --git the commits of a checkout. --axis config, python or build compares the values that --config,
     --python or --build name. With --git, --interpreter is the Python that sees the build, CHECKOUT/.venv/bin/python
-    if none is named. Both bounds are checked first. The same command goes on where
-    it was interrupted, and what `matrix` has run counts. Exit code: 0 answered; 4 inconclusive; 2 wrong usage; 3 an
-    index or the machine is in the way; 130 interrupted.
+    if none is named. Both bounds are checked first. If the test is a command that runs pytest, as in
+    `-- pytest tests`, all of its tests whose outcome differs between the bounds are searched at once. The same command
+    goes on where it was interrupted, and what `matrix` has run counts. Exit code: 0 answered; 4 inconclusive; 2 wrong
+    usage; 3 an index or the machine is in the way; 130 interrupted.
     """
     axis, home = check_options(options.axis, options.given), command.state_folder()
     request = _search_request(options, axis, home)

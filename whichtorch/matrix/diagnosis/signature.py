@@ -145,6 +145,12 @@ def described(signature: str | None, message: str) -> str:
     return ", ".join(filter(None, (": ".join(filter(None, (shown.head, message))), place)))
 
 
+def gist(signature: str | None) -> str:
+    """Return what a signature says beside the script's own lines, which differ from test to test."""
+    shown = Signature.parse(signature)
+    return str(shown._replace(frames=(shown.library_frame,) if shown.frames and shown.library_frame else ()))
+
+
 def without_lines(signature: str | None) -> str:
     """Return a signature of a script that was edited, whose lines tell nothing."""
     return _LINES.sub("", signature or "")

@@ -73,6 +73,8 @@ class CommandCell:
             if own.attempt.evidence.tests is None:  # any other command: a cell as any, whose first attempt is made
                 self.site.keep(own)
                 return self.site.run_cell(replace(self.ready, folder=self.folder), made=(own,))
+            if self._is_done(own):
+                break
         for id_, shared in self.doubtful.items():
             cell = replace(self.ready, planned=self.planned.of_test(id_), folder=self.folder, shared=shared)
             end = self.site.run_cell(cell)
@@ -84,7 +86,19 @@ class CommandCell:
         return CellEnd(
             position=self.ready.position,
             records=(own,),
-            tests={id_: tuple(self.tests[id_]) for id_ in own.attempt.evidence.tests or () if id_ in self.tests},
+            tests={id_: tuple(self.tests[id_]) for id_ in self._asked_for(own) if id_ in self.tests},
+        )
+
+    def _asked_for(self, own: Record) -> Sequence[str]:
+        """Return the ids of the command's tests that are to be run."""
+        only, ids = self.planned.scenario.only, own.attempt.evidence.tests or ()
+        return ids if only is None else [id_ for id_ in ids if id_ in only]
+
+    def _is_done(self, own: Record) -> bool:
+        """Return whether nothing is left to run; what is to be run alone counts as done."""
+        return all(
+            id_ in self.doubtful or self.planned.of_test(id_).is_settled(self.tests.get(id_, ()))
+            for id_ in self._asked_for(own)
         )
 
     def _recall(self) -> None:

@@ -71,10 +71,12 @@ class TestSession:
     most_failures: int = 0  # after so many it ends; 0: it does not
     code: int | None = None  # pytest's exit status; None where it was ended
 
-    @property
-    def first_traceback(self) -> str:
-        """The traceback of the first test that failed; "" where none did."""
-        return next((test.traceback for test in self.ended if test.outcome is Outcome.FAIL), "")
+    def traceback_of(self, id_: str) -> str:
+        """Return the traceback of a test; of one that was not begun, and of "", that of the first failure."""
+        if id_ in self.running:
+            return ""
+        own = [test.traceback for test in self.ended if test.id == id_]
+        return next(filter(None, own or (test.traceback for test in self.ended)), "")
 
     @property
     def is_over(self) -> bool:

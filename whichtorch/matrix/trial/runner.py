@@ -109,8 +109,10 @@ class Runner:
                 if path.is_file() and path.stat().st_size <= MOST_NOTED
             }
         stderr = self.home / record.attempt.stderr
-        told = read_session(stderr.parent) if planned.scenario.command else None
-        return Observation(record=record, stderr=text_of(stderr) + (told.first_traceback if told else ""), notes=texts)
+        command = planned.scenario.command
+        session = read_session(stderr.parent) if command else None
+        told = session.traceback_of(command.test) if session and command else ""
+        return Observation(record=record, stderr=text_of(stderr) + told, notes=texts)
 
     def workers(self, count: int) -> WorkerPool:
         """Return where so many runs may be made at once; an interrupt there stops them all."""

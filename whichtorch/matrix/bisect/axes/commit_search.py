@@ -10,8 +10,8 @@ from dataclasses import InitVar, dataclass, replace
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.axes.git import BAD_MERGE_BASE, Checkout, GitError
-from whichtorch.matrix.bisect.driver import driven
 from whichtorch.matrix.bisect.ledger import STOPS, Ledger, SearchEndedError
+from whichtorch.matrix.bisect.probe_oracle import ProbeOracle, driven
 from whichtorch.matrix.bisect.search_request import Axis, AxisName, SearchRequest
 from whichtorch.matrix.bisect.strategy.posterior import Posterior
 from whichtorch.matrix.bisect.strategy.search_state import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from whichtorch.matrix.bisect.bisection import Bisection
-    from whichtorch.matrix.bisect.driver import ProbeSearch
+    from whichtorch.matrix.bisect.probe_oracle import ProbeSearch
     from whichtorch.matrix.bisect.workbench import Workbench
     from whichtorch.matrix.model import Request
 
@@ -72,7 +72,7 @@ class CommitSearch:
 
     def run(self) -> Bisection:
         """Search to the end of the question or of the budget."""
-        found, ended_by = driven(self._ledger, self._search())
+        found, ended_by = driven(self._ledger, self._search(), ProbeOracle(self._ledger))
         if found is None:
             return self._bisection(AnswerKind.INCONCLUSIVE, self._remaining(), ended_by)
         return self._bisection(AnswerKind.BOUNDARY, found)

@@ -81,8 +81,14 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     axis = Days(name=AxisName.DATE, values=values, requirements=requirements, base=base, cache=cache, common=shared)
     with workbench(request, cache, show) as bench:
         days = search_between(request, axis, bench)
-        boundary = days.boundaries[-1] if days.boundaries else None
-        if days.answer is not AnswerKind.BOUNDARY or boundary is None or not boundary.is_exact or bench.stopped:
+        boundary = days.boundaries[-1] if days.boundaries and not days.has_tests else None
+        if (
+            days.has_tests
+            or days.answer is not AnswerKind.BOUNDARY
+            or boundary is None
+            or not boundary.is_exact
+            or bench.stopped
+        ):
             return days
         before, after = (
             Lock(label=day, pins=pins_in(axis.request(axis.nearest(day)).lock)) for day in (boundary.from_, boundary.to)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from whichtorch.matrix.bisect.axes.versions import common
-from whichtorch.matrix.bisect.driver import driven
 from whichtorch.matrix.bisect.ledger import Ledger
+from whichtorch.matrix.bisect.probe_oracle import ProbeOracle, driven
 from whichtorch.matrix.bisect.search_request import Axis, AxisName
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, NextProbe, Purpose, SearchVerdict
 from whichtorch.matrix.bisect.workbench import workbench
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from whichtorch.matrix.bisect.bisection import Bisection
-    from whichtorch.matrix.bisect.driver import ProbeSearch
     from whichtorch.matrix.bisect.position_evidence import PositionEvidence
+    from whichtorch.matrix.bisect.probe_oracle import ProbeSearch
     from whichtorch.matrix.bisect.search_request import SearchRequest
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.events import Show
@@ -93,7 +93,7 @@ def _one_torch(request: SearchRequest, file: MatrixFile) -> str:
 
 def compare_values(ledger: Ledger) -> Bisection:
     """Try every value once, or as many as the budget allows, and up to `bound_runs` times if it may be flaky."""
-    _, ended_by = driven(ledger, _probes(ledger))
+    _, ended_by = driven(ledger, _probes(ledger), ProbeOracle(ledger))
     probes = ledger.probes
     groups = {
         str(verdict): tuple(probe.value for probe in probes if probe.verdict is verdict) for verdict in SearchVerdict

@@ -31,6 +31,7 @@ COMPANY = 3  # tests that change in one place, from which on fewer runs have to 
 COMPANY_PASSES = (
     2  # runs of the position that passes there: the second one, in another process, is for what hit them all
 )
+START = 5.0  # seconds that a process takes before its first test
 
 Tests = Mapping[str, SearchState]  # by id; a position that was run says nothing about a test that does not exist there
 
@@ -50,10 +51,11 @@ class SharedProbe(NextProbe):
 
 
 class SharedReply(NamedTuple):
-    """What is known of every test after some probes, and the positions whose probes have ended."""
+    """What is known of every test after some probes."""
 
     tests: Tests
-    ended: frozenset[int]
+    ended: frozenset[int]  # positions of probes that have ended
+    barren: frozenset[int] = frozenset()  # positions where no test could be run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +87,16 @@ def shared_search(bounds: tuple[int, int], jobs: int = 1) -> SharedSearch:
     running: dict[int, SharedProbe] = {}  # as they were begun
     open_ones = [name for name, state in tests.items() if is_in_question(_between(state, ends, frozenset()))]
     while True:
-        states = _in_company({name: _between(tests[name], ends, idle[name]) for name in open_ones})
+        alike: dict[SearchState, SearchState] = {}  # one for all tests that behave the same, which it caches for
+        now = {name: _between(tests[name], ends, idle[name]) for name in open_ones}
+        states = _in_company({name: alike.setdefault(state, state) for name, state in now.items()})
         names = grouped((name for name in open_ones if name not in answers), states.__getitem__)
         wanted: dict[SearchState, tuple[NextProbe, ...]] = {}
-        for state, alike in names.items():
+        for state, those in names.items():
             step = decide_parallel(state, jobs)
             if isinstance(step, SearchAnswer) or _is_in_vain(state, step[0]):
                 answer = step if isinstance(step, SearchAnswer) else answer_so_far(state)
-                answers.update(dict.fromkeys(alike, answer))
+                answers.update(dict.fromkeys(those, answer))
             else:
                 wanted[state] = step
         if not wanted:
@@ -127,7 +131,7 @@ def _whole_runs(
 ) -> Generator[tuple[SharedProbe, ...], SharedReply, tuple[tuple[int, int], Tests] | None]:
     """Run everything at both bounds, and return them with what they showed; None where there are no two.
 
-    A bound at which no test says anything is replaced by one further inside, by doubling.
+    A bound where no test could be run is replaced by one further inside, by doubling.
     """
     ends, jumps = list(bounds), [1, -1]
     ended: frozenset[int] = frozenset()
@@ -139,7 +143,7 @@ def _whole_runs(
         reply = yield tuple(SharedProbe(position=end, purpose=Purpose.BOUND) for end in missing[:jobs])
         ended, tests = ended | reply.ended, reply.tests
         for side, end in enumerate(ends):
-            if end in ended and not any(state.is_labeled(end) for state in tests.values()):
+            if end in ended & reply.barren:
                 ends[side] += jumps[side]
                 jumps[side] *= 2
     return None
@@ -220,12 +224,12 @@ def _probe_at(state: SearchState, step: NextProbe, position: int) -> NextProbe |
 
 def _rate(ranked: Mapping[SearchState, NextProbe], names: Mapping[SearchState, list[str]], position: int) -> float:
     """Return the bits per second of a position."""
-    bits = seconds = 0.0
+    bits, seconds = 0.0, START + next(iter(ranked)).costs.install_at(position)
     for state, step in ranked.items():
         if probe := _probe_at(state, step, position):
             bits += _bits(state, probe) * len(names[state])
             seconds += _seconds(state, probe) * len(names[state])
-    return bits / max(seconds + next(iter(ranked)).costs.install_at(position), 1e-9)
+    return bits / seconds
 
 
 def _bits(state: SearchState, probe: NextProbe) -> float:
