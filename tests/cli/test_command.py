@@ -195,13 +195,18 @@ def test_a_command_runs_in_a_copy_of_the_project(user: User) -> None:
     [
         (("nothing-here", "--x"), "nothing-here: there is no such command in torch-9.2.0-pypi"),
         (("pytest", "--lf"), "pytest's --lf cannot be used here"),
+        (("python", "-c", "import os; os.get_terminal_size(0)"), "python needs a terminal: OSError"),
+        (("true",), "{folder} has 20.0 GB of files, too much to copy for each environment"),
     ],
 )
 def test_what_cannot_be_run_is_said_in_one_line(user: User, words: tuple[str, ...], message: str) -> None:
     """The exit code is 2."""
+    if words == ("true",):
+        with (user.folder / "weights.bin").open("wb") as weights:
+            weights.truncate(20_000_000_000)
     ended = user.run("matrix", "--torch", "9.2.0", "--build", "pypi", "--", *words)
     assert ended.returncode == 2, ended.stdout + ended.stderr
-    assert f"error: {message}" in ended.stderr
+    assert f"error: {message.format(folder=user.folder)}" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

@@ -83,13 +83,13 @@ def run_attempt(
     command = planned.scenario.command
     session = test_session.read_session(folder) if command else None
     told = session.traceback_of(command.test) if session and command else ""
-    stderr = told or _end_of(Path(task.stderr))
+    stderr = told or end_of_text(Path(task.stderr))
     diagnosis, problem = _diagnosis(ending, environment, folder / STACKS, stderr)
     loop = _busy(ending, diagnosis[0] if diagnosis else None)
     if loop:
         ending = replace(ending, evidence=ending.evidence.model_copy(update={"loop": loop}))
     look = _look(order, diagnosis[0] if diagnosis else None, loop)
-    stdout = _end_of(Path(task.stdout)) if ending.exit_code else ""
+    stdout = end_of_text(Path(task.stdout)) if ending.exit_code else ""
     verdict = judge(_with_meaning(ending, command, session), stderr, planned.limits.memory_mb, look, stdout=stdout)
     if diagnosis:
         verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS, loop)
@@ -292,7 +292,7 @@ def _observation(folder: Path) -> DispatchedCalls | None:
         return None
 
 
-def _end_of(path: Path) -> str:
+def end_of_text(path: Path) -> str:
     """Return the end of what a script wrote, whatever bytes it holds, with its last exception."""
     try:
         return shortened(path.read_text(encoding="utf-8", errors="replace"), STDERR_READ)

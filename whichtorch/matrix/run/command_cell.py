@@ -6,6 +6,7 @@ is run again alone, as any cell is, since what ran before it may be the cause.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from whichtorch.matrix.diagnosis.verdict import judge
+from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.events import AttemptEnded, AttemptStarted
 from whichtorch.matrix.model import (
     Attempt,
@@ -26,11 +28,16 @@ from whichtorch.matrix.model import (
     digest,
 )
 from whichtorch.matrix.process.supervision import Ending
-from whichtorch.matrix.run.attempt import run_attempt
+from whichtorch.matrix.run.attempt import end_of_text, run_attempt
 from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.test_session import COMPLETE, FOLDER, read_session
 from whichtorch.matrix.run.work import CellEnd
 from whichtorch.matrix.suite import project
+
+_NEEDS_TERMINAL = re.compile(
+    r".*(?:\bnot (?:from |to )?a (?:tty|terminal)\b|failed tty get|opening terminal|Inappropriate ioctl for device).*",
+    re.IGNORECASE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -126,6 +133,7 @@ class CommandCell:
                 return None
             record, session = made
             if session is None:
+                self._check_terminal(record)
                 facts = {"written": self._written(record)}
                 evidence = record.attempt.evidence.model_copy(update=facts)
                 return record.model_copy(update={"attempt": record.attempt.model_copy(update={"evidence": evidence})})
@@ -135,6 +143,16 @@ class CommandCell:
             left = [id_ for id_ in session.ids if id_ not in done and (only is None or id_ in only)]
             if session.code is not None or not (left and begun) or session.is_over:
                 return self._command_record(record, session)
+
+    def _check_terminal(self, record: Record) -> None:
+        """Raise UsageError for a command that failed because it has no terminal: it says nothing about torch."""
+        if record.attempt.outcome is not Outcome.FAIL:
+            return
+        home = self.site.environments.home
+        said = "\n".join(end_of_text(home / path) for path in (record.attempt.stderr, record.attempt.stdout))
+        if found := _NEEDS_TERMINAL.search(said):
+            hint = "there is none here, and standard input is empty"
+            raise UsageError(f"{self.command.words[0]} needs a terminal: {found[0].strip()}", hint=hint)
 
     def _session(self, skip: Sequence[str]) -> tuple[Record, TestSession | None] | None:
         """Run the command once, without some of its tests; None where it was interrupted."""
