@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.diagnosis.test_failure import failed, is_one
+from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.diagnosis.signature import Signature
 from whichtorch.matrix.diagnosis.tracebacks import read_exception
 from whichtorch.matrix.diagnosis.verdict import judge
+from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.process.supervision import Ending
 
 TORCH = "/e/lib/python3.11/site-packages/torch"
@@ -69,6 +71,7 @@ BACKEND_2_15 = (
     .replace("line 1050", "line 1131")
 )
 CAUGHT_2_12 = COMPILED_2_11.replace("fake_tensor/add_meta.py", "dynamo/op_error_caught.py").replace("3818", "3870")
+ADDED = "add (add_meta.py:33) < <module> (add_meta.py:52)"
 INDUCTOR = f"""\
 Traceback (most recent call last):
   File "/s/mine.py", line 5, in <module>
@@ -93,14 +96,49 @@ def signature(stderr: str) -> str | None:
     return judge(ending, stderr, 1000).signature
 
 
+@pytest.mark.parametrize("stderr", [COMPILED_2_11, BACKEND_2_12])
+def test_two_lines_of_one_compiled_function_are_two_failures(stderr: str) -> None:
+    """The line that was being compiled tells two bugs apart; a release that does not tell it has the same failure."""
+    line, untold = "line 33, in add", stderr.partition("\nfrom user code")[0].partition("\nOriginal traceback")[0]
+    first, second, third = (
+        Failure(outcome=Outcome.FAIL, signature=signature(text), message="found two different devices cpu, meta")
+        for text in (stderr, stderr.replace(line, "line 34, in add"), untold)
+    )
+    assert not first.compare(second)
+    assert first.compare(third)
+    assert third.compare(second)
+
+
+def test_what_dynamo_runs_of_the_users_is_told_by_its_own_line() -> None:
+    """A function of the user's that raises while something is compiled stays the innermost."""
+    raising = '  File "/s/backend.py", line 7, in backend\n    raise RuntimeError("no")\n'
+    text = COMPILED_2_11.replace("torch._dynamo.exc.TorchRuntimeError", raising + "torch._dynamo.exc.TorchRuntimeError")
+    expected = (
+        'RuntimeError "Unhandled FakeTensor Device Propagation" in backend (backend.py:7) < <module> (add_meta.py:52)'
+    )
+    assert signature(text) == expected
+
+
 @pytest.mark.parametrize(
     ("stderr", "expected"),
     [
         (EAGER_2_11, "RuntimeError in merge_devices (fake_tensor.py) < add (add_meta.py:33)"),
-        (COMPILED_2_11, "RuntimeError in _get_fake_value_impl (utils.py) < <module> (add_meta.py:52)"),
-        (BACKEND_2_12, "RuntimeError in merge_devices (fake_tensor.py) < <module> (add_meta.py:52)"),
-        (BACKEND_2_15, "FakeTensorDeviceMismatchError in merge_devices (fake_tensor.py) < <module> (add_meta.py:52)"),
-        (CAUGHT_2_12, "RuntimeError in _get_fake_value_impl (utils.py) < <module> (op_error_caught.py:52)"),
+        (
+            COMPILED_2_11,
+            f"RuntimeError in _get_fake_value_impl (utils.py) < {ADDED}",
+        ),
+        (
+            BACKEND_2_12,
+            f"RuntimeError in merge_devices (fake_tensor.py) < {ADDED}",
+        ),
+        (
+            BACKEND_2_15,
+            f"FakeTensorDeviceMismatchError in merge_devices (fake_tensor.py) < {ADDED}",
+        ),
+        (
+            CAUGHT_2_12,
+            f"RuntimeError in _get_fake_value_impl (utils.py) < {ADDED.replace('add_meta', 'op_error_caught')}",
+        ),
         (INDUCTOR, "AssertionError in call_function (graph.py) < <module> (mine.py:5)"),
         (
             OWN.replace("AssertionError\n", "check.<locals>.MyError: no\n"),

@@ -96,7 +96,7 @@ def test_every_way_to_stop_is_judged() -> None:
 def test_failure_is_named_by_its_last_exception_and_frames() -> None:
     """Neither the chained cause, nor what follows the exception, nor the last line names a failure."""
     assert judge(ending(exit_code=1), TRACEBACK, MEMORY).signature == (
-        "RuntimeError in merge_devices (fake_tensor.py) < <module> (repro.py:12)"
+        "RuntimeError in merge_devices (fake_tensor.py) < f (repro.py:8) < <module> (repro.py:12)"
     )
 
 

@@ -114,8 +114,8 @@ def place_of(frames: Sequence[CodeFrame]) -> tuple[str, ...]:
     """Return the innermost frame that means something, and the user's own line that led there.
 
     Where that frame is the user's own, or generated code, the user's two innermost lines are returned: no function of
-    a library tells two failures apart. Of a recursion without end it is a line that recurs: where the stack was full
-    is chance.
+    a library tells two failures apart. So they are where the first of them was only being compiled: a release may not
+    tell that line. Of a recursion without end it is a line that recurs: where the stack was full is chance.
     """
     recurring = [frame for frame, count in Counter(frames).items() if count >= ENDLESS and frame.is_users]
     # the fork server's frames lie below the script's and do not count
@@ -127,7 +127,8 @@ def place_of(frames: Sequence[CodeFrame]) -> tuple[str, ...]:
     telling = next((frame for frame in frames if not _HELPERS.fullmatch(frame.function)), next(iter(frames), None))
     inner = [telling] if telling is not None and telling not in users else []
     is_of_library = bool(inner) and not inner[0].generator
-    lines = [(frame, statement_line(frame.file, frame.line)) for frame in users[: 1 if is_of_library else 2]]
+    is_enough = is_of_library and not any(frame.is_traced for frame in users[:1])
+    lines = [(frame, statement_line(frame.file, frame.line)) for frame in users[: 1 if is_enough else 2]]
     return (*(frame.name for frame in inner), *(frame_name(frame.file, frame.function, line) for frame, line in lines))
 
 

@@ -12,7 +12,8 @@
 
 is a chain of two exceptions. A script that Python cannot read has no traceback: its SyntaxError follows the file and
 the line. What a worker process reports of its own ("Original Traceback") is quoted in the message
-of the exception that passes it on, and is a cause of that one, too.
+of the exception that passes it on, and is a cause of that one, too. Dynamo, which reads the user's code instead of
+running it, tells in the message which line of that it was at ("from user code:"), and so does fx.
 """
 
 from __future__ import annotations
@@ -22,12 +23,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.code_owner import component_of, frame_name, generator_of, is_users
+from whichtorch.matrix.diagnosis.code_owner import Component, component_of, frame_name, generator_of, is_users
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from whichtorch.matrix.diagnosis.code_owner import Component
 
 _HEADER = "Traceback (most recent call last)"
 # a file that Python cannot read is named without a function
@@ -39,6 +38,7 @@ _LINKS = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
+_USER_CODE = re.compile(r"\n(?:from user code|Original traceback):\n")  # of Dynamo, or of an operator of fx
 _INDENT = "    "  # of a source line
 # before each line of a traceback, as torch.distributed and groups of exceptions write it
 _MARGIN = re.compile(r"^(?:\[rank\d+\]: ?|  [+|] (?:Exception Group )?)")
@@ -64,6 +64,7 @@ class CodeFrame:
     function: str
     line: int = 0
     source: str = ""  # as the traceback shows it, "" where it does not
+    is_traced: bool = False  # what was compiled comes from this line, which was not run
 
     @property
     def path(self) -> str:
@@ -228,7 +229,19 @@ def _unwrapped(exception: RaisedException) -> RaisedException:
         inner = _unwrapped(inner)
         return replace(inner, frames=(*inner.frames, *exception.frames))
     type_, words = _cause(exception)
-    return replace(exception, type=type_, message=words)
+    return replace(exception, type=type_, message=words, frames=_with_traced(exception))
+
+
+def _with_traced(exception: RaisedException) -> tuple[CodeFrame, ...]:
+    """Return the frames of an exception, with the user's line that was being compiled below the call that did so."""
+    told = _USER_CODE.split(exception.message, 1)[1:]
+    lines = takewhile(str.strip, told[0].splitlines()) if told else ()
+    traced = [frame for line in lines if (frame := _read_frame(line)) and frame.is_users]
+    frames = exception.frames
+    start = next((at for at, frame in enumerate(frames) if frame.is_users), len(frames))
+    if not traced or any(frame.component is Component.DYNAMO for frame in frames[start:]):
+        return frames  # nothing is told, or the user's code was run by Dynamo
+    return (*frames[:start], replace(traced[-1], is_traced=True), *frames[start:])
 
 
 def _cause(exception: RaisedException) -> tuple[str, str]:
