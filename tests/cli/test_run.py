@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -110,6 +111,19 @@ def test_hang_of_a_test_names_the_test(tmp_path: Path, workers: str) -> None:
     assert "test_stuck.py:4" in ended.stderr
     assert json.loads((tmp_path / "run.json").read_text())["hang"]["tests"] == ["test_stuck.py::test_b"]
     assert "in test_stuck.py::test_b: " in (tmp_path / "run.xml").read_text()
+
+
+def test_loop_of_a_test_that_repeats_is_a_hang(tmp_path: Path) -> None:
+    """A test is called once, so a loop in it is told as one of a script is; the time is that of the test."""
+    source = "import time\n\ndef test_a(): time.sleep(4)\n\ndef test_b():\n    while True:\n        half = 1 / 2\n"
+    (tmp_path / "test_loop.py").write_text(source)
+    command = [sys.executable, "-m", "pytest", "-q", f"--rootdir={tmp_path}", str(tmp_path)]
+    ended = run("--on-hang", "stop", "--json", str(tmp_path / "run.json"), command=command)
+    assert "in test_loop.py::test_b: busy in `while True` (test_loop.py:6) for " in ended.stderr
+    hang = json.loads((tmp_path / "run.json").read_text())["hang"]
+    spell = re.search(r"for \d+ of (\d+) s", hang["sentence"])
+    assert spell is not None
+    assert int(spell[1]) <= hang["after"] - 3
 
 
 def test_hang_is_told_and_the_command_goes_on(locks: list[str]) -> None:

@@ -42,6 +42,7 @@ class Standstill:
 
     pids: tuple[int, ...]  # of its living processes, parents first
     elapsed: float  # seconds since its start
+    in_test: float  # seconds since a test of pytest's began or ended, else since its start
     is_stuck: bool  # nothing in its processes can ever go on, or its loop came back to the same state
     waits: tuple[dict[str, Any], ...]  # the evidence that nothing can go on
     loops: dict[str, Any]  # what its busiest process answered about its loop
@@ -86,18 +87,28 @@ class CommandWatch:
             started = time.monotonic()
             self._start()
             loops = loop_watch.LoopWatch(self._folder, started)
-            was_told = False
+            was_told, begun, size = False, started, 0
             while not self._ends_within(LOOK_EVERY):
                 elapsed = time.monotonic() - started
                 is_over = self._request.timeout is not None and elapsed >= self._request.timeout
                 now, members = started + elapsed, [] if was_told else self._tree.look()
+                if (written := self._tests_size()) != size:
+                    size, begun = written, now
+                    loops.restart(now)
                 waits = tuple(self._stalls.observe(now, members) or ()) if members else ()
                 is_stuck = bool(waits) or (bool(members) and loops.look(now, members))
                 if not (is_stuck or is_over):
                     continue
                 pids = tuple(member.pid for member in self._tree.look(full=True) if member.is_alive)
-                if tell(Standstill(pids=pids, elapsed=elapsed, is_stuck=is_stuck, waits=waits, loops=loops.evidence)):
-                    loops.restart(time.monotonic())
+                seen = Standstill(
+                    pids=pids,
+                    elapsed=elapsed,
+                    in_test=now - begun,
+                    is_stuck=is_stuck,
+                    waits=waits,
+                    loops=loops.evidence,
+                )
+                if tell(seen):
                     continue
                 was_told = True
                 if is_over or self._request.on_hang is OnHang.STOP:
@@ -116,6 +127,13 @@ class CommandWatch:
             self._leader = os.posix_spawnp(program, self._request.command, environ, setsigdef=DEFAULTED)
         except OSError as error:
             raise UsageError(f"{program}: {error.strerror}", hint="give a program and its arguments") from None
+
+    def _tests_size(self) -> int:
+        """Return how much pytest has written of its tests: it grows when one begins or ends."""
+        try:
+            return os.stat(os.path.join(self._folder, "tests.jsonl")).st_size  # noqa: PTH116, PTH118
+        except FileNotFoundError:
+            return 0
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

@@ -109,7 +109,7 @@ def read_hang(seen: Standstill, folder: Path) -> tuple[SeenHang, list[str]]:
     waits = [wait for wait in seen.waits if wait["pid"] not in idle]
     try:
         shown = stack_folder.diagnose_folder(stacks, stall=_WAITS.validate_python(waits))
-        loop = None if seen.waits else busy_loop(_ANSWERS.validate_python(seen.loops), seen.elapsed)
+        loop = None if seen.waits else busy_loop(_ANSWERS.validate_python(seen.loops), seen.in_test)
     except Exception as error:  # noqa: BLE001 - a command goes on, or is stopped, without a diagnosis
         notes.append(f"diagnosis failed: {error!r}")
     sentence = loop.words if loop else f"{shown[0].kind}: {shown[0].summary}" if shown else ""
