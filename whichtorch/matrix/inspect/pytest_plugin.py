@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from _pytest.config.argparsing import Parser
 
 HANG_SIGNAL = 57  # tells a pytest that its test hangs; SIGRTMAX - 7: no library is known to use it
-SENTENCE = "hang.txt"  # what it is to say of the test
+ORDER = "{pid}.hang"  # file with what it is to say of the test; the process removes it
 
 
 def pytest_addoption(parser: Parser) -> None:
@@ -41,23 +42,27 @@ def pytest_configure(config: pytest.Config) -> None:
     if sys.platform != "linux":
         raise pytest.UsageError("--whichtorch: processes can only be watched on Linux")
     if not is_worker:
-        from whichtorch.matrix.inspect.watched_tests import fork_watched
+        os.environ["WHICHTORCH_TESTS"] = tempfile.mkdtemp(prefix="whichtorch-tests-")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if child := os.fork():
+            from whichtorch.matrix.inspect.watched_tests import end_like
 
-        fork_watched(config)
+            end_like(child, os.environ["WHICHTORCH_TESTS"], config.getoption("xmlpath", None))
     from whichtorch.matrix.environments.inside.startup import FOLDER, sitecustomize, whichtorch_tests
 
     folder = os.environ["WHICHTORCH_TESTS"]
     sitecustomize.register_stacks(folder)
     sitecustomize.register_loop(str(FOLDER), folder)
 
-    recorder = whichtorch_tests.Recorder(config, folder)
-
     def fail(_number: int, _frame: FrameType | None) -> None:
         __tracebackhide__ = True
-        with open(os.path.join(folder, SENTENCE), encoding="utf-8") as file:  # noqa: PTH118, PTH123
-            sentence = file.read()
-        if recorder.running and recorder.running in sentence:  # else the test has just ended
+        order = os.path.join(folder, ORDER.format(pid=os.getpid()))  # noqa: PTH118
+        if os.path.exists(order):  # noqa: PTH110
+            with open(order, encoding="utf-8") as file:  # noqa: PTH123
+                sentence = file.read()
+            os.unlink(order)  # noqa: PTH108
             pytest.fail(sentence)
 
     signal.signal(HANG_SIGNAL, fail)
-    config.pluginmanager.register(recorder)
+    config.pluginmanager.register(whichtorch_tests.Recorder(config, folder))

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, NoReturn
+from xml.etree import ElementTree as ET
 
-from whichtorch.matrix.inspect.pytest_plugin import HANG_SIGNAL, SENTENCE
+from whichtorch.matrix.inspect.pytest_plugin import HANG_SIGNAL, ORDER
 from whichtorch.matrix.inspect.watch_request import OnHang, WatchRequest
-from whichtorch.matrix.inspect.watched_command import CommandWatch, Standstill
+from whichtorch.matrix.inspect.watched_command import CommandWatch
+from whichtorch.matrix.inspect.watched_run import read_hang, running_tests, test_events
 from whichtorch.matrix.process import kernel
 
 if TYPE_CHECKING:
-    import pytest
-    from _pytest.reports import TestReport
+    from whichtorch.matrix.inspect.watched_command import Standstill
 
 FAILED_CODE = 1  # pytest's exit status where a test has failed
 ATTEMPTS = 8  # to have a test take the exception; after the first, the stuck processes that it started are killed
@@ -27,31 +28,30 @@ PAUSE = 1.0  # seconds between them
 STEP = 0.05  # seconds between two looks whether it has ended
 UNABLE = "pytest cannot go on: an exception did not end the test; it may wait in native code"
 
+_ELEMENTS = {"fail": "failure", "skip": "skipped", "xfail": "skipped"}  # of JUnit, by the plugin's outcomes
+_NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
-def fork_watched(config: pytest.Config) -> None:
-    """Return in a child of this process, which is to run the tests. This process watches it, and ends as it does."""
-    folder = os.environ["WHICHTORCH_TESTS"] = tempfile.mkdtemp(prefix="whichtorch-tests-")
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if child := os.fork():
-        code = FAILED_CODE
-        try:
-            code = SessionWatch(config, folder, child).end()
-        except BaseException:  # noqa: BLE001 - the tests go on without a watch
-            traceback.print_exc()
-            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            sys.stderr.flush()
-            os._exit(code)
+
+def end_like(child: int, folder: str, junit: str | None) -> NoReturn:
+    """Watch a forked child that runs the tests, and end this process as it ends."""
+    code = FAILED_CODE
+    try:
+        code = SessionWatch(child, folder, junit).end()
+    except BaseException:  # noqa: BLE001 - the tests go on without a watch
+        traceback.print_exc()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        sys.stderr.flush()
+        os._exit(code)
 
 
 class SessionWatch(CommandWatch):
-    """The watch of a session in a forked child."""
+    """The watch of a session, whose processes write to `folder`."""
 
-    def __init__(self, config: pytest.Config, folder: str, child: int) -> None:
+    def __init__(self, child: int, folder: str, junit: str | None) -> None:
         super().__init__(WatchRequest(command=(), on_hang=OnHang.STOP), folder)
-        self._config, self._child = config, child
+        self._child, self._path, self._junit, self._spared = child, Path(folder), junit, ATTEMPTS
 
     def _start(self) -> None:
         self._leader = self._child
@@ -59,42 +59,39 @@ class SessionWatch(CommandWatch):
     def end(self) -> int:
         """Watch the session to its end; return its exit status, also where it hangs afterwards."""
         end = self.watch(self._end_test)
-        finished = [event["code"] for event in self._events() if event["event"] == "finish"]
+        finished = [event["code"] for event in test_events(self._path) if event["event"] == "finish"]
         return end.exit_code if end.code is not None else finished[-1] if finished else FAILED_CODE
-
-    def _events(self) -> list[dict[str, Any]]:
-        from whichtorch.matrix.inspect.watched_run import test_events
-
-        return test_events(Path(self._folder))
 
     def _end_test(self, seen: Standstill) -> bool:
         """Have the tests fail that hang; return whether the session goes on."""
-        from whichtorch.matrix.inspect.watched_run import read_hang, running_tests
-
-        folder = Path(self._folder)
-        hang, lines = read_hang(seen, folder)
-        tests = {pid: test for pid, test in running_tests(folder, seen.pids).items() if test}
-        (folder / SENTENCE).write_text(f"HANG {hang.sentence}", encoding="utf-8")
+        hang, lines = read_hang(seen, self._path)
+        tests = {pid: test for pid, test in running_tests(self._path, seen.pids).items() if test}
+        orders = {pid: self._path / ORDER.format(pid=pid) for pid in tests if kernel.catches(pid, HANG_SIGNAL)}
+        for order in orders.values():
+            order.write_text(f"HANG {hang.sentence}", encoding="utf-8")
         for attempt in range(ATTEMPTS if tests else 0):
-            for pid in filter(lambda pid: kernel.catches(pid, HANG_SIGNAL), tests):
-                kernel.send(pid, HANG_SIGNAL)  # the main thread takes it, unless somebody has just stopped that thread
+            for pid, order in orders.items():
+                if order.exists():  # another thread took the signal: the main thread was stopped just then
+                    kernel.send(pid, HANG_SIGNAL)
             has_ended = self._end_within(PAUSE, tests)
             if not attempt:
                 self._kill_started(tests, seen.pids)
             if has_ended:
                 return True
-        print(f"\nwhichtorch: {hang.headline}", *lines, *([UNABLE] if tests else []), sep="\n", file=sys.stderr)
-        for test in tests.values():
-            print(f"FAILED {test} - HANG {hang.sentence}", file=sys.stderr)
-        self._write_junit(tests, hang.sentence)
+        self._spared -= 1
+        if orders and self._spared and not any(order.exists() for order in orders.values()):
+            return True  # it took the exception, and is on its way out or hangs again
+        failed = [f"FAILED {test} - HANG {hang.sentence}" for test in tests.values()]
+        shown = [f"\nwhichtorch: {hang.headline}", *lines, *([UNABLE] if tests else []), *failed]
+        print(*shown, sep="\n", file=sys.stderr)
+        if self._junit:
+            self._write_junit(self._junit, tests, f"HANG {hang.sentence}")
         return False
 
     def _end_within(self, seconds: float, tests: dict[int, str]) -> bool:
         """Wait for tests to end."""
-        from whichtorch.matrix.inspect.watched_run import running_tests
-
         end = time.monotonic() + seconds
-        while still := tests.items() & running_tests(Path(self._folder), tests).items():
+        while still := tests.items() & running_tests(self._path, tests).items():
             if time.monotonic() > end:
                 break
             time.sleep(STEP)
@@ -102,7 +99,7 @@ class SessionWatch(CommandWatch):
 
     def _kill_started(self, tests: dict[int, str], pids: tuple[int, ...]) -> None:
         """Kill what the tests have started: like them it can never go on, and a fixture would wait for it again."""
-        events = self._events()
+        events = test_events(self._path)
         begun = min(event["at"] for event in events if "at" in event and tests.get(event["pid"]) == event["id"])
         age, now = time.time() - begun, time.clock_gettime(time.CLOCK_BOOTTIME)
         for pid in set(pids) - {event["pid"] for event in events}:
@@ -110,37 +107,17 @@ class SessionWatch(CommandWatch):
             if process and now - process.started / kernel.TICK <= age:
                 kernel.send(pid, signal.SIGKILL)
 
-    def _write_junit(self, tests: dict[int, str], sentence: str) -> None:
-        """Have pytest's own code write the JUnit file, if one was asked for: the session cannot do it any more."""
-        from _pytest import junitxml
-
-        junitxml.pytest_configure(self._config)
-        xml = self._config.stash.get(junitxml.xml_key, None)
-        if xml is None:
-            return
-        xml.pytest_sessionstart()
-        hung = [{"id": test, "outcome": "fail", "reason": f"HANG {sentence}"} for test in tests.values()]
-        for event in [event for event in self._events() if event["event"] == "end"] + hung:
-            xml.pytest_runtest_logreport(_report(event, "call"))
-            xml.pytest_runtest_logreport(_report(event, "teardown"))
-        xml.pytest_sessionfinish()
-
-
-def _report(event: dict[str, Any], phase: Literal["call", "teardown"]) -> TestReport:
-    """Return what pytest would tell of a phase of a test that has ended so."""
-    from _pytest.reports import TestReport
-
-    told = event.get("traceback") or event["reason"]
-    outcome: Literal["passed", "failed", "skipped"] = "passed"
-    if phase == "call" and event["outcome"] not in {"pass", "xpass"}:
-        outcome = "failed" if event["outcome"] == "fail" else "skipped"
-    place = (event["id"].partition("::")[0], 0)
-    return TestReport(
-        nodeid=event["id"],
-        location=(*place, event["id"]),
-        keywords={},
-        outcome=outcome,
-        longrepr=(*place, f"Skipped: {told}") if outcome == "skipped" else told,
-        when=phase,
-        duration=event.get("seconds", 0) if phase == "call" else 0,
-    )
+    def _write_junit(self, file: str, tests: dict[int, str], sentence: str) -> None:
+        """Write the JUnit file that pytest was asked for, since pytest cannot do it any more."""
+        root = ET.Element("testsuites")
+        suite = ET.SubElement(root, "testsuite", name="pytest")
+        hung = [{"event": "end", "id": test, "outcome": "fail", "traceback": sentence} for test in tests.values()]
+        for event in [event for event in test_events(self._path) + hung if event["event"] == "end"]:
+            path, _, name = event["id"].partition("::")
+            case = ET.SubElement(suite, "testcase", name=name, classname=path.removesuffix(".py").replace("/", "."))
+            case.set("time", f"{event.get('seconds', 0):.3f}")
+            if event["outcome"] in _ELEMENTS:
+                told = _NOT_XML.sub("?", event["traceback"] or event["reason"])
+                ET.SubElement(case, _ELEMENTS[event["outcome"]], message=told).text = told
+        suite.set("tests", str(len(suite)))
+        Path(file).write_bytes(ET.tostring(root))

@@ -168,7 +168,6 @@ class TestsFinder:
     would not find the plugin.
     """
 
-    PLUGINS = "PYTEST_PLUGINS"
     NAME = "whichtorch_tests"
 
     def __init__(self, folder: str) -> None:
@@ -177,8 +176,8 @@ class TestsFinder:
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
         """Return the spec of the plugin; name it to pytest when that is about to be imported."""
         if name == "_pytest.config" and os.environ.get(TESTS):
-            asked = os.environ.get(self.PLUGINS, "").split(",")
-            os.environ[self.PLUGINS] = ",".join([*filter(None, asked), *([] if self.NAME in asked else [self.NAME])])
+            asked = os.environ.get("PYTEST_PLUGINS", "").split(",")
+            os.environ["PYTEST_PLUGINS"] = ",".join(filter(None, [*asked, self.NAME]))
         if name != self.NAME:
             return None
         from importlib.util import spec_from_file_location

@@ -24,6 +24,7 @@ Runs in the environments under test: pytest 7 to 9, any Python that has torch wh
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import json
 import os
@@ -69,7 +70,6 @@ class Recorder:
         worker: str | None = getattr(config, "workerinput", {}).get("workerid")
         self.is_worker, self.is_collecting = worker is not None, worker in {None, "gw0"}
         self.now, self.clock = time.time, time.perf_counter  # a test may put others in their place
-        self.running = ""  # id of the test
         self.reports: dict[str, tuple[Any, str]] = {}  # of the running test by phase, with tracebacks
         self.failed_subtests: list[tuple[str, str]] = []  # reason and traceback
         self.selection: dict[str, Any] = {}
@@ -85,14 +85,8 @@ class Recorder:
         if os.getpid() != self.pid:  # a fork that runs on in pytest's code
             return
         line = json.dumps({"event": event, "pid": self.pid, **fields}) + "\n"
-        try:
-            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        except OSError:  # the tests go on without a record
-            return
-        try:
-            os.write(file, line.encode())
-        finally:
-            os.close(file)
+        with contextlib.suppress(OSError), open(self.path, "ab", buffering=0) as file:  # the tests go on without it
+            file.write(line.encode())
 
     def pytest_sessionstart(self) -> None:
         """Hide the plugin from what the tests start; a controller leaves it to its workers."""
@@ -150,9 +144,7 @@ class Recorder:
         self.reports, self.failed_subtests = {}, []
         started = self.clock()
         self.write("start", id=item.nodeid, at=self.now())
-        self.running = item.nodeid
         ended = yield
-        self.running = ""
         failures = self.failed_subtests + [
             ("" if text else reason_of(report), text) for report, text in self.reports.values() if report.failed
         ]
