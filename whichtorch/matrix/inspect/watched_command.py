@@ -20,7 +20,7 @@ from whichtorch.matrix.environments.inside.startup import FOLDER
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.inspect.watch_request import STOPPED_CODE, OnHang, WatchRequest
 from whichtorch.matrix.process import kernel
-from whichtorch.matrix.process.evidence import loop_watch, snapshots, stall
+from whichtorch.matrix.process.evidence import headway, loop_watch, snapshots, stall
 from whichtorch.matrix.process.spawning import DEFAULTED
 from whichtorch.matrix.process.supervisor import KILL_PATIENCE, TERMINATE_GRACE
 from whichtorch.matrix.process.task_tree import SUBREAPER
@@ -43,7 +43,7 @@ class Standstill:
     pids: tuple[int, ...]  # of its living processes, parents first
     elapsed: float  # seconds since its start
     in_test: float  # seconds since a test of pytest's began or ended, else since its start
-    is_stuck: bool  # nothing in its processes can ever go on, or its loop came back to the same state
+    is_stuck: bool  # nothing in it can ever go on, its loop repeats, or it did nothing until its time was over
     waits: tuple[dict[str, Any], ...]  # the evidence that nothing can go on
     loops: dict[str, Any]  # what its busiest process answered about its loop
 
@@ -87,6 +87,7 @@ class CommandWatch:
             started = time.monotonic()
             self._start()
             loops = loop_watch.LoopWatch(self._folder, started)
+            clock = headway.TreeClock(started, self._request.timeout) if self._request.timeout else None
             was_told, begun, size = False, started, 0
             while not self._ends_within(LOOK_EVERY):
                 elapsed = time.monotonic() - started
@@ -97,6 +98,9 @@ class CommandWatch:
                     loops.restart(now)
                 waits = tuple(self._stalls.observe(now, members) or ()) if members else ()
                 is_stuck = bool(waits) or (bool(members) and loops.look(now, members))
+                if clock and members:
+                    clock.look(now, members, sum(kernel.transfers(each.pid).get(b"wchar", 0) for each in members))
+                    is_stuck = is_stuck or (is_over and clock.is_hung(now, members))
                 if not (is_stuck or is_over):
                     continue
                 pids = tuple(member.pid for member in self._tree.look(full=True) if member.is_alive)
