@@ -207,3 +207,17 @@ def test_a_project_is_installed_from_a_copy(user: User) -> None:
         refused = user.run("matrix", "--script", script, *options)
         assert refused.returncode == 2
         assert told in refused.stderr
+
+
+@pytest.mark.shell
+def test_a_case_has_the_variables(user: User) -> None:
+    """With other variables it is another case, and `replay` sets those of the case."""
+    script = user.script("repro.py", "import os, torch\nassert os.environ.get('COLOUR', 'grey') == 'grey'\n")
+    words = ("triage", script, "--torch", "9.2.0", "--only", "reproduce")
+    assert user.run(*words).returncode == 4  # it passes
+    ended = user.run(*words, "--env", "COLOUR=green", "--env", "MY_TOKEN=quite-a-secret")
+    case = json.loads((user.folder / "output" / "cases" / "repro" / "case.json").read_text())
+    assert case["reproduction"]["outcome"] == "fail", ended.stdout
+    assert case["variables"] == {"COLOUR": "green"}
+    replayed = user.run("replay", str(user.folder / "output" / "cases" / "repro" / "case.zip"), "--whole")
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr

@@ -73,7 +73,7 @@ def triaged(
         )
         releases = FakeReleases(runner=runner, healthy=environment(HEALTHY))
         request = TriageRequest(
-            place=CasePlace(home=folder / "home", file=cast("MatrixFile", None), beside=folder, jobs=jobs),
+            place=CasePlace(home=folder / "home", file=MatrixFile(), beside=folder, jobs=jobs),
             test=CaseTest(scenario=runner.planned.scenario, variant={}, options=RunOptions(timeout=20)),
             folder=folder / "case",
             steps=steps,

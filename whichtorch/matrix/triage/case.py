@@ -47,6 +47,7 @@ ANSWERS = ".answers.txt"
 class CaseEnvironment(Model):
     """Where it fails."""
 
+    id: str = ""
     label: str
     torch: str
     git_version: str = ""
@@ -65,6 +66,7 @@ class CaseEnvironment(Model):
         processor = fingerprint.cpu
         problem = "" if environment.is_usable else environment.reason or str(environment.outcome)
         return cls(
+            id=environment.id,
             label=environment.label,
             torch=environment.torch,
             git_version=fingerprint.git_version or "",
@@ -198,6 +200,7 @@ class Case(Model):
     variant: dict[str, str] = Field(default_factory=dict)
     arguments: tuple[str, ...] = ()  # of the script
     requirements: tuple[str, ...] = ()  # what it was given beside torch
+    variables: dict[str, str] = Field(default_factory=dict)  # that options gave it, without secrets
     environment: CaseEnvironment | None = None
     reproduction: Reproduction | None = None
     calls: tuple[CompileCall, ...] = ()

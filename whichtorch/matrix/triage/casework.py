@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.errors import why_stopped
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.privacy.redaction import is_secret
 from whichtorch.matrix.suite.companions import copy_companions
 from whichtorch.matrix.triage import logs
 from whichtorch.matrix.triage.case import (
@@ -119,6 +120,7 @@ class Casework:
             variant=self.order.test.variant,
             arguments=scenario.arguments,
             requirements=environment.requirements,
+            variables={name: text for name, text in self.order.place.file.needs.variables if not is_secret(name)},
         )
 
     def _keep(self, **found: object) -> None:
@@ -330,5 +332,6 @@ class Casework:
 
 def _is_of(case: Case, scenario: Scenario, variant: dict[str, str], environment: Environment) -> bool:
     """Return whether a case is about this test in this environment."""
-    is_there = case.environment is None or case.environment.label == environment.label
+    at = case.environment  # without an id in a case of before
+    is_there = at is None or (at.label == environment.label and at.id in {"", environment.id})
     return is_there and (case.source_hash, case.variant) == (scenario.source_hash, variant)

@@ -61,7 +61,10 @@ def replay(order: ReplayRequest, cache: EnvironmentCache, show: Show) -> Replaye
         limit = case.reproduction.limit
         expected = case.reproduction.failure
         known = case.reproduction.shape if order.whole else case.smallest_failure
-        place = replace(order.place, beside=folder, file=order.place.file.for_script(scenario))
+        file = order.place.file.for_script(scenario)
+        variables = case.variables | dict(file.needs.variables)
+        needs = replace(file.needs, variables=tuple(variables.items()))
+        place = replace(order.place, beside=folder, file=file.model_copy(update={"needs": needs}))
         with opened_case(place, test, cache, show) as runs:
             made = [runs.run(limit, Variation(in_scratch=True)) for _ in range(RUNS)]
             label = runs.environment.label
