@@ -98,6 +98,8 @@ def test_every_test_that_changed_has_its_release(user: User, wheels: Path) -> No
     assert groups == [("9.1.0", 1), ("9.2.0", 1), ("9.3.0", 3), ("9.3.0", 1)]
     assert answer["tests"][broken[0]]["outcomes"]["9.4.0"] == "fail"
     assert "### 9.3.0 to 9.4.0: ValueError: no such size" in (user.folder / "answer.md").read_text()
+    assert user.run("report", answer["run"]).returncode == 0
+    assert "9.3.0 -&gt; 9.4.0: broken, 3 tests" in (user.folder / "output" / "index.html").read_text()
     before = len(user.records())
     again = bisect(user, *PYTEST)
     assert (again["installs"], again["runs"], len(user.records())) == (0, 0, before)
@@ -107,8 +109,11 @@ def test_every_test_that_changed_has_its_release(user: User, wheels: Path) -> No
 def test_a_limit_tells_what_is_known_and_more_goes_on(user: User, wheels: Path) -> None:
     """With too few installs, each test has the releases that it changes between; without the limit it goes on."""
     project(user, test_it=TESTS)
-    limited = bisect(user, "--max-installs", "3", *PYTEST, code=4)
-    assert limited["reasons"][0] == "the limit of 3 installs is reached"
+    one = bisect(user, "--max-installs", "1", *PYTEST, code=4)  # nothing is known of the newest release
+    assert {test["answer"] for test in one["tests"].values()} == {"inconclusive"}
+    assert "pass -> not run: 4 tests" in one["said"]
+    limited = bisect(user, "--max-installs", "2", *PYTEST, code=4)
+    assert limited["reasons"][0] == "the limit of 2 installs is reached"
     assert limited["tests"]["tests/test_it.py::test_broken[1]"]["answer"] == "inconclusive"
     runs = len(user.records())
     answer = bisect(user, "--jobs", "2", *PYTEST)

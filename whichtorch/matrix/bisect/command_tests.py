@@ -39,7 +39,7 @@ from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Outcome, judging_records
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.model import Record
@@ -201,7 +201,7 @@ def search_tests(command: Ledger, named: Collection[int], notes: Sequence[str]) 
         open_ones = {id_: state for id_, state in tests.states.items() if is_in_question(state)}
         found = {id_: answer_so_far(state) for id_, state in open_ones.items()}
         answer = SharedAnswer(tests=found, bounds=bounds)
-    return _answered(tests, answer, (*ended_by, *notes, *_about_bounds(tests, answer, bounds)))
+    return _answered(tests, answer, ended_by, (*notes, *_about_bounds(tests, answer, bounds)))
 
 
 def _about_bounds(tests: CommandTests, answer: SharedAnswer, bounds: tuple[int, int]) -> Iterator[str]:
@@ -215,18 +215,22 @@ def _about_bounds(tests: CommandTests, answer: SharedAnswer, bounds: tuple[int, 
         yield from tests.command.shown(*tests.command.evidence)
 
 
-def _answered(tests: CommandTests, answer: SharedAnswer, reasons: Iterable[str]) -> Bisection:
+def _answered(tests: CommandTests, answer: SharedAnswer, ended_by: Sequence[str], notes: Sequence[str]) -> Bisection:
     """Return all that is known at the end of the search."""
     searched = {id_: _searched(tests, id_, found) for id_, found in sorted(answer.tests.items())}
     kinds = {each.answer for each in searched.values()}
-    kind = AnswerKind.BOUNDARY if AnswerKind.BOUNDARY in kinds else AnswerKind.INCONCLUSIVE
-    if answer.bounds is not None and kinds <= {AnswerKind.NONE}:
-        kind = AnswerKind.NONE
+    is_open = answer.bounds is None or bool(ended_by) or AnswerKind.INCONCLUSIVE in kinds
+    kind = AnswerKind.INCONCLUSIVE if is_open else AnswerKind.NONE
+    kind = AnswerKind.BOUNDARY if AnswerKind.BOUNDARY in kinds else kind
     ends = answer.bounds or tests.command.search().bounds
     others: dict[str, list[str]] = grouped(
         (id_ for id_ in sorted(tests.ledgers) if id_ not in searched and not _is_file(id_, tests.ledgers)),
         lambda id_: " -> ".join(dict.fromkeys(_shown(tests.ledgers[id_], end) for end in ends)),
     )
+    request, reasons = tests.command.request, [*ended_by, *notes]
+    if request.failure and not any(ledger.reference for ledger in tests.ledgers.values()):
+        reasons.append(f"no failure that was seen has the words {request.failure!r}")
+    tests.command.request = replace(request, failure="")  # which is of the tests, not of the command's own
     bisection = tests.command.bisection(kind, reasons, _boundaries(tests, answer))
     update = {"tests": searched, "others": {shown: tuple(ids) for shown, ids in others.items()}, "reference": None}
     return bisection.model_copy(update=update | {"probes": (), "timeline": ()})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.strategy.search_state import Find, ProbeRun, SearchVerdict
 from whichtorch.matrix.diagnosis.failure import Failure
-from whichtorch.matrix.model import Cell, Environment, Outcome, Record
+from whichtorch.matrix.model import Cell, Doubt, Environment, Outcome, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -57,12 +57,15 @@ class PositionEvidence:
     @property
     def passes(self) -> bool:
         """True where some run passed, with all that the test declares."""
-        return any(record.attempt.outcome is Outcome.PASS for record in self.records) and not self.cell.is_doubted
+        return any(record.attempt.outcome is Outcome.PASS for record in self.records) and not self.is_untestable
 
     @property
     def is_untestable(self) -> bool:
-        """True where nothing ran, or all ended well, but perhaps without what the test declares."""
-        return not self.records or self.cell.is_doubted
+        """True where nothing ran, or all ended well, but perhaps without what the test declares.
+
+        A test that passes alone is good, whatever it does after others: it is searched as it runs alone.
+        """
+        return not self.records or (self.cell.is_doubted and self.cell.doubt is not Doubt.ORDER)
 
     @property
     def lacks_feature(self) -> bool:

@@ -215,6 +215,6 @@ def _write_answer(bisection: "Bisection", options: BisectOptions, home: Path) ->
     command.write_json(options.json_file, bisection)
     if options.markdown_file:
         command.write_lines(options.markdown_file, bisection_markdown(bisection, home.joinpath))
-    if bisection.probes or not bisection.interrupted:
+    if bisection.probes or bisection.has_tests or not bisection.interrupted:
         print()
         options.display.say(bisection_lines(bisection, options.display.columns))
