@@ -70,9 +70,9 @@ def run_attempt(
     """
     started = datetime.now(UTC).isoformat(timespec="microseconds")
     folder = folder or store.attempt_folder()
-    task = _task(planned, environment, order, home, folder)
     redactor = store.redactor.knowing(planned.request.config.env)
     try:
+        task = _task(planned, environment, order, home, folder)
         ending = executor.run(task, order.cancelled)
     finally:
         _remove(folder / "tmp")
@@ -83,14 +83,16 @@ def run_attempt(
     command = planned.scenario.command
     session = test_session.read_session(folder) if command else None
     told = session.traceback_of(command.test) if session and command else ""
-    stderr = told or end_of_text(Path(task.stderr))
+    stderr = told or _end_of(Path(task.stderr))
     diagnosis, problem = _diagnosis(ending, environment, folder / STACKS, stderr)
     loop = _busy(ending, diagnosis[0] if diagnosis else None)
     if loop:
         ending = replace(ending, evidence=ending.evidence.model_copy(update={"loop": loop}))
     look = _look(order, diagnosis[0] if diagnosis else None, loop)
-    stdout = end_of_text(Path(task.stdout)) if ending.exit_code else ""
-    verdict = judge(_with_meaning(ending, command, session), stderr, planned.limits.memory_mb, look, stdout=stdout)
+    stdout = _end_of(Path(task.stdout)) if ending.exit_code else ""
+    verdict = judge(
+        _with_mapped_exit_code(ending, command, session), stderr, planned.limits.memory_mb, look, stdout=stdout
+    )
     if diagnosis:
         verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS, loop)
     evidence = _evidence(ending, verdict, order, planned.request.hardware_name)
@@ -148,7 +150,7 @@ def _look(order: AttemptRequest, diagnosis: HangDiagnosis | None, loop: BusyLoop
     )
 
 
-def _with_meaning(ending: Ending, command: ProjectCommand | None, session: TestSession | None) -> Ending:
+def _with_mapped_exit_code(ending: Ending, command: ProjectCommand | None, session: TestSession | None) -> Ending:
     """Return how a command ended, with the exit code that every command has for a pass, a skip or a failure."""
     if command is None or ending.exit_code is None:
         return ending
@@ -156,7 +158,7 @@ def _with_meaning(ending: Ending, command: ProjectCommand | None, session: TestS
     code = meaning.get(ending.exit_code, ending.exit_code)
     ended = session.outcome_of(command.test) if session and command.test else None
     if ended is not None:
-        code = {Outcome.PASS: 0, Outcome.SKIP: NOT_APPLICABLE}.get(ended, code or 1)
+        code = {Outcome.PASS: 0, Outcome.SKIP: NOT_APPLICABLE}.get(ended, 1)
     return replace(ending, exit_code=code)
 
 
@@ -243,8 +245,8 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
     cwd = order.folder or (scratch if scenario.in_suite else scenario.folder or Path.cwd())
     if command := scenario.command:
         only = (command.test,) if command.test else order.only
-        environ |= test_session.told_to(folder, only=only, skip=order.skip)
-        argv, cwd = _started(command, environ, environment), order.folder or command.in_place or folder / _PROJECT
+        environ |= test_session.write_selection(folder, only=only, skip=order.skip)
+        argv, cwd = _resolved_argv(command, environ, environment), order.folder or command.in_place or folder / _PROJECT
         if cwd == folder / _PROJECT:
             project.lay_out(home, command.project, cwd)
             cwd /= command.subfolder
@@ -268,7 +270,7 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
     )
 
 
-def _started(command: ProjectCommand, environ: Mapping[str, str], environment: Environment) -> tuple[str, ...]:
+def _resolved_argv(command: ProjectCommand, environ: Mapping[str, str], environment: Environment) -> tuple[str, ...]:
     """Return the words of a command, with the program that an environment has for the first of them."""
     program, *rest = command.words
     found = program if "/" in program else shutil.which(program, path=environ["PATH"])
@@ -292,7 +294,7 @@ def _observation(folder: Path) -> DispatchedCalls | None:
         return None
 
 
-def end_of_text(path: Path) -> str:
+def _end_of(path: Path) -> str:
     """Return the end of what a script wrote, whatever bytes it holds, with its last exception."""
     try:
         return shortened(path.read_text(encoding="utf-8", errors="replace"), STDERR_READ)

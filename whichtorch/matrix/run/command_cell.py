@@ -18,6 +18,7 @@ from filelock import FileLock
 from whichtorch.matrix.diagnosis.verdict import judge
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.events import AttemptEnded, AttemptStarted
+from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import (
     Attempt,
     AttemptEvidence,
@@ -28,16 +29,17 @@ from whichtorch.matrix.model import (
     digest,
 )
 from whichtorch.matrix.process.supervision import Ending
-from whichtorch.matrix.run.attempt import end_of_text, run_attempt
+from whichtorch.matrix.run.attempt import run_attempt
 from whichtorch.matrix.run.attempt_request import AttemptRequest
-from whichtorch.matrix.run.test_session import COMPLETE, FOLDER, read_session
+from whichtorch.matrix.run.test_session import COMPLETE, FOLDER, TestSession, read_session
 from whichtorch.matrix.run.work import CellEnd
 from whichtorch.matrix.suite import project
 
 _NEEDS_TERMINAL = re.compile(
-    r".*(?:\bnot (?:from |to )?a (?:tty|terminal)\b|failed tty get|opening terminal|Inappropriate ioctl for device).*",
+    r"\bnot (?:from |to )?a (?:tty|terminal)\b|failed tty get|opening terminal|Inappropriate ioctl for device",
     re.IGNORECASE,
 )
+_AT_ONCE = 20.0  # seconds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import ProjectCommand
     from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.run.site import LocalSite, ReadyCell
-    from whichtorch.matrix.run.test_session import EndedTest, TestSession
+    from whichtorch.matrix.run.test_session import EndedTest
 
 
 @dataclass
@@ -56,8 +58,9 @@ class CommandCell:
     ready: ReadyCell
     command: ProjectCommand
     copy: Path  # of the project, or the user's own folder
+    ids: dict[str, None] = field(default_factory=dict)  # of the tests that pytest has collected, in order
     tests: dict[str, list[Record]] = field(default_factory=dict)  # of each test, by its id
-    doubtful: dict[str, SharedProcess] = field(default_factory=dict)  # ids of tests that are to be run alone
+    to_rerun: dict[str, SharedProcess] = field(default_factory=dict)  # ids of tests that are to be run alone
 
     @property
     def folder(self) -> Path:
@@ -70,89 +73,83 @@ class CommandCell:
         return self.ready.planned
 
     def run(self) -> CellEnd | None:
-        """Run it to its end; None where it was interrupted."""
-        self._recall()
-        own: Record | None = None
+        """Run it to its end; None if it was interrupted."""
+        own = self._recall()
         for _ in range(self.planned.options.repeat):
+            if own is not None and self._is_done():
+                break
             own = self._round()
             if own is None:
                 return None
-            if own.attempt.evidence.tests is None:  # any other command: a cell as any, whose first attempt is made
-                self.site.keep(own)
-                return self.site.run_cell(replace(self.ready, folder=self.folder), made=(own,))
-            if self._is_done(own):
-                break
-        for id_, shared in self.doubtful.items():
-            cell = replace(self.ready, planned=self.planned.of_test(id_), folder=self.folder, shared=shared)
-            end = self.site.run_cell(cell)
+            self.site.keep(own)  # before what is run alone, which may be interrupted
+            if own.attempt.evidence.tests is None:  # no pytest: a cell as any, and its first attempt is made
+                return self.site.run_cell(self.ready, made=(own,))
+        for id_, shared in self.to_rerun.items():
+            test = replace(self.ready, planned=self.planned.of_test(id_), shared=shared)
+            end = self.site.run_cell(test, made=self.tests.get(id_, ()))
             if end is None:
                 return None
             self.tests[id_] = list(end.records)
         assert own is not None
-        self.site.keep(own)
-        return CellEnd(
-            position=self.ready.position,
-            records=(own,),
-            tests={id_: tuple(self.tests[id_]) for id_ in self._asked_for(own) if id_ in self.tests},
-        )
+        tests = {id_: tuple(self.tests[id_]) for id_ in self._asked_for() if id_ in self.tests}
+        return CellEnd(position=self.ready.position, records=(own,), tests=tests)
 
-    def _asked_for(self, own: Record) -> Sequence[str]:
-        """Return the ids of the command's tests that are to be run."""
-        only, ids = self.planned.scenario.only, own.attempt.evidence.tests or ()
-        return ids if only is None else [id_ for id_ in ids if id_ in only]
+    def _asked_for(self) -> list[str]:
+        """Return the ids of the tests that are to be run."""
+        only = self.planned.scenario.only
+        return [id_ for id_ in self.ids if only is None or id_ in only]
 
-    def _is_done(self, own: Record) -> bool:
-        """Return whether nothing is left to run; what is to be run alone counts as done."""
-        return all(
-            id_ in self.doubtful or self.planned.of_test(id_).is_settled(self.tests.get(id_, ()))
-            for id_ in self._asked_for(own)
-        )
+    def _is_settled(self, id_: str) -> bool:
+        return self.planned.of_test(id_).is_settled(self.tests.get(id_, ()))
 
-    def _recall(self) -> None:
-        """Take in what records know of tests of this command in this environment."""
-        if self.planned.options.fresh:
-            return
-        scenario, records = self.planned.scenario, self.site.records
-        ids = {
-            id_
-            for record in records.of_test(scenario.source_hash, self.planned.variant)
-            for id_ in record.attempt.evidence.tests or ()
-        }
-        for test in map(self.planned.of_test, ids):
-            known = test.counting(records.of(test.key(self.ready.environment)), self.ready.environment)
-            if known:
-                self.tests[test.scenario.name] = list(known)
+    def _is_done(self) -> bool:
+        """Return whether nothing is left to run; a test that is to be run alone counts as done."""
+        return all(id_ in self.to_rerun or self._is_settled(id_) for id_ in self._asked_for())
+
+    def _recall(self) -> Record | None:
+        """Take in what records know of the tests in this environment; return the command's own last record there."""
+        planned, records, environment = self.planned, self.site.records, self.ready.environment
+        if planned.options.fresh:
+            return None
+        own: Record | None = None
+        known: dict[str, None] = {}  # ids, from any environment
+        for record in records.of_test(planned.scenario.source_hash, planned.variant):
+            tests = dict.fromkeys(record.attempt.evidence.tests or ())
+            known |= tests
+            if record.key == planned.key(environment) and tests:
+                own, self.ids = record, self.ids | tests
+        for test in map(planned.of_test, known):
+            if counting := test.counting(records.of(test.key(environment)), environment):
+                self.tests[test.scenario.name] = list(counting)
+        return own
 
     def _round(self) -> Record | None:
-        """Run each test that is to be run once; return the record of the command, None where it was interrupted."""
-        only = self.planned.scenario.only
-        done = {id_ for id_, known in self.tests.items() if self.planned.of_test(id_).is_settled(known)}
+        """Run each test that is not settled once; return the record of the command, None if it was interrupted."""
+        done = set(filter(self._is_settled, self.tests))
         while True:
             made = self._session(sorted(done))
             if made is None:
                 return None
             record, session = made
-            if session is None:
+            if session is None and not self.ids:
                 self._check_terminal(record)
-                facts = {"written": self._written(record)}
-                evidence = record.attempt.evidence.model_copy(update=facts)
-                return record.model_copy(update={"attempt": record.attempt.model_copy(update={"evidence": evidence})})
+                return _with_facts(record, written=self._written(record))
+            session = session or TestSession()
+            self.ids |= dict.fromkeys(session.ids)
             begun = {*(test.id for test in session.ended), *session.running} - done
-            self._take(session, record, begun)
+            self._keep_results(session, record, begun)
             done |= begun
-            left = [id_ for id_ in session.ids if id_ not in done and (only is None or id_ in only)]
-            if session.code is not None or not (left and begun) or session.is_over:
-                return self._command_record(record, session)
+            left = [id_ for id_ in self._asked_for() if id_ not in done]
+            has_ended = session.code is not None and not session.running
+            if not (left and begun) or session.is_over or has_ended:
+                return self._command_record(record, session, left)
 
     def _check_terminal(self, record: Record) -> None:
-        """Raise UsageError for a command that failed because it has no terminal: it says nothing about torch."""
-        if record.attempt.outcome is not Outcome.FAIL:
-            return
-        home = self.site.environments.home
-        said = "\n".join(end_of_text(home / path) for path in (record.attempt.stderr, record.attempt.stdout))
-        if found := _NEEDS_TERMINAL.search(said):
+        """Raise UsageError for a command that failed at once because it has no terminal: torch is not the reason."""
+        attempt = record.attempt
+        if attempt.outcome is Outcome.FAIL and attempt.seconds < _AT_ONCE and _NEEDS_TERMINAL.search(attempt.message):
             hint = "there is none here, and standard input is empty"
-            raise UsageError(f"{self.command.words[0]} needs a terminal: {found[0].strip()}", hint=hint)
+            raise UsageError(f"{self.command.words[0]} needs a terminal: {attempt.message}", hint=hint)
 
     def _session(self, skip: Sequence[str]) -> tuple[Record, TestSession | None] | None:
         """Run the command once, without some of its tests; None where it was interrupted."""
@@ -202,28 +199,28 @@ class CommandCell:
         )
         self.site.keep(record)
         session.running.clear()
-        self._take(session, record, {test.id for test in session.ended})
+        self._keep_results(session, record, {test.id for test in session.ended})
 
     def _attempt_folder(self, record: Record) -> Path:
         return (self.site.environments.home / record.attempt.stdout).parent
 
-    def _take(self, session: TestSession, record: Record, begun: Collection[str]) -> None:
+    def _keep_results(self, session: TestSession, record: Record, begun: Collection[str]) -> None:
         """Keep what came of the tests that a process has begun."""
         for index, test in enumerate(session.ended):
             if test.id in begun:
-                self._enter(self._record(test, record, index), test.after)
+                self._keep_or_rerun(self._record(test, record, index), test.after)
         for id_, after in session.running.items():
-            self._enter(self._stopped_record(id_, record, is_alone=not (after or session.workers)), after)
+            self._keep_or_rerun(self._stopped_record(id_, record, is_alone=not (after or session.workers)), after)
 
-    def _enter(self, record: Record, after: str) -> None:
-        """Keep the record of a test. It is to run alone if what ran before it may be the cause, or if it is slow."""
+    def _keep_or_rerun(self, record: Record, after: str) -> None:
+        """Keep the record of a test. Run the test alone if what ran before it may be the cause, or if it is slow."""
         id_, outcome = record.scenario, record.attempt.outcome
-        is_slow = outcome is Outcome.SLOW
-        if is_slow or not outcome.is_red or self._is_known_alone(record):
+        is_kept = not outcome.is_red or self._is_known_alone(record)
+        if is_kept:
             self.site.keep(record)
             self.tests.setdefault(id_, []).append(record)
-        if is_slow or (outcome.is_red and id_ not in self.tests):
-            self.doubtful[id_] = SharedProcess(alone=True, after=after, outcome=str(outcome) if after else "")
+        if not is_kept or outcome is Outcome.SLOW:
+            self.to_rerun[id_] = SharedProcess(alone=True, after=after, outcome=str(outcome) if after else "")
 
     def _is_known_alone(self, record: Record) -> bool:
         """Return whether a test ran alone, or is known to end like this alone."""
@@ -289,17 +286,33 @@ class CommandCell:
             }
         )
 
-    def _command_record(self, record: Record, session: TestSession) -> Record:
-        """Return the record of the command: it passes where its tests tell all that there is to tell."""
+    def _command_record(self, record: Record, session: TestSession, left: Sequence[str]) -> Record:
+        """Return the record of the command: it passes if the outcomes of its tests say all that there is to say.
+
+        Tests that `-x` left out are not asked for again. Other tests that are left make the command fail.
+        """
         attempt = record.attempt
-        facts = {"tests": session.ids, "written": self._written(record)}
-        update: dict[str, object] = {"evidence": attempt.evidence.model_copy(update=facts)}
+        missing = set(left)
+        record = _with_facts(
+            record, tests=tuple(id_ for id_ in self.ids if id_ not in missing), written=self._written(record)
+        )
         has_ended = attempt.stopped_by is StoppedBy.EXIT and attempt.signal is None
-        is_told = has_ended and (session.code in COMPLETE or any(test.outcome.is_red for test in session.ended))
-        if session.running or (session.ids and is_told):
-            update |= {"outcome": Outcome.PASS, "note": "", "message": "", "diagnosis": None, "stacks": ""}
-            return record.model_copy(update={"attempt": attempt.model_copy(update=update), "signature": None})
-        return record.model_copy(update={"attempt": attempt.model_copy(update=update)})
+        has_told = session.code in COMPLETE or any(test.outcome.is_red for test in session.ended)
+        is_explained = bool(session.running) or (has_ended and has_told and bool(session.ids))
+        if is_explained and (session.is_over or not left):
+            update: dict[str, object] = {
+                "outcome": Outcome.PASS,
+                "note": "",
+                "message": "",
+                "diagnosis": None,
+                "stacks": "",
+            }
+            return record.model_copy(update={"attempt": record.attempt.model_copy(update=update), "signature": None})
+        if left and not attempt.outcome.is_red:
+            said = f"pytest ended before {counted(len(left), 'test')} had run"
+            update = {"outcome": Outcome.FAIL, "message": said}
+            return record.model_copy(update={"attempt": record.attempt.model_copy(update=update), "signature": said})
+        return record
 
     def _written(self, record: Record) -> tuple[str, ...]:
         """Keep the files that the command wrote into its copy of the project; return their names."""
@@ -308,7 +321,13 @@ class CommandCell:
             return ()
         names = project.written_files(home, command.project, self.copy)
         project.keep_written(self.copy, names, self._attempt_folder(record) / "written")
-        return tuple(names)
+        return tuple(name.encode("utf-8", "replace").decode() for name in names)
+
+
+def _with_facts(record: Record, **facts: object) -> Record:
+    """Return a record with more evidence."""
+    evidence = record.attempt.evidence.model_copy(update=facts)
+    return record.model_copy(update={"attempt": record.attempt.model_copy(update={"evidence": evidence})})
 
 
 def run_command_cell(site: LocalSite, ready: ReadyCell) -> CellEnd | None:

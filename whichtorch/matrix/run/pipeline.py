@@ -235,7 +235,9 @@ def with_answers(
 def _answer(cell: PlannedCell, environment: Environment, records: Records) -> Sequence[Record]:
     """Return the records that answer a cell, none where it must run."""
     known = cell.counting(records.of(cell.key(environment)), environment)
-    return known if cell.is_settled(known) and known_tests(cell, environment, records, known) is not None else ()
+    if any(record.attempt.evidence.tests for record in known):
+        return known if known_tests(cell, environment, records, known) is not None else ()
+    return known if cell.is_settled(known) else ()
 
 
 def known_tests(

@@ -48,8 +48,7 @@ class ReadyCell:
     planned: PlannedCell
     environment: Environment
     cancelled: threading.Event
-    folder: Path | None = None  # of a test of a command: where it is started
-    shared: SharedProcess | None = None  # the same: how it ran after others
+    shared: SharedProcess | None = None  # of a test of a command: how it ran after others
 
 
 @dataclass
@@ -216,7 +215,7 @@ class LocalSite(Site):
         why = order.rerun_because
         self.emit(AttemptStarted(environment=label, cell=name, limit=order.limit, goal=order.goal, why=why))
         executor = self.forking if self.forking and order.may_fork else self.executor
-        order = replace(order, cancelled=ready.cancelled, folder=ready.folder, shared=ready.shared)
+        order = replace(order, cancelled=ready.cancelled, shared=ready.shared)
         record = run_attempt(planned, environment, order, executor, self.environments.home, self.store)
         if record is not None:
             self.keep(record)

@@ -41,7 +41,7 @@ class TestEvent(OpenModel):
     stdout: str = ""
     stderr: str = ""
     workers: int = 0
-    most_failures: int = Field(default=0, validation_alias="maxfail")
+    max_failures: int = Field(default=0, validation_alias="maxfail")
     code: int | None = None
 
 
@@ -68,11 +68,11 @@ class TestSession:
     running: dict[str, str] = field(default_factory=dict)  # ids of tests that have not ended -> of those before them
     last: dict[int, str] = field(default_factory=dict)  # by process: id of the test that ended last
     workers: int = 0
-    most_failures: int = 0  # after so many it ends; 0: it does not
-    code: int | None = None  # pytest's exit status; None where it was ended
+    max_failures: int = 0  # pytest stops after this many; 0: no limit
+    code: int | None = None  # pytest's exit status; None if it was stopped
 
     def traceback_of(self, id_: str) -> str:
-        """Return the traceback of a test; of one that was not begun, and of "", that of the first failure."""
+        """Return the traceback of a test. If it never started, or for "", return that of the first failure."""
         if id_ in self.running:
             return ""
         own = [test.traceback for test in self.ended if test.id == id_]
@@ -82,7 +82,7 @@ class TestSession:
     def is_over(self) -> bool:
         """Whether it had as many failures as it may; a test that has not ended is one."""
         failed = sum(test.outcome is Outcome.FAIL for test in self.ended) + len(self.running)
-        return 0 < self.most_failures <= failed
+        return 0 < self.max_failures <= failed
 
     def outcome_of(self, id_: str) -> Outcome | None:
         """Return the outcome of a test; None where it has not ended."""
@@ -91,7 +91,7 @@ class TestSession:
     def take(self, event: TestEvent) -> None:
         """Take in a line of the plugin."""
         if event.event == "session":
-            self.workers, self.most_failures = event.workers, event.most_failures
+            self.workers, self.max_failures = event.workers, event.max_failures
         elif event.event == "collected":
             self.ids = (*self.ids, *event.ids)
         elif event.event == "start":
@@ -118,8 +118,8 @@ class TestSession:
                 self.last[event.pid] = event.id
 
 
-def told_to(folder: Path, *, only: Sequence[str] | None, skip: Sequence[str]) -> dict[str, str]:
-    """Return the variable that makes the pytest of a command tell of its tests; write which of them it is to run."""
+def write_selection(folder: Path, *, only: Sequence[str] | None, skip: Sequence[str]) -> dict[str, str]:
+    """Write which tests a command's pytest is to run; return the variable that makes it report them."""
     own = folder / FOLDER
     own.mkdir()
     selection = {"only": only if only is None else list(only), "skip": list(skip)}
