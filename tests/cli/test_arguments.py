@@ -97,10 +97,10 @@ def test_explain_knows_the_test_with_its_arguments(user: User) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["matrix", "--torch", "9.2.0", "--", "--size", "4"], "--size is no command"),
+        (["matrix", "--torch", "9.2.0", "--", "--size", "4"], "--size is not a command"),
         (["matrix", "--torch", "9.2.0", "--"], "-- without a command"),
         (["bisect", "--"], "-- without a command"),
-        (["bisect", "--", "--size", "4"], "--size is no command"),
+        (["bisect", "--", "--size", "4"], "--size is not a command"),
         (["bisect", "fake_tensor/add_meta", "--", "--size", "4"], "takes no arguments"),
     ],
 )

@@ -92,7 +92,7 @@ def test_a_test_is_run_again_by_the_line_that_says_so(user: User, project: Path)
     cells_of(user, "--junit", "junit.xml", *BOTH, *PYTEST, code=1)
     shown = (user.folder.parent / "output.txt").read_text()
     (line,) = (line.rpartition("rerun: ")[2] for line in shown.splitlines() if "rerun: " in line)
-    assert line.endswith(f"-- pytest {BEHAVIOR}")
+    assert line.endswith(f"-- pytest -q {BEHAVIOR}")
     again = user.run(*shlex.split(line)[1:])
     assert again.returncode == 1
     assert "1 cell, 1 not as expected" in again.stdout
@@ -195,7 +195,7 @@ def test_a_command_runs_in_a_copy_of_the_project(user: User) -> None:
     [
         (("nothing-here", "--x"), "nothing-here: there is no such command in torch-9.2.0-pypi"),
         (("pytest", "--lf"), "pytest's --lf cannot be used here"),
-        (("python", "-c", "import os; os.get_terminal_size(0)"), "python needs a terminal: OSError"),
+        (("python", "-c", "import os; os.get_terminal_size(0)"), "python needs a terminal: [Errno 25]"),
         (("true",), "{folder} has 20.0 GB of files, too much to copy for each environment"),
     ],
 )
@@ -230,3 +230,29 @@ def test_explain_answers_for_each_test_that_fails(user: User, project: Path) -> 
     answers = json.loads((user.folder / "why.json").read_text())["explanations"]
     assert [answer["test"] for answer in answers] == [BEHAVIOR]
     assert "first that passes: 9.2.0" in ended.stdout
+
+
+def test_a_test_that_fails_in_a_later_round_is_seen(user: User, project: Path) -> None:
+    """With --repeat, a failure after a pass counts: the cell is flaky."""
+    count = user.folder.parent / "count"
+    source = f"import pathlib\ncount = pathlib.Path({str(count)!r})\ndef test_a():\n"
+    source += "    runs = len(count.read_text()) if count.exists() else 0\n"
+    source += "    count.write_text('.' * (runs + 1))\n    assert runs != 1\n"
+    (project / "test_it.py").write_text(source)
+    (cell,) = cells_of(user, *NEW, "--repeat", "3", *PYTEST, code=1).values()
+    assert sorted(attempt["outcome"] for attempt in cell["attempts"]) == ["fail", "pass", "pass"]
+    before = len(user.records())
+    cells_of(user, *NEW, "--repeat", "3", *PYTEST, code=1)
+    assert len(user.records()) == before
+
+
+def test_what_x_leaves_out_stays_out(user: User, project: Path) -> None:
+    """The same command gives the same answer again; pytest that ends early by itself fails."""
+    (project / "test_it.py").write_text("def test_a(): assert False\ndef test_b(): pass\n")
+    words = (*NEW, "--", "pytest", "-x", "tests")
+    first = cells_of(user, *words, code=1)
+    assert outcomes(first) == {"test_a": "fail"}
+    assert cells_of(user, *words, code=1).keys() == first.keys()
+    (project / "test_it.py").write_text("import pytest\ndef test_a(): pytest.exit('enough')\ndef test_b(): pass\n")
+    cells = cells_of(user, *NEW, *PYTEST, code=1)
+    assert cells["9.2.0", "-- pytest -q tests"]["outcome"] == "fail"

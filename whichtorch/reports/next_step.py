@@ -15,7 +15,7 @@ from whichtorch.matrix.diagnosis.failure import is_alike
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.missing_package import absence, missing_module
 from whichtorch.matrix.diagnosis.signature import Signature
-from whichtorch.matrix.model import Cell, Environment, Outcome, Result, split_test
+from whichtorch.matrix.model import COMMAND_MARK, Cell, Environment, Outcome, Result, split_test
 from whichtorch.matrix.version_parsing import parse_version
 from whichtorch.reports import cell_text
 from whichtorch.reports.shown_text import shown_path
@@ -128,7 +128,8 @@ class WrongTest:
             what = "your script" if cell_text.script_option(self.cell.scenario) == "--script" else "it"
             everywhere = f"in all {len(where)} {places} tried: it is not the release{self._look_at(signature)}"
             yield NextStep(f"{what} {does} the same way {everywhere}")
-            if signature.library_frame or self.cell.outcome is Outcome.CRASH:
+            is_script = not self.cell.runnable.startswith(COMMAND_MARK)
+            if is_script and (signature.library_frame or self.cell.outcome is Outcome.CRASH):
                 triage = cell_text.in_shell(self.called("triage"), self.cell.runnable, after=where[-1].options)
                 yield NextStep("makes a small case of it, in case torch is wrong in all of them", triage)
 

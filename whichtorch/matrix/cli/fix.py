@@ -126,7 +126,9 @@ def _write_answer(answer: "FixAnswer", options: FixOptions) -> None:
     kind = "script" if Path(options.test.partition("[")[0]).suffix == ".py" else "scenario"
     script_arguments = ["--", *options.script_arguments] if options.script_arguments else []
     added = (*options.axes.added.package_options, *options.axes.added.variable_options)
-    test = shlex.join([*added, f"--{kind}", options.test, *options.cluster.arguments, *script_arguments])
+    test = shlex.join(
+        [*added, *([f"--{kind}", options.test] if options.test else []), *options.cluster.arguments, *script_arguments]
+    )
     rerun = f"{command.called('matrix')} --torch {answer.bad} --patch {patch} {test}"
     command.write_json(options.json_file, answer)
     if options.markdown_file:

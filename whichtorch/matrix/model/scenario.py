@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from whichtorch.matrix.model.base import Model, digest
 from whichtorch.matrix.model.environment import Specifier
 from whichtorch.matrix.model.outcome import Outcome
 
+_TAKES_VALUE = ("-c", "-k", "-m", "-n", "-o", "-p", "-W", "--rootdir", "--confcutdir", "--ignore", "--deselect")
 COMMAND_MARK = "-- "  # begins the name of a command
 _WITH_ARGUMENTS = re.compile(r"(?P<script>.*?\.py(?:\[.*?\])?) -- (?P<own>.*)", re.DOTALL)
 
@@ -66,9 +68,19 @@ class ProjectCommand(Model):
 
     @property
     def words_of_test(self) -> tuple[str, ...]:
-        """The words that run just this test: those up to `pytest`, and its id; the whole command for another runner."""
+        """The words that run just this test: those of pytest without its files and folders, and the id.
+
+        Another runner is given the whole command.
+        """
         runner = next((at for at, word in enumerate(self.words) if Path(word).name in {"pytest", "py.test"}), None)
-        return self.words if runner is None or not self.test else (*self.words[: runner + 1], self.test)
+        if runner is None or not self.test:
+            return self.words
+        kept = [
+            word
+            for before, word in itertools.pairwise(self.words[runner:])
+            if before.startswith(_TAKES_VALUE) or word.startswith("-") or not Path(word.partition("::")[0]).exists()
+        ]
+        return (*self.words[: runner + 1], *kept, self.test)
 
 
 class Scenario(Model):

@@ -21,9 +21,10 @@ _UNSUPPORTED = {  # options of pytest that read results of its last run, or that
         "each environment starts from a fresh copy of the project, without results of earlier runs; "
         "whichtorch's own --last-failed selects cells",
     ),
-    **dict.fromkeys(("--pdb", "--trace"), "nobody can type: standard input is empty"),
+    **dict.fromkeys(("--pdb", "--trace"), "standard input is empty"),
     **dict.fromkeys(("--looponfail", "-f"), "it never ends"),
 }
+_REPORTS = ("index.html", "report.md", "junit.xml", "result.json")  # what `report` writes by default
 _command_option = partial(option, panel="Command after --")
 
 
@@ -35,7 +36,7 @@ def check_command(words: Strings | None) -> None:
         raise UsageError("-- without a command", hint="write it after --, as in `-- pytest tests`")
     if words[0].startswith("-"):
         hint = "a script that takes it stands before --: `repro.py -- --size 4`"
-        raise UsageError(f"{words[0]} is no command", hint=hint)
+        raise UsageError(f"{words[0]} is not a command", hint=hint)
     if any(Path(word).name in {"pytest", "py.test"} for word in words):
         for word in words:
             if reason := _UNSUPPORTED.get(word.partition("=")[0]):
@@ -65,7 +66,8 @@ class CommandOptions:
         from whichtorch.matrix.suite.project import Project
 
         folder = Path.cwd()
-        project = Project.around(folder, OUTPUTS)
+        reports = {folder.resolve() / "output" / name for name in _REPORTS}
+        project = Project.around(folder, OUTPUTS | reports)
         if not self.in_place:
             project.keep(home)
         command = ProjectCommand(

@@ -98,7 +98,7 @@ def output_path(text: str) -> Path:
     path = Path(text)
     if not path.absolute().parent.is_dir():
         raise UsageError(f"no folder {path.parent} to write {path.name} into")
-    OUTPUTS.add(path.absolute())
+    OUTPUTS.add(path.resolve())
     return path
 
 

@@ -335,7 +335,8 @@ def run_command_cell(site: LocalSite, ready: ReadyCell) -> CellEnd | None:
     command, home = ready.planned.scenario.command, site.environments.home
     assert command is not None
     if command.in_place:  # what runs there could write over what another environment wrote
-        with FileLock(home / "projects" / f"in-place-{digest(str(command.in_place))}"):
+        (home / "cache").mkdir(exist_ok=True)
+        with FileLock(home / "cache" / f"in-place-{digest(str(command.in_place))}.lock"):
             return CommandCell(site, ready, command, command.in_place).run()
     with tempfile.TemporaryDirectory(prefix="project-", dir=site.store.folder, ignore_cleanup_errors=True) as copy:
         project.lay_out(home, command.project, Path(copy))

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 2_000_000_000  # of a project: each environment gets a copy
 MOST_KEPT = 20_000_000  # bytes of the files that a command wrote, which stay with its attempt
 KEPT_PROJECTS = 20  # contents of projects that are kept, the latest ones
+DAY = 86400.0  # seconds
 _CACHES = {"__pycache__", "node_modules", "build", "dist"}  # folders that are made from other files
 _MARKS = {"CACHEDIR.TAG", "pyvenv.cfg"}  # files that stand in a cache, or in a virtual environment
 _PASSING = {".pytest_cache", "__pycache__"}  # folders that a run of Python leaves behind
@@ -43,9 +45,13 @@ class Project:
 
         The `outputs` of this program are no part of it. Raises UsageError for one that is too large to be copied.
         """
-        root = _repository(folder) or folder
+        root = (_repository(folder) or folder).resolve()
         files = sorted(file for file in set(_files(root)) if root / file not in outputs)
-        size = sum((root / file).lstat().st_size for file in files)
+        inside = folder.resolve().relative_to(root).as_posix()
+        if inside != "." and not any(file.startswith(f"{inside}/") for file in files):
+            hint = "start the command in another folder, or in this one itself with --in-place"
+            raise UsageError(f"git tracks and would add nothing in {folder}, so a copy does not have it", hint=hint)
+        size = sum(_sizes_of_folders(root, files).values())
         if size > MOST_BYTES:
             largest = max(_sizes_of_folders(root, files).items(), key=lambda pair: pair[1])
             raise UsageError(
@@ -56,23 +62,38 @@ class Project:
         return cls(root, tuple(files), _digest(root, files))
 
     def keep(self, home: Path) -> None:
-        """Keep a copy of the files in the state folder, unless one is there."""
+        """Keep a copy of the files in the state folder, unless one is there.
+
+        Raises PreventedError if they cannot be copied, or if they change meanwhile.
+        """
         kept = kept_copy(home, self.digest)
         if kept.is_dir():
             os.utime(kept)
             return
         kept.parent.mkdir(parents=True, exist_ok=True)
-        for old in sorted(kept.parent.glob("[!.]*"), key=lambda path: path.stat().st_mtime)[: -KEPT_PROJECTS + 1]:
-            shutil.rmtree(old, ignore_errors=True)
-        aside = Path(tempfile.mkdtemp(prefix=".", dir=kept.parent))
-        try:
-            for file in self.files:
-                _copy(self.root, file, aside)
-            aside.rename(kept)
-        except OSError as error:
-            shutil.rmtree(aside, ignore_errors=True)
-            if not kept.is_dir():  # another process has kept it meanwhile
-                raise PreventedError(f"cannot copy {self.root}: {error.strerror}") from error
+        _forget_old(kept.parent)
+        with tempfile.TemporaryDirectory(prefix=".", dir=kept.parent, ignore_cleanup_errors=True) as folder:
+            aside = Path(folder, "files")
+            aside.mkdir()
+            try:
+                for file in self.files:
+                    _copy(self.root, file, aside)
+                if _digest(self.root, self.files) != self.digest:
+                    raise PreventedError(f"files of {self.root} changed while they were copied", hint="run it again")
+                aside.rename(kept)
+            except OSError as error:
+                if not kept.is_dir():  # another process has kept it meanwhile
+                    where = f"{self.root}: {error.filename}" if error.filename else str(self.root)
+                    raise PreventedError(f"cannot copy {where}: {error.strerror}") from error
+
+
+def _forget_old(folder: Path) -> None:
+    """Remove kept projects that are neither among the latest nor of the last day, and what a killed copy left."""
+    kept = {path: path.lstat().st_mtime for path in folder.iterdir() if path.is_dir()}
+    latest = sorted((path for path in kept if not path.name.startswith(".")), key=kept.__getitem__)[-KEPT_PROJECTS:]
+    for path, used in kept.items():
+        if path not in latest and time.time() - used > DAY:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def kept_copy(home: Path, digest: str) -> Path:
@@ -82,6 +103,7 @@ def kept_copy(home: Path, digest: str) -> Path:
 
 def lay_out(home: Path, digest: str, target: Path) -> None:
     """Make a fresh copy of a kept project."""
+    os.utime(kept_copy(home, digest))
     shutil.copytree(kept_copy(home, digest), target, symlinks=True, dirs_exist_ok=True)
 
 
@@ -108,10 +130,10 @@ def keep_written(copy: Path, names: Iterable[str], folder: Path) -> None:
     """Copy the files that a command wrote into a folder, as long as there is room."""
     room = MOST_KEPT
     for name in names:
-        room -= (copy / name).stat().st_size
-        if room < 0:
-            break
-        _copy(copy, name, folder)
+        size = (copy / name).stat().st_size
+        if size <= room:
+            room -= size
+            _copy(copy, name, folder)
 
 
 def _is_same(path: Path, kept: Path) -> bool:
@@ -132,43 +154,56 @@ def _copy(root: Path, name: str, target: Path) -> None:
         return
     led = source.resolve()
     inner = led.is_relative_to(root.resolve())
-    copy.symlink_to(os.path.relpath(led, source.parent.resolve()) if inner else source.readlink())
+    copy.symlink_to(os.path.relpath(led, source.parent.resolve()) if inner else led)
 
 
 def _digest(root: Path, files: Iterable[str]) -> str:
+    """Return the digest of files. Raises UsageError for one that cannot be read."""
     total = hashlib.sha256()
     for name in files:
         path = root / name
-        total.update(f"{name}\0{path.lstat().st_mode & 0o111:o}\0".encode("utf-8", "surrogateescape"))
-        if path.is_symlink():
-            total.update(str(path.readlink()).encode("utf-8", "surrogateescape"))
-            continue
-        with path.open("rb") as file:
-            while part := file.read(_READ):
-                total.update(part)
+        try:
+            total.update(f"{name}\0{path.lstat().st_mode & 0o111:o}\0".encode("utf-8", "surrogateescape"))
+            if path.is_symlink():
+                total.update(str(path.readlink()).encode("utf-8", "surrogateescape"))
+                continue
+            with path.open("rb") as file:
+                while part := file.read(_READ):
+                    total.update(part)
+        except OSError as error:
+            hint = "list it in .gitignore if the command does not need it"
+            raise UsageError(f"cannot read {path}: {error.strerror}", hint=hint) from None
         total.update(b"\0")
     return total.hexdigest()[:12]
 
 
 def _repository(folder: Path) -> Path | None:
-    """Return the top folder of the git work tree that a folder is in."""
-    top = _git(folder, "rev-parse", "--show-toplevel")
+    """Return the top folder of the git work tree that a folder is in.
+
+    Raises UsageError for a repository that git does not read.
+    """
+    top, said = _git(folder, "rev-parse", "--show-toplevel")
+    if not top and any((parent / ".git").exists() for parent in (folder.resolve(), *folder.resolve().parents)):
+        hint = "make git read it, because it knows which files belong to the project; or use --in-place"
+        raise UsageError(f"git does not read the repository of {folder}: {said or 'there is no git'}", hint=hint)
     return Path(top.rstrip("\n")) if top else None
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    """Return what git says, "" where there is no git or no repository."""
+def _git(folder: Path, *arguments: str) -> tuple[str, str]:
+    """Return what git answers, "" where there is no git or no repository, and the first line that it complains with."""
     command = ["git", "-C", str(folder), *arguments]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}  # those of a hook
     try:
-        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False, env=environ)
     except OSError:
-        return ""
-    return os.fsdecode(done.stdout) if done.returncode == 0 else ""
+        return "", ""
+    complaint = os.fsdecode(done.stderr).partition("\n")[0]
+    return os.fsdecode(done.stdout) if done.returncode == 0 else "", complaint
 
 
 def _files(root: Path) -> Iterator[str]:
     """Yield the files of a folder, and of the repositories within it."""
-    listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    listed, _ = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if not (listed or _repository(root) == root):
         yield from _walked(root)
         return
