@@ -83,7 +83,7 @@ class Suite:
             ended = self.random.choice(list(running))
             self._run(ended, running.pop(ended))
             try:
-                question = search.send(SharedReply(self.states(), frozenset({ended}), self.barren()))
+                question = search.send(SharedReply(self.states(), frozenset({ended}), self.positions_without_tests()))
             except StopIteration as end:
                 answer: SharedAnswer = end.value
                 return answer
@@ -104,7 +104,7 @@ class Suite:
                 if verdict in {probe.until, UNTESTABLE}:
                     break
 
-    def barren(self) -> frozenset[int]:
+    def positions_without_tests(self) -> frozenset[int]:
         """Return the positions where no test exists."""
         shown = {run.position for runs in self.runs.values() for run in runs if run.verdict is not UNTESTABLE}
         return frozenset(range(self.size)) - shown

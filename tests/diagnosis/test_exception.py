@@ -99,10 +99,10 @@ def signature(stderr: str) -> str | None:
 @pytest.mark.parametrize("stderr", [COMPILED_2_11, BACKEND_2_12])
 def test_two_lines_of_one_compiled_function_are_two_failures(stderr: str) -> None:
     """The line that was being compiled tells two bugs apart; a release that does not tell it has the same failure."""
-    line, untold = "line 33, in add", stderr.partition("\nfrom user code")[0].partition("\nOriginal traceback")[0]
+    line, undecided = "line 33, in add", stderr.partition("\nfrom user code")[0].partition("\nOriginal traceback")[0]
     first, second, third = (
         Failure(outcome=Outcome.FAIL, signature=signature(text), message="found two different devices cpu, meta")
-        for text in (stderr, stderr.replace(line, "line 34, in add"), untold)
+        for text in (stderr, stderr.replace(line, "line 34, in add"), undecided)
     )
     assert not first.compare(second)
     assert first.compare(third)

@@ -64,7 +64,7 @@ class Kernel:
     def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
         return self.fds
 
-    def are_of_packages(self, waiters: Sequence[stall.Waiter]) -> bool:
+    def sleep_only_in_packages(self, waiters: Sequence[stall.Waiter]) -> bool:
         return self.of_packages or all(waiter.wait.waiting is not Waiting.SLEEP for waiter in waiters)
 
     def is_inside(self, waiters: Sequence[stall.Waiter], members: frozenset[int]) -> bool:

@@ -18,16 +18,16 @@ TESTS_NAMED = 8  # of one change; --json names all
 
 
 def changed_lines(search: Bisection) -> Iterator[str]:
-    """Yield each change with its tests, then those that are flaky, those that could not be told, and the rest."""
+    """Yield each change with its tests, then those that are flaky, those without a boundary, and the rest."""
     if search.answer is AnswerKind.NONE and not search.tests:
         yield "nothing to find: each test ends the same at both ends"
     for boundary in search.boundaries:
         yield from _boundary_lines(boundary)
-    untold = {id_: test for id_, test in search.tests.items() if test.answer is not AnswerKind.BOUNDARY}
-    for (title, reason), ids in grouped(untold, lambda id_: _untold(untold[id_])).items():
+    undecided = {id_: test for id_, test in search.tests.items() if test.answer is not AnswerKind.BOUNDARY}
+    for (title, reason), ids in grouped(undecided, lambda id_: _undecided_because(undecided[id_])).items():
         yield f"{title}, {counted(len(ids), 'test')}" + (f": {reason}" if reason else "")
         yield from _named(ids)
-    flaky = {id_: test for id_, test in search.tests.items() if test.flaky and id_ not in untold}
+    flaky = {id_: test for id_, test in search.tests.items() if test.flaky and id_ not in undecided}
     if flaky:
         shown = [f"{id_} ({_flaky(test)})" for id_, test in flaky.items()]
         yield f"flaky among them: {short_list(shown, TESTS_NAMED)}"
@@ -60,8 +60,8 @@ def _named(ids: tuple[str, ...] | list[str]) -> Iterator[str]:
         yield f"  and {len(ids) - TESTS_NAMED} more"
 
 
-def _untold(test: SearchedTest) -> tuple[str, str]:
-    """Return how it stands with a test of which no change is told, and why."""
+def _undecided_because(test: SearchedTest) -> tuple[str, str]:
+    """Return why a test has no boundary: a title and a reason."""
     title = "flaky" if test.answer is AnswerKind.NONE else "inconclusive"
     spans = ", ".join(f"after {first} and not after {last}" for first, last in test.boundaries)
     return title, "; ".join(filter(None, (spans, *test.reasons[:1])))

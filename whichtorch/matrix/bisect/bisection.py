@@ -106,7 +106,7 @@ class Boundary(Model):
     same_commit: bool = False  # both were built from the same commit
     packages: Versions = Field(default_factory=dict)  # other than torch whose versions differ: before and after
     tests: tuple[str, ...] = ()  # of a command with many: the ids of those that change here
-    what: str = ""  # that these show where they fail
+    what: str = ""  # the failure that these tests share
 
     @property
     def bad(self) -> str:
@@ -128,7 +128,7 @@ class SearchedTest(Model):
     """What came of one of the many tests of a command."""
 
     answer: AnswerKind
-    boundaries: tuple[tuple[str, str], ...] = ()  # last and first value; of an inconclusive answer: blaming nobody
+    boundaries: tuple[tuple[str, str], ...] = ()  # last and first value; of an inconclusive answer: an unresolved range
     confidence: float = 0  # of the least sure boundary
     outcomes: dict[str, Outcome] = Field(default_factory=dict)  # by value
     flaky: dict[str, str] = Field(default_factory=dict)  # by value: "3 of 8" runs ended so

@@ -56,8 +56,8 @@ class CommandTests:
     command: Ledger
     ledgers: dict[str, Ledger] = field(default_factory=dict)  # of each test, by its id
     states: dict[str, SearchState] = field(default_factory=dict)
-    _made: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))  # runs by position
-    _begun: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="microseconds"))
+    _new_runs: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))  # runs by position
+    _search_started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="microseconds"))
 
     @property
     def has_none(self) -> bool:
@@ -65,7 +65,7 @@ class CommandTests:
         ran = [seen for seen in self.command.seen if seen.records]
         return not self.ledgers and (len(ran) > 1 or any(seen.passes for seen in ran))
 
-    def see(self, position: int) -> None:
+    def load_position(self, position: int) -> None:
         """Take in all records of a position, and of those with the same environment."""
         environment = self.command.evidence[position].environment.id
         alike = [seen.position for seen in self.command.seen if seen.environment.id == environment]
@@ -79,22 +79,22 @@ class CommandTests:
             )
         for id_, ledger in self.ledgers.items():
             for place in [seen.position for seen in self.command.seen] if id_ in new else alike:
-                self._enter(id_, ledger, place)
+                self._load_test(id_, ledger, place)
             shown = [each for each in ledger.seen if each.records]
             is_fix = bool(shown) and bool(shown[0].failures) and shown[-1].passes and not shown[-1].failures
-            # asked for its fix, the failure of a test is also that an old release lacks what it uses
+            # when a fix is searched for, a failure because the old release lacks an API counts too
             is_fix &= self.command.goal.find is Find.ANY
             ledger.goal = replace(self.command.goal, find=Find.FIX) if is_fix else self.command.goal
-            self.states[id_] = replace(ledger.search(), made=self._made[id_].total())
+            self.states[id_] = replace(ledger.search(), made=self._new_runs[id_].total())
 
-    def _enter(self, id_: str, ledger: Ledger, position: int) -> None:
+    def _load_test(self, id_: str, ledger: Ledger, position: int) -> None:
         """Take in the records of a test at a position, or why it has none."""
         seen = self.command.evidence[position]
         records, problem = self._records(id_, ledger, seen)
         if seen.environment.is_usable and not (records or problem):
             return  # it was not run there
-        now = [record for record in records if record.attempt.started >= self._begun]
-        self._made[id_][position] = max(self._made[id_][position], len(now))
+        now = [record for record in records if record.attempt.started >= self._search_started]
+        self._new_runs[id_][position] = max(self._new_runs[id_][position], len(now))
         ledger.evidence[position] = PositionEvidence(
             position=position,
             environment=seen.environment,
@@ -148,11 +148,11 @@ class TestsOracle(ProbeRunner):
         """Run probes until some have ended; raises as `ended` does, and SearchEndedError where there are no tests."""
         ended = self.ended(question)
         for position in ended:
-            self.tests.see(position)
+            self.tests.load_position(position)
         if self.tests.has_none:
             raise SearchEndedError("the command has no tests of its own")
-        barren = frozenset(seen.position for seen in self.ledger.seen if not seen.records)
-        return SharedReply(self.tests.priced_states(), ended, barren)
+        positions_without_tests = frozenset(seen.position for seen in self.ledger.seen if not seen.records)
+        return SharedReply(self.tests.priced_states(), ended, positions_without_tests)
 
     def cells(self, probe: NextProbe) -> list[PlannedCell]:
         """Return the command with the tests of a probe, once for each number of runs that they are to have."""
@@ -190,14 +190,14 @@ def search_tests(command: Ledger, named: Collection[int], notes: Sequence[str]) 
     tests = CommandTests(command=command)
     command.recall_known()
     for place in list(command.evidence):
-        tests.see(place)
+        tests.load_position(place)
     search = shared_search(bounds, command.request.jobs)
     answer, ended_by = driven(command, search, TestsOracle(command, tests))
     if tests.has_none:
         return None
     if answer is None:
         for place in list(command.evidence):
-            tests.see(place)
+            tests.load_position(place)
         open_ones = {id_: state for id_, state in tests.states.items() if is_in_question(state)}
         found = {id_: answer_so_far(state) for id_, state in open_ones.items()}
         answer = SharedAnswer(tests=found, bounds=bounds)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
-from whichtorch.matrix.diagnosis.hang.reasons import without_nobody
+from whichtorch.matrix.diagnosis.hang.reasons import without_deadlock_claim
 from whichtorch.matrix.diagnosis.patience import LONGER, SOON, reached_goal
 from whichtorch.matrix.diagnosis.signature import STUCK, Signature
 from whichtorch.matrix.model import Outcome
@@ -172,7 +172,7 @@ def agreeing(diagnosis: HangDiagnosis, outcome: Outcome, loop: BusyLoop | None) 
         diagnosis = diagnosis.model_copy(update={"kind": HangKind.ENDLESS_LOOP})
     if loop is not None:
         diagnosis = diagnosis.model_copy(update={"summary": f"{loop.words}; {diagnosis.summary}"})
-    if outcome is Outcome.SLOW and (summary := without_nobody(diagnosis.summary)) != diagnosis.summary:
+    if outcome is Outcome.SLOW and (summary := without_deadlock_claim(diagnosis.summary)) != diagnosis.summary:
         return diagnosis.model_copy(update={"summary": summary})
     if outcome is Outcome.HANG and diagnosis.kind is HangKind.SLOW_COMPILE:
         return diagnosis.model_copy(update={"kind": HangKind.ENDLESS_COMPILE})

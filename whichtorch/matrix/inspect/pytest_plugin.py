@@ -34,13 +34,14 @@ def pytest_addoption(parser: Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Start the watch, unless this process is watched already: by `whichtorch run`, or because a test runs pytest."""
-    if not config.getoption("whichtorch") or signal.getsignal(HANG_SIGNAL) is not signal.SIG_DFL:
-        return
-    is_worker = hasattr(config, "workerinput")
-    if is_worker != ("WHICHTORCH_TESTS" in os.environ):
+    if not config.getoption("whichtorch"):
         return
     if sys.platform != "linux":
         raise pytest.UsageError("--whichtorch: processes can only be watched on Linux")
+    is_worker = hasattr(config, "workerinput")
+    is_watched = signal.getsignal(HANG_SIGNAL) is not signal.SIG_DFL or is_worker != ("WHICHTORCH_TESTS" in os.environ)
+    if is_watched or config.pluginmanager.hasplugin("whichtorch_tests"):  # the last one by another whichtorch
+        return
     if not is_worker:
         os.environ["WHICHTORCH_TESTS"] = tempfile.mkdtemp(prefix="whichtorch-tests-")
         sys.stdout.flush()

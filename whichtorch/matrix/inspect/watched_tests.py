@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 
 from whichtorch.matrix.inspect.pytest_plugin import HANG_SIGNAL, ORDER
 from whichtorch.matrix.inspect.watch_request import OnHang, WatchRequest
-from whichtorch.matrix.inspect.watched_command import CommandWatch
+from whichtorch.matrix.inspect.watched_command import SIGNAL_CODE, CommandWatch
 from whichtorch.matrix.inspect.watched_run import read_hang, running_tests, test_events
 from whichtorch.matrix.process import kernel
 
@@ -39,7 +39,8 @@ def end_like(child: int, folder: str, junit: str | None) -> NoReturn:
         code = SessionWatch(child, folder, junit).end()
     except BaseException:  # noqa: BLE001 - the tests go on without a watch
         traceback.print_exc()
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        code = status if status >= 0 else SIGNAL_CODE - status
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         sys.stderr.flush()
@@ -85,7 +86,10 @@ class SessionWatch(CommandWatch):
         shown = [f"\nwhichtorch: {hang.headline}", *lines, *([UNABLE] if tests else []), *failed]
         print(*shown, sep="\n", file=sys.stderr)
         if self._junit:
-            self._write_junit(self._junit, tests, f"HANG {hang.sentence}")
+            try:
+                self._write_junit(Path(self._junit), tests, f"HANG {hang.sentence}")
+            except OSError as error:  # the session must end all the same
+                print(f"whichtorch: cannot write {self._junit}: {error.strerror}", file=sys.stderr)
         return False
 
     def _end_within(self, seconds: float, tests: dict[int, str]) -> bool:
@@ -107,7 +111,7 @@ class SessionWatch(CommandWatch):
             if process and now - process.started / kernel.TICK <= age:
                 kernel.send(pid, signal.SIGKILL)
 
-    def _write_junit(self, file: str, tests: dict[int, str], sentence: str) -> None:
+    def _write_junit(self, file: Path, tests: dict[int, str], sentence: str) -> None:
         """Write the JUnit file that pytest was asked for, since pytest cannot do it any more."""
         root = ET.Element("testsuites")
         suite = ET.SubElement(root, "testsuite", name="pytest")
@@ -120,4 +124,8 @@ class SessionWatch(CommandWatch):
                 told = _NOT_XML.sub("?", event["traceback"] or event["reason"])
                 ET.SubElement(case, _ELEMENTS[event["outcome"]], message=told).text = told
         suite.set("tests", str(len(suite)))
-        Path(file).write_bytes(ET.tostring(root))
+        suite.set("failures", str(len(suite.findall("testcase/failure"))))
+        suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
+        file = Path(os.path.expandvars(file.expanduser()))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(ET.tostring(root))

@@ -151,7 +151,9 @@ class _Reader:
             self.mistakes.append(f"{place}: cannot read the requirements file {file}: {why}")
             return
         if file.suffix in {".lock", ".toml"}:
-            self.mistakes.append(f"{place}: {file} is none; --constraint takes a lock file, --project a project")
+            self.mistakes.append(
+                f"{place}: {file} is not a requirements file; --constraint takes a lock file, --project a project"
+            )
             return
         for number, line in requirement_lines(text):
             self._read_line(line, f"{file}:{number}", file.parent)

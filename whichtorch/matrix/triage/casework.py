@@ -332,6 +332,6 @@ class Casework:
 
 def _is_of(case: Case, scenario: Scenario, variant: dict[str, str], environment: Environment) -> bool:
     """Return whether a case is about this test in this environment."""
-    at = case.environment  # without an id in a case of before
+    at = case.environment  # without an id in a case of an older version
     is_there = at is None or (at.label == environment.label and at.id in {"", environment.id})
     return is_there and (case.source_hash, case.variant) == (scenario.source_hash, variant)

@@ -27,10 +27,8 @@ from whichtorch.matrix.bisect.strategy.search_state import (
 )
 from whichtorch.matrix.grouping import grouped
 
-COMPANY = 3  # tests that change in one place, from which on fewer runs have to confirm that
-COMPANY_PASSES = (
-    2  # runs of the position that passes there: the second one, in another process, is for what hit them all
-)
+AGREEING_TESTS = 3  # so many tests that change in one place confirm each other
+AGREEING_PASS_RUNS = 2  # of the position that passes there: the second run rules out a failure of the whole process
 START = 5.0  # seconds that a process takes before its first test
 
 Tests = Mapping[str, SearchState]  # by id; a position that was run says nothing about a test that does not exist there
@@ -55,7 +53,7 @@ class SharedReply(NamedTuple):
 
     tests: Tests
     ended: frozenset[int]  # positions of probes that have ended
-    barren: frozenset[int] = frozenset()  # positions where no test could be run
+    positions_without_tests: frozenset[int] = frozenset()  # positions where no test could be run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +92,7 @@ def shared_search(bounds: tuple[int, int], jobs: int = 1) -> SharedSearch:
         wanted: dict[SearchState, tuple[NextProbe, ...]] = {}
         for state, those in names.items():
             step = decide_parallel(state, jobs)
-            if isinstance(step, SearchAnswer) or _is_in_vain(state, step[0]):
+            if isinstance(step, SearchAnswer) or _is_useless(state, step[0]):
                 answer = step if isinstance(step, SearchAnswer) else answer_so_far(state)
                 answers.update(dict.fromkeys(those, answer))
             else:
@@ -143,7 +141,7 @@ def _whole_runs(
         reply = yield tuple(SharedProbe(position=end, purpose=Purpose.BOUND) for end in missing[:jobs])
         ended, tests = ended | reply.ended, reply.tests
         for side, end in enumerate(ends):
-            if end in ended & reply.barren:
+            if end in ended & reply.positions_without_tests:
                 ends[side] += jumps[side]
                 jumps[side] *= 2
     return None
@@ -158,8 +156,8 @@ def _in_company(tests: Tests) -> dict[str, SearchState]:
     """Return the tests; those that change where others do are asked to pass less often."""
     changes = Counter(places for state in tests.values() if (places := _narrowed(state)))
     return {
-        name: replace(state, options=replace(state.options, pass_runs=min(state.options.pass_runs, COMPANY_PASSES)))
-        if changes[_narrowed(state)] >= COMPANY
+        name: replace(state, options=replace(state.options, pass_runs=min(state.options.pass_runs, AGREEING_PASS_RUNS)))
+        if changes[_narrowed(state)] >= AGREEING_TESTS
         else state
         for name, state in tests.items()
     }
@@ -172,8 +170,8 @@ def _narrowed(state: SearchState) -> tuple[tuple[int, int, Change], ...]:
     return places if is_done and not state.is_flaky else ()
 
 
-def _is_in_vain(state: SearchState, probe: NextProbe) -> bool:
-    """Return whether nothing is to be hoped for from a probe: it showed nothing before, or both bounds are alike."""
+def _is_useless(state: SearchState, probe: NextProbe) -> bool:
+    """Return whether a probe cannot add information: it showed nothing before, or both bounds are alike."""
     is_sample = probe.purpose is Purpose.SAMPLE and state.options.find is not Find.ALL
     return is_sample or probe.position in state.exhausted
 

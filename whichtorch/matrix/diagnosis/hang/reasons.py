@@ -187,7 +187,7 @@ def _nobody(narration: Narration, state: ThreadState, ender: str, narrated: Sequ
     return f"who could {ender} is not known: {'; '.join(named)}{more}"
 
 
-def without_nobody(summary: str) -> str:
+def without_deadlock_claim(summary: str) -> str:
     """Return the summary of what gets on: that nobody could end its wait is then not true."""
     return _NOBODY.sub("", summary)
 

@@ -106,7 +106,7 @@ class ProcView:
         living = frozenset(member.pid for member in self._tree.look(full=True) if member.is_alive)
         return members >= living and not peers.may_end_from_outside(waiters, living, self._supervisor)
 
-    def are_of_packages(self, waiters: Sequence[stall.Waiter]) -> bool:
+    def sleep_only_in_packages(self, waiters: Sequence[stall.Waiter]) -> bool:
         """Read the stacks of threads with py-spy, which does not stop them."""
         asleep = (waiter for waiter in waiters if waiter.wait.waiting is Waiting.SLEEP)
         by_process = grouped(asleep, lambda waiter: waiter.process.pid)

@@ -96,7 +96,7 @@ class KernelView(Protocol):
     def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
         """Return the descriptors that a poll, select or epoll waits for, None when not known."""
 
-    def are_of_packages(self, waiters: Sequence[Waiter]) -> bool:
+    def sleep_only_in_packages(self, waiters: Sequence[Waiter]) -> bool:
         """Return whether it is certain that those that sleep do so in packages, and run no code of the user's."""
 
     def is_inside(self, waiters: Sequence[Waiter], members: frozenset[int]) -> bool:
@@ -254,7 +254,9 @@ class Watch:
     def _judge(self, now: float, waiters: tuple[Waiter, ...]) -> list[dict[str, Any]] | None:
         """Return the evidence if nothing outside the tree, and no thread that is not shown, can end the waits."""
         members = frozenset(waiter.process.pid for waiter in waiters)
-        is_closed = _all_children_exist(waiters) and _is_gil_held(waiters) and self._view.are_of_packages(waiters)
+        is_closed = (
+            _all_children_exist(waiters) and _is_gil_held(waiters) and self._view.sleep_only_in_packages(waiters)
+        )
         if not (is_closed and self._view.is_inside(waiters, members)):
             self._patience = max(1.0, self._patience * BACK_OFF)
             self._not_before = now + self._patience
