@@ -365,4 +365,7 @@ def test_every_bracket_holds_its_boundary(culprits: list[int], absent: set[int],
         (found,) = answer.tests[f"test_{number}"].boundaries
         before = max(position for position in (there if number % 2 else range(20)) if position < culprit)
         after = min(position for position in (there if number % 2 else range(20)) if position >= culprit)
-        assert (found.before, found.after) == (before, after)
+        assert found.before <= before < after <= found.after
+        # what is untried lies among untestable releases, as in the search of a single test
+        assert {*found.untestable_between, *found.untried_between} == {*range(found.before + 1, found.after)}
+        assert not found.untried_between or found.untestable_between
