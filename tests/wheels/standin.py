@@ -130,7 +130,8 @@ def build_pytest(folder: Path) -> Path:
     """Build a wheel that brings the pytest of the tests themselves, and the command `pytest`."""
     info = f"pytest-{pytest.__version__}.dist-info"
     files = {
-        "pytest_of_the_tests.pth": f"{Path(pytest.__file__).parent.parent}\n",
+        # with what its own .pth files add: a plugin of an editable install is imported, too
+        "pytest_of_the_tests.pth": f"import site; site.addsitedir({str(Path(pytest.__file__).parent.parent)!r})\n",
         f"{info}/entry_points.txt": "[console_scripts]\npytest = pytest:console_main\n",
     }
     return _write(folder, "pytest", pytest.__version__, "py3-none-any", files, (), pytest.__version__)
