@@ -38,9 +38,10 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if sys.platform != "linux":
         raise pytest.UsageError("--whichtorch: processes can only be watched on Linux")
+    if signal.getsignal(HANG_SIGNAL) is not signal.SIG_DFL:
+        return
     is_worker = hasattr(config, "workerinput")
-    is_watched = signal.getsignal(HANG_SIGNAL) is not signal.SIG_DFL or is_worker != ("WHICHTORCH_TESTS" in os.environ)
-    if is_watched or config.pluginmanager.hasplugin("whichtorch_tests"):  # the last one by another whichtorch
+    if is_worker != ("WHICHTORCH_TESTS" in os.environ):
         return
     if not is_worker:
         os.environ["WHICHTORCH_TESTS"] = tempfile.mkdtemp(prefix="whichtorch-tests-")
