@@ -67,4 +67,4 @@ def pytest_configure(config: pytest.Config) -> None:
             pytest.fail(sentence)
 
     signal.signal(HANG_SIGNAL, fail)
-    config.pluginmanager.register(whichtorch_tests.Recorder(config, folder))
+    config.pluginmanager.register(whichtorch_tests.SessionRecorder(config, folder))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -55,6 +55,11 @@ class ConditionResult(Model):
     seen: str  # in words: that it happened, or what happened instead, or what is not known
 
 
+def pytest_place(words: Sequence[str]) -> int | None:
+    """Return at which word of a command pytest is named; None if it is not."""
+    return next((place for place, word in enumerate(words) if Path(word).name in {"pytest", "py.test"}), None)
+
+
 class ProjectCommand(Model):
     """A command that is run in a copy of the user's project, and what its exit codes mean."""
 
@@ -72,7 +77,7 @@ class ProjectCommand(Model):
 
         Another runner is given the whole command.
         """
-        runner = next((at for at, word in enumerate(self.words) if Path(word).name in {"pytest", "py.test"}), None)
+        runner = pytest_place(self.words)
         if runner is None or not self.test:
             return self.words
         kept = [

@@ -30,6 +30,8 @@ _command_option = partial(option, panel="Command after --")
 
 def check_command(words: Strings | None) -> None:
     """Raise UsageError for no command, and for an option that it cannot have."""
+    from whichtorch.matrix.model import pytest_place
+
     if words is None:
         return
     if not words:
@@ -37,7 +39,7 @@ def check_command(words: Strings | None) -> None:
     if words[0].startswith("-"):
         hint = "a script that takes it stands before --: `repro.py -- --size 4`"
         raise UsageError(f"{words[0]} is not a command", hint=hint)
-    if any(Path(word).name in {"pytest", "py.test"} for word in words):
+    if pytest_place(words) is not None:
         for word in words:
             if reason := _UNSUPPORTED.get(word.partition("=")[0]):
                 raise UsageError(f"pytest's {word} cannot be used here: {reason}", hint="leave it out")
@@ -73,7 +75,7 @@ class CommandOptions:
         command = ProjectCommand(
             words=words,
             project=project.digest,
-            subfolder=folder.resolve().relative_to(project.root.resolve()).as_posix(),
+            subfolder=project.subfolder,
             in_place=folder if self.in_place else None,
             ok_codes=self.ok_exit,
             skip_codes=self.skip_exit,

@@ -97,12 +97,12 @@ def _kept_project(text: str, home: Path) -> LocalProject:
     assert folder is not None
     project = Project.around(folder, OUTPUTS)
     project.keep(home)
-    subfolder = folder.resolve().relative_to(project.root.resolve()).as_posix()
-    name, repository = (
-        canonicalize_name(requirement.name),
-        str(project.root) if (project.root / ".git").exists() else "",
+    return LocalProject(
+        name=canonicalize_name(requirement.name),
+        digest=project.digest,
+        subfolder=project.subfolder,
+        repository=str(project.root) if (project.root / ".git").exists() else "",
     )
-    return LocalProject(name=name, digest=project.digest, subfolder=subfolder, repository=repository)
 
 
 class _Choice(NamedTuple):

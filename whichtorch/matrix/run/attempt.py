@@ -117,7 +117,7 @@ def run_attempt(
         message=verdict.message,
         evidence=evidence,
     )
-    record = _record(planned, environment, attempt, verdict.signature)
+    record = record_of(planned, environment, attempt, verdict.signature)
     return Record.model_validate_json(redactor.json_line(record.model_dump_json(by_alias=True)))
 
 
@@ -185,7 +185,8 @@ def _evidence(ending: Ending, verdict: Verdict, order: AttemptRequest, hardware:
     return ending.evidence.model_copy(update=update)
 
 
-def _record(planned: PlannedCell, environment: Environment, attempt: Attempt, signature: str | None) -> Record:
+def record_of(planned: PlannedCell, environment: Environment, attempt: Attempt, signature: str | None) -> Record:
+    """Return what is stored of an attempt of a cell."""
     return Record(
         key=planned.key(environment),
         environment=environment.id,

@@ -29,7 +29,7 @@ from whichtorch.matrix.model import (
     digest,
 )
 from whichtorch.matrix.process.supervision import Ending
-from whichtorch.matrix.run.attempt import run_attempt
+from whichtorch.matrix.run.attempt import record_of, run_attempt
 from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.test_session import COMPLETE, FOLDER, TestSession, read_session
 from whichtorch.matrix.run.work import CellEnd
@@ -187,16 +187,7 @@ class CommandCell:
             note="interrupted",
             evidence=AttemptEvidence(tests=session.ids),
         )
-        planned, environment = self.planned, self.ready.environment
-        record = Record(
-            key=planned.key(environment),
-            environment=environment.id,
-            scenario=planned.scenario.name,
-            source_hash=planned.scenario.source_hash,
-            variant=planned.variant,
-            limits=planned.limits,
-            attempt=attempt,
-        )
+        record = record_of(self.planned, self.ready.environment, attempt, None)
         self.site.keep(record)
         session.running.clear()
         self._keep_results(session, record, {test.id for test in session.ended})
@@ -262,7 +253,7 @@ class CommandCell:
             stderr_bytes=len(test.stderr) + len(test.traceback),
             evidence=AttemptEvidence(start="cold", hardware=attempt.evidence.hardware, shared=shared),
         )
-        return self._as_test(planned, command, made, signature)
+        return record_of(planned, self.ready.environment, made, signature)
 
     def _stopped_record(self, id_: str, command: Record, *, is_alone: bool) -> Record:
         """Return the record of a test that ran when its process ended."""
@@ -272,19 +263,8 @@ class CommandCell:
         if attempt.stopped_by is StoppedBy.EXIT and attempt.signal is None:
             signature = f"ends its process with exit code {attempt.exit_code}"
             update |= {"outcome": Outcome.FAIL, "message": signature, "note": ""}
-        return self._as_test(self.planned.of_test(id_), command, attempt.model_copy(update=update), signature)
-
-    def _as_test(self, planned: PlannedCell, command: Record, attempt: Attempt, signature: str | None) -> Record:
-        scenario = planned.scenario
-        return command.model_copy(
-            update={
-                "key": planned.key(self.ready.environment),
-                "scenario": scenario.name,
-                "source_hash": scenario.source_hash,
-                "attempt": attempt,
-                "signature": signature,
-            }
-        )
+        made = attempt.model_copy(update=update)
+        return record_of(self.planned.of_test(id_), self.ready.environment, made, signature)
 
     def _command_record(self, record: Record, session: TestSession, left: Sequence[str]) -> Record:
         """Return the record of the command: it passes if the outcomes of its tests say all that there is to say.
@@ -300,18 +280,10 @@ class CommandCell:
         has_told = session.code in COMPLETE or any(test.outcome.is_red for test in session.ended)
         is_explained = bool(session.running) or (has_ended and has_told and bool(session.ids))
         if is_explained and (session.is_over or not left):
-            update: dict[str, object] = {
-                "outcome": Outcome.PASS,
-                "note": "",
-                "message": "",
-                "diagnosis": None,
-                "stacks": "",
-            }
-            return record.model_copy(update={"attempt": record.attempt.model_copy(update=update), "signature": None})
+            return _with_attempt(record, None, outcome=Outcome.PASS, note="", message="", diagnosis=None, stacks="")
         if left and not attempt.outcome.is_red:
             said = f"pytest ended before {counted(len(left), 'test')} had run"
-            update = {"outcome": Outcome.FAIL, "message": said}
-            return record.model_copy(update={"attempt": record.attempt.model_copy(update=update), "signature": said})
+            return _with_attempt(record, said, outcome=Outcome.FAIL, message=said)
         return record
 
     def _written(self, record: Record) -> tuple[str, ...]:
@@ -327,7 +299,12 @@ class CommandCell:
 def _with_facts(record: Record, **facts: object) -> Record:
     """Return a record with more evidence."""
     evidence = record.attempt.evidence.model_copy(update=facts)
-    return record.model_copy(update={"attempt": record.attempt.model_copy(update={"evidence": evidence})})
+    return _with_attempt(record, record.signature, evidence=evidence)
+
+
+def _with_attempt(record: Record, signature: str | None, **fields: object) -> Record:
+    """Return a record with other fields of its attempt."""
+    return record.model_copy(update={"attempt": record.attempt.model_copy(update=fields), "signature": signature})
 
 
 def run_command_cell(site: LocalSite, ready: ReadyCell) -> CellEnd | None:

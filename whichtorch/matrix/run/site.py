@@ -138,7 +138,8 @@ class LocalSite(Site):
         """Make the attempts that are missing beside those `made`, and return the cell's end; None if interrupted."""
         planned, environment = ready.planned, ready.environment
         known = planned.counting(self.records.of(planned.key(environment)), environment)
-        known = [record for record in known if identity(record) not in set(map(identity, made))]
+        just_made = set(map(identity, made))
+        known = [record for record in known if identity(record) not in just_made]
         judging = [record for record in known if record.attempt.role is Role.JUDGE]
         observing = [record for record in known if record.attempt.role is Role.OBSERVE]
         uncounted: list[Record] = []  # of forked attempts that a cold one has to confirm

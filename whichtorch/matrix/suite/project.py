@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,41 +32,50 @@ _PASSING = {".pytest_cache", "__pycache__"}  # folders that a run of Python leav
 _READ = 1 << 20  # bytes at once
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Project:
     """The files of a folder, by their paths in it."""
 
     root: Path
     files: tuple[str, ...]
-    digest: str  # of their paths, contents and modes
+    subfolder: str  # the folder that was asked about, in the root
 
     @classmethod
     def around(cls, folder: Path, outputs: Container[Path] = ()) -> Project:
         """Return the project that a folder belongs to: the whole repository, or else the folder itself.
 
-        The `outputs` of this program are no part of it. Raises UsageError for one that is too large to be copied.
+        The `outputs` of this program are no part of it.
         """
         root = (_repository(folder) or folder).resolve()
         files = sorted(file for file in set(_files(root)) if root / file not in outputs)
-        inside = folder.resolve().relative_to(root).as_posix()
-        if inside != "." and not any(file.startswith(f"{inside}/") for file in files):
+        return cls(root, tuple(files), folder.resolve().relative_to(root).as_posix())
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of the files' paths, contents and modes."""
+        return _digest(self.root, self.files)
+
+    def _check_copyable(self) -> None:
+        """Raise UsageError for a project that is too large to be copied, or whose copy would lack the folder."""
+        if self.subfolder != "." and not any(file.startswith(f"{self.subfolder}/") for file in self.files):
+            folder = self.root / self.subfolder
             hint = "start the command in another folder, or in this one itself with --in-place"
             raise UsageError(f"git tracks and would add nothing in {folder}, so a copy does not have it", hint=hint)
-        size = sum(_sizes_of_folders(root, files).values())
-        if size > MOST_BYTES:
-            largest = max(_sizes_of_folders(root, files).items(), key=lambda pair: pair[1])
+        sizes = _sizes_of_folders(self.root, self.files)
+        if (size := sum(sizes.values())) > MOST_BYTES:
+            largest = max(sizes.items(), key=lambda pair: pair[1])
             raise UsageError(
-                f"{root} has {size / 1e9:.1f} GB of files, too much to copy for each environment "
+                f"{self.root} has {size / 1e9:.1f} GB of files, too much to copy for each environment "
                 f"({largest[1] / 1e9:.1f} GB of it in {largest[0]})",
                 hint="list what the command does not need in .gitignore, or run it in the folder itself: --in-place",
             )
-        return cls(root, tuple(files), _digest(root, files))
 
     def keep(self, home: Path) -> None:
         """Keep a copy of the files in the state folder, unless one is there.
 
-        Raises PreventedError if they cannot be copied, or if they change meanwhile.
+        Raises UsageError for a project that is too large, PreventedError if it cannot be copied, or changes meanwhile.
         """
+        self._check_copyable()
         kept = kept_copy(home, self.digest)
         if kept.is_dir():
             os.utime(kept)
@@ -184,7 +194,7 @@ def _repository(folder: Path) -> Path | None:
     """
     top, said = _git(folder, "rev-parse", "--show-toplevel")
     if not top and any((parent / ".git").exists() for parent in (folder.resolve(), *folder.resolve().parents)):
-        hint = "make git read it, because it knows which files belong to the project; or use --in-place"
+        hint = "make git read it, because it knows which files belong to the project"
         raise UsageError(f"git does not read the repository of {folder}: {said or 'there is no git'}", hint=hint)
     return Path(top.rstrip("\n")) if top else None
 

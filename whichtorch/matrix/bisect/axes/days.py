@@ -81,7 +81,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     axis = Days(name=AxisName.DATE, values=values, requirements=requirements, base=base, cache=cache, common=shared)
     with workbench(request, cache, show) as bench:
         days = search_between(request, axis, bench)
-        boundary = days.boundaries[-1] if days.boundaries and not days.has_tests else None
+        boundary = days.boundaries[-1] if days.boundaries else None
         if (
             days.has_tests
             or days.answer is not AnswerKind.BOUNDARY

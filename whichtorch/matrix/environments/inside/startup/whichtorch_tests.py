@@ -58,10 +58,10 @@ _TRACEBACK = "whichtorch_traceback"  # attribute of a report; a plugin that fork
 def pytest_configure(config: pytest.Config) -> None:
     """Record the session, if the tool asks for it."""
     if os.environ.get(TESTS):
-        config.pluginmanager.register(Recorder(config, os.environ[TESTS]))
+        config.pluginmanager.register(SessionRecorder(config, os.environ[TESTS]))
 
 
-class Recorder:
+class SessionRecorder:
     """What one process of pytest writes down: a session without xdist, its controller, or a worker."""
 
     def __init__(self, config: pytest.Config, folder: str) -> None:
