@@ -177,7 +177,8 @@ def test_native_code_gets_the_longer_look_in_one_environment_only(tmp_path: Path
     assert [task.timeout for task in ended.executor.tasks] == [60, 180, 15]
     assert {cell.outcome for cell in ended.run.cells} == {Outcome.HANG}
     decided = [[attempt.evidence.decided for attempt in cell.attempts] for cell in ended.run.cells]
-    assert decided == [["native", "longer look"], ["known place"]]
+    # Either environment may be ready first.
+    assert sorted(decided) == [["known place"], ["native", "longer look"]]
 
 
 @pytest.mark.parametrize(("stretch", "outcome"), [(1.2, Outcome.HANG), (4.0, Outcome.SLOW)])
