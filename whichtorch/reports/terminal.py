@@ -23,7 +23,7 @@ from whichtorch.reports.cell_text import summary
 from whichtorch.reports.table import cell_word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 REFRESH = 4  # times a second, of the lines that say what is running
 REMINDER = 30.0  # seconds between lines that say what is running, where the lines cannot be rewritten
@@ -51,25 +51,34 @@ def say(console: Console, lines: Iterable[str]) -> None:
 
     Where there is no terminal, a line stays a line: programs and logs read lines.
     """
+    rows = []
     for line in lines:
         first, *others = _PART.split(line) if console.file.isatty() else (line,)
         for part in (first, *(f"    {other}" for other in others)):
             text = Text(part)
             for found in _RED_WORD.finditer(part):
                 text.stylize(_STYLES[found[1]], *found.span())
-            print_wrapped(console, text)
+            rows += _wrapped(console, text)
+    if rows:
+        _print_rows(console, rows)
 
 
-def print_wrapped(console: Console, text: Text) -> None:
-    """Print a line; on a terminal, wrap it, and indent the rows after the first."""
+def _print_rows(console: Console, rows: Sequence[Text]) -> None:
+    """Print rows at once: thousands, one at a time, take longer than a whole command."""
+    console.print(Text("\n").join(rows), soft_wrap=True)
+
+
+def _wrapped(console: Console, text: Text) -> list[Text]:
+    """Return the rows of a line; on a terminal, those after the first are indented."""
     if not console.file.isatty() or len(text) <= console.width or _COPIED.match(text.plain):
-        console.print(text, soft_wrap=True)
-        return
+        return [text]
     indent, start = " " * (len(text) - len(text.plain.lstrip()) + 4), 0
+    rows = []
     for row in _WRAPPER(text.plain, console.width, subsequent_indent=indent):
         words = row.removeprefix(indent) if start else row
         start = text.plain.index(words, start) + len(words)
-        console.print(Text(indent if start > len(words) else "") + text[start - len(words) : start], soft_wrap=True)
+        rows.append(Text(indent if start > len(words) else "") + text[start - len(words) : start])
+    return rows
 
 
 class Progress:
@@ -118,7 +127,7 @@ class Progress:
         with self._lock:
             line = self._line(event)
         if line and (self._detail or isinstance(event, events.Interrupted | events.StatusShown)):
-            print_wrapped(self._console, line)
+            _print_rows(self._console, _wrapped(self._console, line))
 
     def _line(self, event: events.Event) -> Text | None:
         match event:
