@@ -6,6 +6,7 @@ import json
 import shlex
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,13 @@ def outcomes(cells: dict[tuple[str, str], dict[str, Any]], torch: str = "9.2.0")
     return {test.partition("::")[2]: cell["outcome"] for (where, test), cell in cells.items() if where == torch}
 
 
+def rerun_line(user: User) -> str:
+    """Return the line that runs the one red cell of the last matrix again."""
+    shown = (user.folder.parent / "output.txt").read_text()
+    (line,) = (line.rpartition("rerun: ")[2] for line in shown.splitlines() if "rerun: " in line)
+    return line
+
+
 def test_each_test_is_a_cell(user: User, project: Path) -> None:
     """It has its outcome, signature and output in each environment; the project is left alone, a second time known."""
     (project / "test_it.py").write_text(TESTS)
@@ -90,14 +98,44 @@ def test_a_test_is_run_again_by_the_line_that_says_so(user: User, project: Path)
     """The line runs only that test, and JUnit has its id."""
     (project / "test_it.py").write_text(TESTS)
     cells_of(user, "--junit", "junit.xml", *BOTH, *PYTEST, code=1)
-    shown = (user.folder.parent / "output.txt").read_text()
-    (line,) = (line.rpartition("rerun: ")[2] for line in shown.splitlines() if "rerun: " in line)
+    line = rerun_line(user)
     assert line.endswith(f"-- pytest -q {BEHAVIOR}")
     again = user.run(*shlex.split(line)[1:])
     assert again.returncode == 1
     assert "1 cell, 1 not as expected" in again.stdout
     suites = junitparser.JUnitXml.fromfile(str(user.folder / "junit.xml"))
     assert BEHAVIOR in {case.name for suite in suites for case in suite}
+
+
+@pytest.mark.parametrize(
+    ("place", "root", "named"), [(".", "tests", "tests/"), ("tests", ".", ""), ("tests", "..", "")]
+)
+def test_the_line_works_where_the_user_stands(user: User, project: Path, place: str, root: str, named: str) -> None:
+    """Ids are relative to pytest's rootdir, which may lie above or below the user's folder."""
+    subprocess.run(["git", "init", "--quiet", str(user.folder)], check=True)
+    (project / "test_it.py").write_text("def test_a(): assert False\ndef test_b(): assert True\n")
+    (user.folder / place / root / "pytest.ini").write_text("[pytest]\n")
+    standing = replace(user, folder=user.folder / place)
+    words = ("--", "python", "-m", "pytest", "-q", *([named] if named else []))
+    cells_of(standing, *NEW, *words, code=1)
+    line = rerun_line(standing)
+    assert line.endswith(f"-- python -m pytest -q {named}test_it.py::test_a")
+    again = standing.run(*shlex.split(line)[1:])
+    assert again.returncode == 1, again.stdout + again.stderr
+    assert "1 cell, 1 not as expected" in again.stdout
+
+
+def test_the_line_of_any_command_has_its_options(user: User) -> None:
+    """Exit codes, variables, and where it runs: the line does the same as the command before it."""
+    source = "import os; raise SystemExit(int(os.environ['CODE']) + (0 if os.path.exists('.whichtorch') else 10))"
+    options = ("--env", "CODE=3", "--ok-exit", "5", "--skip-exit", "7", "--skip-exit", "8", "--in-place")
+    cells = cells_of(user, "--torch", "9.2.0", *options, "--", "python", "-c", source, code=1)
+    line = rerun_line(user)
+    assert f"{shlex.join(options[:2])} " in line
+    assert f" {shlex.join(options[2:])} -- python -c " in line
+    assert user.run(*shlex.split(line)[1:]).returncode == 1
+    assert [record["signature"] for record in user.records()] == ["exit code 3"] * 2
+    assert next(iter(cells.values()))["options"] == list(options[2:])
 
 
 def test_a_hang_or_a_crash_takes_nothing_with_it(user: User, project: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.conditions import words
 from whichtorch.matrix.diagnosis.signature import described
-from whichtorch.matrix.model import COMMAND_MARK, Attempt, Cell, Diagnosis, Environment, Outcome, split_test
+from whichtorch.matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome, is_command, split_test
 from whichtorch.matrix.privacy.redaction import restored
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def stacks_of(stored: StoredRun, cell: Cell) -> Path | None:
 
 def script_option(test: str) -> str:
     """Return the option that `matrix` takes a test by; "" for a command, which stands after `--`."""
-    if test.startswith(COMMAND_MARK):
+    if is_command(test):
         return ""
     return "--script" if split_test(test)[0].partition("[")[0].endswith(".py") else "--scenario"
 

@@ -25,8 +25,8 @@ WIDTH_OF_VALUE = 80  # characters of a factor's value: some fields hold a compil
 def explanation_lines(explanation: Explanation, command: str, again: str) -> Iterator[str]:
     """Yield the answers, then what they rest on, then what to run.
 
-    `command` is how the user calls `matrix`. `again` is the command that explains the same test and may run what it
-    needs; "" where this explanation was allowed to.
+    `command` is how the user calls `matrix`, with the options that it needs. `again` is the command that explains the
+    same test and may run what it needs; "" where this explanation was allowed to.
     """
     yield explanation.test
     does = (explanation.reference or Outcome.FAIL).row.verb
@@ -41,10 +41,11 @@ def explanation_lines(explanation: Explanation, command: str, again: str) -> Ite
         yield f"  {head}: {explanation.problem}"
     yield from (f"  {line}" for line in _evidence_lines(explanation, does))
     if not explanation.is_answered:
-        option = script_option(explanation.test)
+        test = next((each.cell.runnable for each in explanation.observations), explanation.test)
+        option = script_option(test)
         for cell in explanation.missing:
             axes = [word for axis, value in _options(cell.axes, explanation) for word in (f"--{axis}", value)]
-            yield f"  run this ({cell.why}): {in_shell(command, explanation.test, *axes, option)}"
+            yield f"  run this ({cell.why}): {in_shell(command, test, *axes, option)}"
         if again:
             yield f"  or let it find out: {again}"
 

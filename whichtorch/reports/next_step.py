@@ -15,7 +15,7 @@ from whichtorch.matrix.diagnosis.failure import is_alike
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.missing_package import absence, missing_module
 from whichtorch.matrix.diagnosis.signature import Signature
-from whichtorch.matrix.model import COMMAND_MARK, Cell, Environment, Outcome, Result, split_test
+from whichtorch.matrix.model import Cell, Environment, Outcome, Result, is_command, split_test
 from whichtorch.matrix.version_parsing import parse_version
 from whichtorch.reports import cell_text
 from whichtorch.reports.shown_text import shown_path
@@ -98,8 +98,10 @@ class WrongTest:
                 f"it is the script: Python {self.environment.python} cannot read it{self._look_at(signature)}"
             )
         elif signature.head == "exit code 2" and _NEEDS_ARGUMENTS.search(cell.message):
-            command = self.rerun().removesuffix(split_test(cell.scenario)[1])
-            yield NextStep(f"it needs arguments: {cell.message}", f"{command} -- ARGUMENTS")
+            command = self.rerun()
+            if not is_command(cell.runnable):
+                command = f"{command.removesuffix(split_test(cell.scenario)[1])} --"
+            yield NextStep(f"it needs arguments: {cell.message}", f"{command} ARGUMENTS")
         else:
             yield from self._remedy()
             yield from self._without_pass(signature)
@@ -128,7 +130,7 @@ class WrongTest:
             what = "your script" if cell_text.script_option(self.cell.scenario) == "--script" else "it"
             everywhere = f"in all {len(where)} {places} tried: it is not the release{self._look_at(signature)}"
             yield NextStep(f"{what} {does} the same way {everywhere}")
-            is_script = not self.cell.runnable.startswith(COMMAND_MARK)
+            is_script = not is_command(self.cell.runnable)
             if is_script and (signature.library_frame or self.cell.outcome is Outcome.CRASH):
                 triage = cell_text.in_shell(self.called("triage"), self.cell.runnable, after=where[-1].options)
                 yield NextStep("makes a small case of it, in case torch is wrong in all of them", triage)

@@ -1,5 +1,6 @@
 """`whichtorch explain`: why a test fails in some environments and not in others."""
 
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -54,6 +55,11 @@ def explain(options: ExplainOptions) -> Exit:
     )
     cluster = options.cluster if options.may_run else ClusterAddress()
     again = "" if options.may_run else command.rerun_command("explain", "--run")
+    own = (word for scenario in suite if scenario.command for word in scenario.command.options)
+    added = options.axes.added
+    matrix = " ".join(
+        [command.called("matrix"), *map(shlex.quote, (*added.package_options, *added.variable_options, *own))]
+    )
     with command.resumable():
         cache = options.storage.cache(home)
         with cluster.machines(ThisMachine(environments=cache)) as machines:
@@ -61,7 +67,7 @@ def explain(options: ExplainOptions) -> Exit:
             explanations = explainer.answers(request, suite, cache, options.display.progress)
         command.write_json(options.json_file, explanations)
         for explanation in explanations.explanations:
-            options.display.say(explanation_lines(explanation, command.called("matrix"), again))
+            options.display.say(explanation_lines(explanation, matrix, again))
         if explanations.interrupted:
             raise KeyboardInterrupt
     return Exit.GOOD if explanations.is_answered else Exit.UNANSWERED

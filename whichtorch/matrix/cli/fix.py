@@ -27,6 +27,7 @@ from whichtorch.matrix.plan.run_options import RunOptions, jobs_option, running_
 
 if TYPE_CHECKING:
     from whichtorch.matrix.fix.commission import FixAnswer
+    from whichtorch.matrix.model import Scenario
 
 PATCH = Path("output") / "fix.diff"
 _release_option = partial(option, panel="The two releases", metavar="VERSION")
@@ -89,7 +90,7 @@ def fix(options: FixOptions) -> Exit:
                 answer = with_suite(answer, search, options.patch_file, cache, display.progress)
             except KeyboardInterrupt as interrupt:
                 answer = answer.model_copy(update={"interrupted": why_stopped(interrupt) == INTERRUPTED})
-        _write_answer(answer.model_copy(update={"command": command.rerun_command("fix")}), options)
+        _write_answer(answer.model_copy(update={"command": command.rerun_command("fix")}), options, search.scenario)
         if answer.interrupted:
             raise KeyboardInterrupt
     is_known = is_cured or (answer.fix is not None and bool(answer.fix.why_not))
@@ -118,7 +119,7 @@ def _write_patch(answer: "FixAnswer", patch_file: Path) -> bool:
     return True
 
 
-def _write_answer(answer: "FixAnswer", options: FixOptions) -> None:
+def _write_answer(answer: "FixAnswer", options: FixOptions, scenario: "Scenario") -> None:
     """Print the answer, and write the requested files."""
     from whichtorch.reports.fix_text import fix_lines, fix_markdown
 
@@ -126,8 +127,14 @@ def _write_answer(answer: "FixAnswer", options: FixOptions) -> None:
     kind = "script" if Path(options.test.partition("[")[0]).suffix == ".py" else "scenario"
     script_arguments = ["--", *options.script_arguments] if options.script_arguments else []
     added = (*options.axes.added.package_options, *options.axes.added.variable_options)
+    own = scenario.command.options if scenario.command else ()
     test = shlex.join(
-        [*added, *([f"--{kind}", options.test] if options.test else []), *options.cluster.arguments, *script_arguments]
+        [
+            *(*added, *own),
+            *([f"--{kind}", options.test] if options.test else []),
+            *options.cluster.arguments,
+            *script_arguments,
+        ]
     )
     rerun = f"{command.called('matrix')} --torch {answer.bad} --patch {patch} {test}"
     command.write_json(options.json_file, answer)

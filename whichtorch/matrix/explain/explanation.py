@@ -160,6 +160,7 @@ def observe(
             attempts=tuple(record.attempt for record in known if record.attempt.outcome is not Outcome.SLOW),
             conditions=latest.conditions if latest is not None and latest.outcome is outcome else (),
             reason=reason,
+            command=latest.command if latest is not None else (),
         )
         observed.append((environment, cell))
     others = {environment for _, environment in different(cell for _, cell in observed)}

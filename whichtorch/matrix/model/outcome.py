@@ -213,6 +213,7 @@ class SharedProcess(OpenModel):
     alone: bool = False  # none ran before it
     after: str = ""  # of a test that was run alone because it went wrong after others: the id of the last of these
     outcome: str = ""  # what it came to there, a value of `Outcome`
+    root: str = "."  # what pytest's ids are relative to, from the folder where it was started
 
 
 class AttemptEvidence(OpenModel):

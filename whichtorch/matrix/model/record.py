@@ -119,6 +119,7 @@ class Cell(Model):
     reason: str | None = None  # of an outcome that no attempt explains
     doubt: Doubt | None = None  # why its pass may mean nothing; of a vacuous cell, too
     command: tuple[str, ...] = ()  # of a command's test: what runs just this test
+    options: tuple[str, ...] = ()  # of the command line, that say how a command is run
     conflict: str = ""  # of a merged cell: which part saw what, where they disagree
 
     @model_validator(mode="before")
@@ -139,8 +140,9 @@ class Cell(Model):
 
     @property
     def runnable(self) -> str:
-        """What runs just this: its name, or the command of a test of one."""
-        return COMMAND_MARK + shlex.join(self.command) if self.command else self.name
+        """What runs just this: its name, or the command of a test of one, after the options for a command."""
+        name = COMMAND_MARK + shlex.join(self.command) if self.command else self.name
+        return " ".join([*self.options, name])
 
     @property
     def diagnosis(self) -> Diagnosis | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -72,10 +73,17 @@ class ProjectCommand(Model):
     test: str = ""  # id of the one test of the command that is meant; "" for the whole command
 
     @property
-    def words_of_test(self) -> tuple[str, ...]:
-        """The words that run just this test: those of pytest without its files and folders, and the id.
+    def options(self) -> tuple[str, ...]:
+        """The options of the command line that say how it is run."""
+        codes = {"--ok-exit": self.ok_codes, "--skip-exit": self.skip_codes}
+        given = (word for name, values in codes.items() for value in values for word in (name, str(value)))
+        return (*given, *(["--in-place"] if self.in_place else []))
 
-        Another runner is given the whole command.
+    def words_of_test(self, root: str, folder: Path) -> tuple[str, ...]:
+        """Return the words that run just this test: those of pytest without its files and folders, and the id.
+
+        Ids are relative to pytest's `root`, but the words are typed in the user's `folder`; `root` is relative to
+        that. Another runner is given the whole command.
         """
         runner = pytest_place(self.words)
         if runner is None or not self.test:
@@ -85,7 +93,9 @@ class ProjectCommand(Model):
             for before, word in itertools.pairwise(self.words[runner:])
             if before.startswith(_TAKES_VALUE) or word.startswith("-") or not Path(word.partition("::")[0]).exists()
         ]
-        return (*self.words[: runner + 1], *kept, self.test)
+        file, mark, rest = self.test.partition("::")
+        place = os.path.relpath(folder / root / file, folder)
+        return (*self.words[: runner + 1], *kept, place + mark + rest)
 
 
 class Scenario(Model):
@@ -156,12 +166,17 @@ def name_of_test(scenario: str, variant: dict[str, str]) -> str:
     return script + variant_suffix(variant) + own
 
 
+def is_command(test: str) -> bool:
+    """Return whether a test is given as a command, perhaps after options for it."""
+    return test.startswith("--")
+
+
 def split_test(name: str) -> tuple[str, str]:
     """Return the name of a test without its own arguments, and these as a shell takes them: " -- --size 4", or "".
 
-    A command has no name but its words: "-- pytest tests".
+    A command has no name but its words, perhaps after options for it: "-- pytest tests", "--ok-exit 5 -- make".
     """
-    if name.startswith(COMMAND_MARK):
+    if is_command(name):
         return "", f" {name}"
     found = _WITH_ARGUMENTS.fullmatch(name)
     if found is None:

@@ -195,7 +195,10 @@ class PlannedCell:
             reused=reused,
             reason=reason,
             doubt=doubt,
-            command=command.words_of_test if command and command.test else (),
+            command=command.words_of_test(_pytest_root(attempts), self.scenario.path)
+            if command and command.test
+            else (),
+            options=command.options if command else (),
         )
 
     def _observed(self, records: Sequence[Record]) -> tuple[tuple[ConditionResult, ...], Doubt | None, str | None]:
@@ -214,6 +217,11 @@ class PlannedCell:
         results = conditions.check(declared, observation)
         doubt = None if all(result.met for result in results) else Doubt.UNMET
         return results, doubt, conditions.unmet_reason(results)
+
+
+def _pytest_root(attempts: Iterable[Attempt]) -> str:
+    """Return what the ids of a command's tests are relative to."""
+    return next((attempt.evidence.shared.root for attempt in attempts if attempt.evidence.shared), ".")
 
 
 def _went_wrong_after(attempt: Attempt) -> str:

@@ -199,9 +199,11 @@ class CommandCell:
         """Keep what came of the tests that a process has begun."""
         for index, test in enumerate(session.ended):
             if test.id in begun:
-                self._keep_or_rerun(self._record(test, record, index), test.after)
+                shared = SharedProcess(alone=not test.after, root=session.root)
+                self._keep_or_rerun(self._record(test, record, index, shared), test.after)
         for id_, after in session.running.items():
-            self._keep_or_rerun(self._stopped_record(id_, record, is_alone=not (after or session.workers)), after)
+            shared = SharedProcess(alone=not (after or session.workers), root=session.root)
+            self._keep_or_rerun(self._stopped_record(id_, record, shared), after)
 
     def _keep_or_rerun(self, record: Record, after: str) -> None:
         """Keep the record of a test. Run the test alone if what ran before it may be the cause, or if it is slow."""
@@ -211,7 +213,9 @@ class CommandCell:
             self.site.keep(record)
             self.tests.setdefault(id_, []).append(record)
         if not is_kept or outcome is Outcome.SLOW:
-            self.to_rerun[id_] = SharedProcess(alone=True, after=after, outcome=str(outcome) if after else "")
+            shared = record.attempt.evidence.shared or SharedProcess()
+            ended = {"alone": True, "after": after, "outcome": str(outcome) if after else ""}
+            self.to_rerun[id_] = shared.model_copy(update=ended)
 
     def _is_known_alone(self, record: Record) -> bool:
         """Return whether a test ran alone, or is known to end like this alone."""
@@ -223,7 +227,7 @@ class CommandCell:
             for each in known
         )
 
-    def _record(self, test: EndedTest, command: Record, index: int) -> Record:
+    def _record(self, test: EndedTest, command: Record, index: int, shared: SharedProcess) -> Record:
         """Return the record of a test that has ended by itself."""
         planned = self.planned.of_test(test.id)
         attempt, redact = command.attempt, self.site.store.redactor.text
@@ -238,7 +242,6 @@ class CommandCell:
             for name, text in (("stdout", test.stdout), ("stderr", test.stderr + test.traceback)):
                 (folder / f"{name}.txt").write_text(redact(text), encoding="utf-8")
                 files[name] = str((folder / f"{name}.txt").relative_to(self.site.environments.home))
-        shared = SharedProcess(alone=not test.after)
         made = Attempt(
             outcome=outcome,
             seconds=round(test.seconds, 3),
@@ -255,10 +258,10 @@ class CommandCell:
         )
         return record_of(planned, self.ready.environment, made, signature)
 
-    def _stopped_record(self, id_: str, command: Record, *, is_alone: bool) -> Record:
+    def _stopped_record(self, id_: str, command: Record, shared: SharedProcess) -> Record:
         """Return the record of a test that ran when its process ended."""
         attempt, signature = command.attempt, command.signature
-        facts = {"tests": None, "shared": SharedProcess(alone=is_alone)}
+        facts = {"tests": None, "shared": shared}
         update: dict[str, object] = {"evidence": attempt.evidence.model_copy(update=facts)}
         if attempt.stopped_by is StoppedBy.EXIT and attempt.signal is None:
             signature = f"ends its process with exit code {attempt.exit_code}"

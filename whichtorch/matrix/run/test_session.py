@@ -41,6 +41,7 @@ class TestEvent(OpenModel):
     stdout: str = ""
     stderr: str = ""
     workers: int = 0
+    root: str = "."
     max_failures: int = Field(default=0, validation_alias="maxfail")
     code: int | None = None
 
@@ -68,6 +69,7 @@ class TestSession:
     running: dict[str, str] = field(default_factory=dict)  # ids of tests that have not ended -> of those before them
     last: dict[int, str] = field(default_factory=dict)  # by process: id of the test that ended last
     workers: int = 0
+    root: str = "."  # what ids are relative to, from the folder where it was started
     max_failures: int = 0  # pytest stops after this many; 0: no limit
     code: int | None = None  # pytest's exit status; None if it was stopped
 
@@ -91,7 +93,7 @@ class TestSession:
     def take(self, event: TestEvent) -> None:
         """Take in a line of the plugin."""
         if event.event == "session":
-            self.workers, self.max_failures = event.workers, event.max_failures
+            self.workers, self.root, self.max_failures = event.workers, event.root, event.max_failures
         elif event.event == "collected":
             self.ids = (*self.ids, *event.ids)
         elif event.event == "start":

@@ -182,7 +182,7 @@ def _recommendation(
     steps = list(test.steps())
     if facts.comparison and change and (before := _before(environment, change, facts)):
         days = (facts.comparison.old.started[:10], facts.comparison.new.started[:10])
-        search = cell_text.bisect_between_command(cell.name, before, environment, days, called("bisect"))
+        search = cell_text.bisect_between_command(cell.runnable, before, environment, days, called("bisect"))
         steps = [NextStep("finds what changed it", search)] if search else steps
     steps += [NextStep("runs it again", cell_text.rerun_command(cell, environment, called("matrix")))]
     steps += [NextStep(WHY, cell_text.explain_command(cell, called("explain")))] if test.passing or change else []

@@ -6,7 +6,7 @@ Where that file exists, a test file that cannot be imported does not keep the ot
 
 FOLDER/tests.jsonl gets a JSON object per line, each with the `pid` that wrote it:
 
-    session      workers (of xdist, 0 without), maxfail
+    session      workers (of xdist, 0 without), root (of the ids, from where it was started), maxfail
     collected    ids: all that the user's command selects, in order, before `only` and `skip`
     uncollected  id, seconds, outcome, reason, traceback: a file that could not be imported, or that skips itself
     start        id, at
@@ -104,7 +104,8 @@ class SessionRecorder:
                 queue = self.config.pluginmanager.getplugin("dsession").queue
                 queue.get = lambda *_, **__: type(queue).get(queue)
             workers = sum(int(spec.partition("*")[0]) if "*" in spec else 1 for spec in specs)
-            self.write("session", workers=workers, maxfail=self.config.getoption("maxfail") or 0)
+            root = os.path.relpath(self.config.rootpath, self.config.invocation_params.dir)
+            self.write("session", workers=workers, root=root, maxfail=self.config.getoption("maxfail") or 0)
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_make_collect_report(self) -> Generator[None, Any, None]:
