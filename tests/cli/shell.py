@@ -60,8 +60,8 @@ class User:
         path = self.folder / f"{name}.runs"
         return len(path.read_text().splitlines()) if path.exists() else 0
 
-    def records(self) -> list[dict[str, object]]:
-        files = sorted((self.folder / ".whichtorch" / "runs").glob("*/records.jsonl"))
+    def records(self, home: str = ".whichtorch") -> list[dict[str, object]]:
+        files = sorted((self.folder / home / "runs").glob("*/records.jsonl"))
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.cluster import two_workers
 from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.cli.test_bisect_packages import BAD, DAYS, SCRIPT, locks
-from tests.wheels import build_companion, build_wheel
+from tests.wheels import build_companion, build_pytest, build_wheel
 
 if TYPE_CHECKING:
     from tests.wheels import Index
@@ -199,3 +199,62 @@ def test_what_cannot_travel_is_refused_with_its_reason(user: User, tmp_path: Pat
         ended = user.run("triage", script, "--interpreter", sys.executable, "--executor", address)
     assert ended.returncode == 2, ended.stdout + ended.stderr
     assert "is on this machine, and workers are not" in ended.stderr
+
+
+PROJECT = """
+import pathlib
+import torch, pytest
+
+@pytest.mark.parametrize("text", ["a b", "c/d"])
+def test_text(text):
+    pathlib.Path("left.txt").write_text(text)
+
+def test_new():
+    assert torch.behaviour == "new", "as it was"
+
+def test_crash():
+    import os
+    os.abort()
+
+def test_last(): pass
+"""
+
+
+def test_the_tests_of_a_command_are_the_same(user: User, wheels: Path, tmp_path: Path) -> None:
+    """Its project travels: each test has its outcome and files; the same command again runs nothing."""
+    build_pytest(wheels)
+    (user.folder / "tests").mkdir()
+    (user.folder / "tests" / "test_it.py").write_text(PROJECT)
+    asked = ("--torch", "9.1.0,9.2.0", "--with", "pytest", "--json", "answer.json")
+    command = ("--", "pytest", "tests")
+
+    def outcomes(home: str, *options: str) -> dict[tuple[str, str], tuple[str, str, bool]]:
+        state = user.folder / home
+        ended = user.run("matrix", *asked, *options, *command, environ={"WHICHTORCH_HOME": str(state)})
+        assert ended.returncode == 1, ended.stdout + ended.stderr
+        result = json.loads((user.folder / "answer.json").read_text())
+        torch = {environment["id"]: environment["torch"] for environment in result["environments"]}
+        return {
+            (torch[cell["environment"]], cell["scenario"]): (
+                cell["outcome"],
+                cell["signature"],
+                all((state / attempt["stderr"]).is_file() for attempt in cell["attempts"]),
+            )
+            for cell in result["cells"]
+        }
+
+    here = outcomes("here")
+    assert {outcome for outcome, _, _ in here.values()} == {"pass", "fail", "crash"}
+    with two_workers(user, tmp_path / "cluster") as (address, _):
+        assert outcomes("there", "--executor", address) == here
+        known = len(user.records("there"))
+        assert outcomes("there", "--executor", address) == here
+        assert len(user.records("there")) == known
+        bisected = user.run("bisect", *asked, "--executor", address, *command)
+        assert bisected.returncode == 0, bisected.stdout + bisected.stderr
+        found = json.loads((user.folder / "answer.json").read_text())["tests"]
+        assert found["tests/test_it.py::test_new"]["answer"] == "boundary"
+        refused = user.run("matrix", *asked, "--in-place", "--executor", address, *command)
+        assert refused.returncode == 2
+        assert "leave out --in-place" in refused.stderr
+    assert not installed_below(user.folder / "there")

@@ -22,16 +22,16 @@ def test_a_users_script_travels_with_the_modules_that_it_imports(tmp_path: Path)
     (mine / "other.py").write_text("")
     (mine / "data.txt").write_bytes(b"\xff\x00")
     scenario = selection.script(str(mine / "a.py"))
-    first = ScriptFiles.model_validate_json(ScriptFiles.of(scenario).model_dump_json()).laid(theirs)
+    first = ScriptFiles.model_validate_json(ScriptFiles.of(scenario, tmp_path).model_dump_json()).laid(theirs)
     names = {str(path.relative_to(first.path.parent)) for path in first.path.parent.rglob("*") if path.is_file()}
     assert names == {"a.py", "helper.py", "package/__init__.py", "package/part.py", "data.txt"}
     assert (first.path.parent / "data.txt").read_bytes() == b"\xff\x00"
     assert first.in_suite  # so that it runs in a folder of its own
     (mine / "helper.py").write_text("value = 2\n")
-    assert ScriptFiles.of(scenario).laid(theirs).path.parent != first.path.parent
+    assert ScriptFiles.of(scenario, tmp_path).laid(theirs).path.parent != first.path.parent
 
 
 def test_a_script_of_the_suite_travels_alone(tmp_path: Path) -> None:
     """Its folder holds other scenarios."""
     scenario = next(each for each in selection.suite() if not each.native)
-    assert set(ScriptFiles.of(scenario).files) == {scenario.path.name}
+    assert set(ScriptFiles.of(scenario, tmp_path).files) == {scenario.path.name}

@@ -109,7 +109,8 @@ class BatchHost:
         if order.lock is not None:
             self.environments.pin(order.request, order.lock.text, order.lock.notes)
         events = EventSender(send)
-        records, cells = self._records_for(order), _planned(order, self.home)
+        cells = _planned(order, self.home)
+        records = self._records_for(order, cells.values())
         with ExitStack() as held:
             with self._guard:
                 store = self._store_for(order.run)
@@ -158,7 +159,7 @@ class BatchHost:
             events=events,
         )
         known = {identity(record) for record in order.known}
-        new = [record for end in result.ends for record in end.records if identity(record) not in known]
+        new = [record for end in result.ends for record in end.all_records if identity(record) not in known]
         packed = pack(delivery.model_dump_json(by_alias=True), new, self.home)
         for record in new if order.trial else ():  # nobody asks for the same trial again
             if folder := folder_of(record.attempt):
@@ -180,7 +181,7 @@ class BatchHost:
             self._records = read_records(self.home)
         return self._records
 
-    def _records_for(self, order: BatchRequest) -> Records:
+    def _records_for(self, order: BatchRequest, cells: Iterable[PlannedCell]) -> Records:
         """Return the records that bear on a batch's cells: the client's, and those made here.
 
         Of a fresh run only those count here that were made for it.
@@ -191,8 +192,9 @@ class BatchHost:
             spool = self._spool()
         own = _made_for(self.home, order.run) if order.options.fresh else None
         distinct = {identity(record): record for record in order.known}
-        for cell in order.cells:
-            for record in spool.of_test(cell.source_hash, cell.variant):
+        for cell in cells:
+            known = spool.of_test(cell.scenario.source_hash, cell.variant)
+            for record in (*known, *spool.of_tests(cell.scenario, cell.variant)):
                 if own is None or identity(record) in own:
                     distinct.setdefault(identity(record), record)
         return _BatchRecords(distinct.values(), spool)
@@ -213,12 +215,14 @@ def _finish(store: RunStore) -> None:
 
 def _planned(order: BatchRequest, home: Path) -> dict[int, PlannedCell]:
     """Lay the scripts of a batch, and return its cells."""
-    folder = home / "cluster" / "scripts"
-    scripts = {each.scenario.source_hash: each.laid(folder) for each in order.scripts}
+    scripts = {each.scenario.source_hash: each.laid(home) for each in order.scripts}
     options = replace(order.options, fresh=False)  # the records are chosen instead
     return {
         cell.position: PlannedCell(
-            request=order.request, scenario=scripts[cell.source_hash], variant=cell.variant, options=options
+            request=order.request,
+            scenario=scripts[cell.source_hash].model_copy(update={"only": cell.only}),
+            variant=cell.variant,
+            options=options,
         )
         for cell in order.cells
     }

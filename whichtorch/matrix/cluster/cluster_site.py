@@ -85,14 +85,19 @@ class ClusterSite(Site):
         cells = batch.cells.values()
         for cell in cells:
             if cell.scenario.source_hash not in self._scripts:
-                self._scripts[cell.scenario.source_hash] = ScriptFiles.of(cell.scenario)
+                self._scripts[cell.scenario.source_hash] = ScriptFiles.of(cell.scenario, self.environments.home)
         return BatchRequest(
             id=batch.id,
             run=self.store.run.id,
             request=batch.request,
             options=next((cell.options for cell in cells), RunOptions()),
             cells=tuple(
-                OrderedCell(position=position, source_hash=cell.scenario.source_hash, variant=cell.variant)
+                OrderedCell(
+                    position=position,
+                    source_hash=cell.scenario.source_hash,
+                    variant=cell.variant,
+                    only=cell.scenario.only,
+                )
                 for position, cell in batch.cells.items()
             ),
             trial=cast("RemoteTrial | None", batch.trial) if cells else None,
@@ -124,10 +129,7 @@ class ClusterSite(Site):
             if not batch.cells:
                 self.environments.remember(batch.request, environment, delivery.requires)
             kept = self._kept if batch.trial is None else self._moved
-            ends = [
-                end.model_copy(update={"records": tuple(kept(record, parcel) for record in end.records)})
-                for end in delivery.ends
-            ]
+            ends = [end.with_records(lambda record: kept(record, parcel)) for end in delivery.ends]
         ended = {end.position for end in ends}
         return BatchResult(environment=environment, ends=ends, left=[each for each in batch.cells if each not in ended])
 
@@ -155,6 +157,8 @@ def bearing_on(cells: Iterable[PlannedCell], environment: Environment, records: 
         own = cell.counting([record for record in bearing if record.key == key], environment)
         counting = set(map(identity, own))
         chosen |= {identity(each): each for each in bearing if each.key != key or identity(each) in counting}
+        tests = records.of_tests(cell.scenario, cell.variant)
+        chosen |= {identity(each): each for each in tests if each.environment == environment.id}
     return tuple(map(_brief, chosen.values()))
 
 

@@ -13,40 +13,45 @@ from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.cluster.worker_events import WorkerEvent
 from whichtorch.matrix.environments.machine import Machine
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import SCHEMA, Environment, Model, Record, Request, Scenario, digest
+from whichtorch.matrix.model import SCHEMA, Environment, Model, ProjectCommand, Record, Request, Scenario, digest
 from whichtorch.matrix.plan.planning import RunOptions
 from whichtorch.matrix.run.work import CellEnd
+from whichtorch.matrix.suite import project
 from whichtorch.matrix.suite.companions import companions
 from whichtorch.matrix.trial.remote import RemoteTrial
 
-MOST_BYTES = 5_000_000  # of what comes with a script: it travels with each batch
+MOST_BYTES = 5_000_000  # of what comes with a script, or of a packed project: it travels with each batch
+_PROJECT = "project.tar.gz"
 
 
 class ScriptFiles(Model):
     """A scenario with the contents of its files, by their names.
 
     These are the script and its native sources; of a user's script the modules beside it that it imports, too, and
-    files that it names.
+    files that it names. A command comes with an archive of its project.
     """
 
     scenario: Scenario
     files: dict[str, str]  # base64
 
     @classmethod
-    def of(cls, scenario: Scenario) -> Self:
-        """Read the files of a scenario; raises UsageError for a command."""
+    def of(cls, scenario: Scenario, home: Path) -> Self:
+        """Read the files of a scenario; raises UsageError for a command whose project cannot be sent."""
         if scenario.command is not None:
-            hint = "give it without --executor; a script can be sent to workers"
-            raise UsageError("a command cannot run on a cluster, because its project is on this machine", hint=hint)
+            packed = base64.b64encode(_packed_project(scenario.command, home)).decode()
+            return cls(scenario=scenario, files={_PROJECT: packed})
         paths = {name: scenario.path.parent / name for name in (scenario.path.name, *scenario.native)}
         if not scenario.in_suite:
             paths |= companions(scenario.path, scenario.folder or Path.cwd(), MOST_BYTES, scenario.arguments)
         files = {name: base64.b64encode(path.read_bytes()).decode() for name, path in paths.items()}
         return cls(scenario=scenario, files=files)
 
-    def laid(self, folder: Path) -> Scenario:
-        """Write the files below a folder, and return the scenario with its script there."""
-        own = folder / digest(self.files, 20)  # the same script may come with another module
+    def laid(self, home: Path) -> Scenario:
+        """Write the files into a state folder, and return the scenario with its script or project there."""
+        if (command := self.scenario.command) is not None:
+            project.keep_packed(home, command.project, base64.b64decode(self.files[_PROJECT]))
+            return self.scenario.model_copy(update={"path": project.kept_copy(home, command.project)})
+        own = home / "cluster" / "scripts" / digest(self.files, 20)  # the same script may come with another module
         for name, text in self.files.items():
             path = own / name
             if not path.exists():
@@ -55,6 +60,19 @@ class ScriptFiles(Model):
         data = tuple(name for name in self.files if not (name.endswith(".py") or name in native))
         # no user is here whose folder it could run in
         return self.scenario.model_copy(update={"path": path, "in_suite": True, "data": data})
+
+
+def _packed_project(command: ProjectCommand, home: Path) -> bytes:
+    """Return the files of a command's project as an archive. Raises UsageError for what cannot be sent."""
+    if command.in_place:
+        hint = "leave out --in-place: each worker runs it in a copy of the project"
+        raise UsageError("a command on a cluster cannot run in the folder itself", hint=hint)
+    packed = project.pack_kept(home, command.project)
+    if len(packed) > MOST_BYTES:
+        hint = "list what the command does not need in .gitignore, or give it without --executor"
+        size, most = f"{len(packed) / 1e6:.0f} MB", f"{MOST_BYTES / 1e6:.0f} MB"
+        raise UsageError(f"the packed project has {size}, and a worker is sent at most {most}", hint=hint)
+    return packed
 
 
 class SharedLock(Model):
@@ -70,6 +88,7 @@ class OrderedCell(Model):
     position: int  # in the plan of the client's step
     source_hash: str  # of its script
     variant: dict[str, str]
+    only: tuple[str, ...] | None = None  # ids of the command's tests that are to be run
 
 
 class BatchRequest(Model):

@@ -9,14 +9,14 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from pydantic import Field
 
 from whichtorch.matrix.model import Model, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from whichtorch.matrix.environments.machine import Machine
@@ -56,6 +56,18 @@ class CellEnd(Model):
     problem: str = ""  # what kept it from being run
     tests: dict[str, tuple[Record, ...]] = Field(default_factory=dict)  # of a command: the records of each test, by id
     notes: dict[str, str] = Field(default_factory=dict)  # of a trial: the texts that it wrote for us, by their paths
+
+    @property
+    def all_records(self) -> Iterator[Record]:
+        """The records of the cell, then those of its tests."""
+        yield from self.records
+        for records in self.tests.values():
+            yield from records
+
+    def with_records(self, change: Callable[[Record], Record]) -> Self:
+        """Return it with each record as `change` returns it."""
+        tests = {id_: tuple(map(change, records)) for id_, records in self.tests.items()}
+        return self.model_copy(update={"records": tuple(map(change, self.records)), "tests": tests})
 
 
 class WorkListener(Protocol):

@@ -7,20 +7,22 @@ or would add; without git all but caches, environments and hidden folders.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import shutil
 import subprocess
+import tarfile
 import tempfile
 import time
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.errors import PreventedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
 MOST_BYTES = 2_000_000_000  # of a project: each environment gets a copy
 MOST_KEPT = 20_000_000  # bytes of the files that a command wrote, which stay with its attempt
@@ -76,25 +78,49 @@ class Project:
         Raises UsageError for a project that is too large, PreventedError if it cannot be copied, or changes meanwhile.
         """
         self._check_copyable()
-        kept = kept_copy(home, self.digest)
-        if kept.is_dir():
-            os.utime(kept)
-            return
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        _forget_old(kept.parent)
-        with tempfile.TemporaryDirectory(prefix=".", dir=kept.parent, ignore_cleanup_errors=True) as folder:
-            aside = Path(folder, "files")
-            aside.mkdir()
-            try:
-                for file in self.files:
-                    _copy(self.root, file, aside)
-                if _digest(self.root, self.files) != self.digest:
-                    raise PreventedError(f"files of {self.root} changed while they were copied", hint="run it again")
-                aside.rename(kept)
-            except OSError as error:
-                if not kept.is_dir():  # another process has kept it meanwhile
-                    where = f"{self.root}: {error.filename}" if error.filename else str(self.root)
-                    raise PreventedError(f"cannot copy {where}: {error.strerror}") from error
+        try:
+            _keep(kept_copy(home, self.digest), self._copy_into)
+        except OSError as error:
+            where = f"{self.root}: {error.filename}" if error.filename else str(self.root)
+            raise PreventedError(f"cannot copy {where}: {error.strerror}") from error
+
+    def _copy_into(self, folder: Path) -> None:
+        for file in self.files:
+            _copy(self.root, file, folder)
+        if _digest(self.root, self.files) != self.digest:
+            raise PreventedError(f"files of {self.root} changed while they were copied", hint="run it again")
+
+
+def pack_kept(home: Path, digest: str) -> bytes:
+    """Return the kept files of a project as an archive."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        archive.add(kept_copy(home, digest), arcname=".")
+    return buffer.getvalue()
+
+
+def keep_packed(home: Path, digest: str, packed: bytes) -> None:
+    """Keep the files of a project that come from another machine, unless they are there."""
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        _keep(kept_copy(home, digest), partial(archive.extractall, filter="tar"))
+
+
+def _keep(kept: Path, fill: Callable[[Path], None]) -> None:
+    """Have a kept folder filled, unless it is there; nobody sees it half full."""
+    if kept.is_dir():
+        os.utime(kept)
+        return
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    _forget_old(kept.parent)
+    with tempfile.TemporaryDirectory(prefix=".", dir=kept.parent, ignore_cleanup_errors=True) as folder:
+        aside = Path(folder, "files")
+        aside.mkdir()
+        fill(aside)
+        try:
+            aside.rename(kept)
+        except OSError:
+            if not kept.is_dir():  # else another process has kept it meanwhile
+                raise
 
 
 def _forget_old(folder: Path) -> None:
