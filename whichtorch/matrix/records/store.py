@@ -30,7 +30,7 @@ from pydantic import ValidationError
 
 from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.errors import PreventedError
-from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Record, Result, Run, Scenario
+from whichtorch.matrix.model import Attempt, Cell, Environment, Model, Outcome, Record, Result, Run, Scenario
 from whichtorch.matrix.plan.matrix_file import read_matrix_file
 from whichtorch.matrix.plan.own_file import own_file
 from whichtorch.matrix.privacy.redaction import Redactor
@@ -167,6 +167,10 @@ class RunStore:
         with self._lock:
             self._cells.execute("insert or replace into cells values (?, ?, ?, ?, ?, ?)", row)
         self._append("cells", CellLine(place=index, records=tuple(keys), cell=cell))
+
+    def has(self, attempt: Attempt) -> bool:
+        """Return whether an attempt was made in this run."""
+        return attempt.stdout.startswith(f"runs/{self.run.id}/")
 
     def add_environment(self, environment: Environment) -> None:
         """Append an environment."""

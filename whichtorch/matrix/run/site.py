@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.diagnosis.deadline import Decider
 from whichtorch.matrix.diagnosis.patience import Patience
 from whichtorch.matrix.environments.configs import cell_environ, recorded
 from whichtorch.matrix.environments.machine import check_hardware
@@ -201,11 +202,19 @@ class LocalSite(Site):
         return decided or self._attempt(ready, order)
 
     def _had_longer_look(self, planned: PlannedCell, last: Attempt) -> bool:
-        """Return whether a longer look, in any environment, has already left the test slow at this place."""
+        """Return whether a longer look, in any environment, has already left the test slow at this place.
+
+        One of an earlier run on a crowded machine does not count: the machine may have cores now.
+        """
         if not (planned.needs_look(last) and planned.looks_longer):
             return False
         looks = (record.attempt for record in self.records.of_test(planned.scenario.source_hash, planned.variant))
-        return Patience(timeout=planned.limits.timeout).had_longer_look(last, looks)
+        counting = (
+            look
+            for look in looks
+            if self.store.has(look) or not (planned.options.fresh or look.evidence.decided == Decider.CROWDED)
+        )
+        return Patience(timeout=planned.limits.timeout).had_longer_look(last, counting)
 
     def _attempt(self, ready: ReadyCell, order: AttemptRequest) -> Record | None:
         """Make one attempt and store its record; None where it was interrupted."""
