@@ -249,7 +249,7 @@ def test_a_bound_that_runs_no_test_is_replaced() -> None:
     suite = Suite(12, tests)
     answer = suite.search()
     assert answer.bounds == (3, 11)
-    assert suite.installed[:4] == [0, 1, 3, 11]
+    assert suite.installed[:4] == [0, 11, 1, 3]
     assert [boundaries(each) for each in answer.tests.values()] == [[(6, 7)], [(4, 5)]]
 
 

@@ -130,6 +130,21 @@ def test_a_conftest_that_cannot_be_imported_speaks_for_all_tests(user: User, whe
     assert changes(answer) == {id_: [["9.1.0", "9.2.0"]] for id_ in ids}
 
 
+def test_releases_without_the_command_cannot_be_tested(user: User, wheels: Path) -> None:
+    """The search goes on between the others, and says which these are and why."""
+    for minor in range(2, SIZE):
+        build_wheel(wheels, f"9.{minor}.0", requires=("pytest",))
+    project(user, test_it="def test_a(): assert minor < 4\n")
+    answer = bisect(user, *PYTEST[2:])
+    assert changes(answer) == {"tests/test_it.py::test_a": [["9.3.0", "9.4.0"]]}
+    (note,) = (
+        note for note in answer["reasons"] if note.startswith("no test could be run in 9.0.0: pytest: there is no")
+    )
+    assert note.endswith("; 9.3.0 is the bound instead")
+    plain = bisect(user, "--", "pytest", "--version")
+    assert plain["answer"] == "none"
+
+
 def test_a_command_without_tests_is_one_test(user: User, wheels: Path) -> None:
     """Its exit code decides, as that of a script does."""
     words = ("--", "python", "-c", "import torch; assert torch.__version__ < '9.3'")

@@ -6,6 +6,7 @@ import json
 import shlex
 import signal
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 from tests.cli.shell import PATIENCE, User, wait_for
 from tests.test_schema import generated
-from tests.wheels import build_pytest
+from tests.wheels import build_pytest, build_wheel
 
 BOTH = ("--torch", "9.1.0,9.2.0", "--with", "pytest")
 NEW = ("--torch", "9.2.0", "--with", "pytest")
@@ -245,6 +246,42 @@ def test_what_cannot_be_run_is_said_in_one_line(user: User, words: tuple[str, ..
     ended = user.run("matrix", "--torch", "9.2.0", "--build", "pypi", "--", *words)
     assert ended.returncode == 2, ended.stdout + ended.stderr
     assert f"error: {message.format(folder=user.folder)}" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_command_that_one_environment_lacks(user: User, project: Path, wheels: Path) -> None:
+    """It could not be tried there, which the reason says; the other environments go on. No verdict is exit code 3."""
+    build_wheel(wheels, "9.2.0", behaviour="new", requires=("pytest",))
+    (project / "test_it.py").write_text("def test_a(): pass\n")
+    cells = cells_of(user, "--torch", "9.1.0,9.2.0", *PYTEST, code=3)
+    assert {key: cell["outcome"] for key, cell in cells.items()} == {
+        ("9.1.0", "-- pytest -q tests"): "error",
+        ("9.2.0", "tests/test_it.py::test_a"): "pass",
+    }
+    shown = (user.folder.parent / "output.txt").read_text()
+    assert "pytest: there is no such command in torch-9.1.0-pypi" in shown
+
+
+def test_a_script_of_another_python_is_not_the_command(user: User) -> None:
+    """A pytest that only the user's PATH has would test another torch; a shell script there is run."""
+    for name, interpreter in {"tool": sys.executable, "task": "/bin/sh"}.items():
+        (user.folder / name).write_text(f"#!{interpreter}\n")
+        (user.folder / name).chmod(0o755)
+    path = {"PATH": f"{user.folder}:{user.environ['PATH']}"}
+    ended = user.run("matrix", "--torch", "9.2.0", "--", "tool", environ=path)
+    assert ended.returncode == 2
+    belongs = f"torch-9.2.0-pypi; {user.folder / 'tool'} belongs to another Python"
+    assert f"error: tool: there is no such command in {belongs}" in ended.stderr
+    assert user.run("matrix", "--torch", "9.2.0", "--", "task", environ=path).returncode == 0
+
+
+@pytest.mark.parametrize("words", [("matrix",), ("bisect",), ("explain", "--run"), ("fix",)])
+def test_a_command_that_no_environment_has_is_a_mistake(user: User, words: tuple[str, ...]) -> None:
+    """One line says so, and the exit code is 2."""
+    ended = user.run(*words, "--torch", "9.1.0,9.2.0", "--build", "pypi", "--", "nothing-here")
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    message = "error: nothing-here: there is no such command in torch-9.1.0-pypi"
+    assert message in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

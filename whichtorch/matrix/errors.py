@@ -30,6 +30,10 @@ class UsageError(WhichtorchError):
     """The command line or a file is wrong."""
 
 
+class NoCommandError(UsageError):
+    """An environment does not have the user's command."""
+
+
 class PreventedError(WhichtorchError):
     """An index, the disk or the machine is in the way."""
 

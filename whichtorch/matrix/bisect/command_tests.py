@@ -112,7 +112,7 @@ class CommandTests:
         own = judging_records(known.of(planned.key(seen.environment)))
         found = collected(seen.records)
         if own or id_ in found or not seen.records:
-            return own, ""
+            return own, "" if seen.records else seen.cell.reason or ""
         file = id_.partition("::")[0]
         if file in found:
             file_cell = self.command.planned(seen.position).of_test(file)
@@ -209,7 +209,8 @@ def _about_bounds(tests: CommandTests, answer: SharedAnswer, bounds: tuple[int, 
     for asked, used in zip(bounds, answer.bounds or bounds, strict=True):
         if asked != used:
             values = tests.command.axis.values
-            yield f"no test could be run in {values[asked]}; {values[used]} is the bound instead"
+            reason = tests.command.evidence[asked].cell.reason or "it has none"
+            yield f"no test could be run in {values[asked]}: {reason}; {values[used]} is the bound instead"
     if answer.bounds is None:
         yield "no two values could run the tests"
         yield from tests.command.shown(*tests.command.evidence)
@@ -278,7 +279,7 @@ def _shown(ledger: Ledger, position: int) -> str:
     seen = ledger.evidence.get(position)
     if seen is None:
         return "not run"
-    return str(seen.cell.outcome) if seen.records or not seen.environment.is_usable else ABSENT
+    return ABSENT if seen.cell.reason == ABSENT else str(seen.cell.outcome)
 
 
 def _is_file(id_: str, ids: Collection[str]) -> bool:

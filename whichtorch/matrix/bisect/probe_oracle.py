@@ -10,6 +10,7 @@ from whichtorch.matrix.bisect.strategy.shared_search import SharedProbe
 from whichtorch.matrix.events import ProbeChosen
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.run.pipeline import check_command_found
 from whichtorch.matrix.search.driving import drive
 
 if TYPE_CHECKING:
@@ -30,13 +31,18 @@ if TYPE_CHECKING:
 def driven(
     ledger: Ledger, search: Generator[Question, Answer, Found], oracle: Oracle[Question, Answer]
 ) -> tuple[Found | None, tuple[str, ...]]:
-    """Drive a search to its end; return what it has found, or None and why it ended early."""
+    """Drive a search to its end; return what it has found, or None and why it ended early.
+
+    Raises UsageError for a command that none of the values that were tried has.
+    """
     try:
-        return drive(search, oracle), ()
+        found = drive(search, oracle)
     except (KeyboardInterrupt, SearchEndedError) as end:
         return None, (ledger.stop(end),)
     finally:
         ledger.bench.close()
+    check_command_found(seen.cell for seen in ledger.seen)
+    return found, ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,8 @@ class ProbeRunner:
                 ledger.take_in(probed)
         if problems:
             raise SearchEndedError(problems[0])
+        if ledger.evidence.keys() >= set(search.bounds):  # no others are installed for a command that is misspelled
+            check_command_found(seen.cell for seen in ledger.seen)
         return frozenset(probed.position for probed in ended)
 
     def _is_affordable(self, probe: NextProbe) -> bool:

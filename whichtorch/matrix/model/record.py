@@ -17,6 +17,8 @@ from whichtorch.matrix.model.scenario import COMMAND_MARK, ConditionResult, Limi
 
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
 
+NO_COMMAND = "there is no such command in"  # the reason of a cell whose environment lacks the command
+
 
 class Role(StrEnum):
     """What an attempt is made for."""
@@ -164,6 +166,11 @@ class Cell(Model):
     def _alike(self) -> Iterator[Attempt]:
         """Its attempts that ended as it did, the last one first."""
         return (attempt for attempt in reversed(self.attempts) if attempt.outcome is self.outcome)
+
+    @property
+    def lacks_command(self) -> bool:
+        """True where its environment does not have the user's command."""
+        return self.outcome is Outcome.ERROR and NO_COMMAND in (self.reason or "")
 
     @property
     def is_doubted(self) -> bool:

@@ -16,8 +16,9 @@ from whichtorch.matrix.diagnosis.hang import stack_folder
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import RUNNING
 from whichtorch.matrix.diagnosis.tracebacks import shortened
 from whichtorch.matrix.diagnosis.verdict import NOT_APPLICABLE, Verdict, judge
-from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.errors import NoCommandError
 from whichtorch.matrix.model import (
+    NO_COMMAND,
     Attempt,
     AttemptEvidence,
     BusyLoop,
@@ -51,6 +52,7 @@ STACKS = "stacks"  # folder of an attempt, for what `process.evidence.capture` t
 _PROJECT = "project"  # the same, for a copy of the user's project: "tmp" is the name of what nobody wrote
 _OBSERVATION = "observed.json"  # in an observing attempt's folder
 SURVIVOR_LENGTH = 300  # characters of a process and its command line: the rest is mostly a script within it
+HEAD_READ = 256  # bytes of a program, with the line that names its interpreter: a long path is on the second line
 STDERR_READ = 64 * 2**10  # characters of the end of stderr in which a traceback is looked for
 
 
@@ -272,13 +274,27 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
 
 
 def _resolved_argv(command: ProjectCommand, environ: Mapping[str, str], environment: Environment) -> tuple[str, ...]:
-    """Return the words of a command, with the program that an environment has for the first of them."""
+    """Return the words of a command, with the program that an environment has for the first of them.
+
+    A script of another Python, which the user's PATH may have, would say nothing about the environment.
+    """
     program, *rest = command.words
-    found = program if "/" in program else shutil.which(program, path=environ["PATH"])
-    if found is None:
-        hint = f"if a package brings it, install that: --with {program}"
-        raise UsageError(f"{program}: there is no such command in {environment.label}", hint=hint)
+    if "/" in program:
+        return command.words
+    found = shutil.which(program, path=environ["PATH"])
+    if found is None or _is_of_another_python(Path(found), environment):
+        more = f"; {found} belongs to another Python" if found else ""
+        raise NoCommandError(f"{program}: {NO_COMMAND} {environment.label}{more}")
     return (found, *rest)
+
+
+def _is_of_another_python(program: Path, environment: Environment) -> bool:
+    """Return whether a program outside an environment is a script that Python runs, or that chooses a Python."""
+    if environment.interpreter and program.parent == environment.interpreter.parent:
+        return False
+    with program.open("rb") as file:
+        head = file.read(HEAD_READ)
+    return head.startswith(b"#!") and any(name in head.lower() for name in (b"python", b"pyenv"))
 
 
 def _observing(environ: Mapping[str, str], folder: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from whichtorch.matrix.diagnosis.verdict import judge
-from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.errors import NoCommandError, UsageError
 from whichtorch.matrix.events import AttemptEnded, AttemptStarted
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import (
@@ -311,7 +311,15 @@ def _with_attempt(record: Record, signature: str | None, **fields: object) -> Re
 
 
 def run_command_cell(site: LocalSite, ready: ReadyCell) -> CellEnd | None:
-    """Run a command in an environment, in a copy of its project; None where it was interrupted."""
+    """Run a command in an environment, if it has that; None where it was interrupted."""
+    try:
+        return _run_in_folder(site, ready)
+    except NoCommandError as error:
+        return CellEnd(position=ready.position, problem=error.message)
+
+
+def _run_in_folder(site: LocalSite, ready: ReadyCell) -> CellEnd | None:
+    """Run a command in a copy of its project, or in the folder itself."""
     command, home = ready.planned.scenario.command, site.environments.home
     assert command is not None
     if command.in_place:  # what runs there could write over what another environment wrote

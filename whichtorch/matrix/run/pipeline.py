@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.errors import SIGNAL_CHECK, FailFastError, why_stopped
+from whichtorch.matrix.errors import SIGNAL_CHECK, FailFastError, UsageError, why_stopped
 from whichtorch.matrix.events import CellDone, EnvironmentReady, Interrupted, Show, TestsFound
-from whichtorch.matrix.model import Cell, Environment, Record, judging_records
+from whichtorch.matrix.grouping import counted
+from whichtorch.matrix.model import Cell, Environment, Outcome, Record, judging_records
 from whichtorch.matrix.plan.planning import PlannedCell, PlannedShare
 from whichtorch.matrix.process.marks import sweep_left_behind
 from whichtorch.matrix.records.store import RunStore, new_run
@@ -23,7 +24,7 @@ from whichtorch.matrix.run.signals import answering
 from whichtorch.matrix.run.work import CellEnd, EnvironmentWork, Machines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from whichtorch.matrix.environments.provider import Environments
@@ -230,6 +231,17 @@ def with_answers(
                 known[key] = environments.known(request)
         environment = known[key]
         yield key, cell, environment, _answer(cell, environment, records) if environment else ()
+
+
+def check_command_found(cells: Iterable[Cell]) -> None:
+    """Raise UsageError if none of the environments that can be used has the command that these cells are of."""
+    ran = [cell for cell in cells if cell.outcome not in {Outcome.UNBUILDABLE, Outcome.BROKEN}]
+    if not ran or not all(cell.lacks_command for cell in ran):
+        return
+    message, others = ran[0].reason or "", len({cell.environment for cell in ran}) - 1
+    more = f" (the same in {counted(others, 'other environment')})" if others else ""
+    hint = f"if a package brings it, install that: --with {message.partition(':')[0]}"
+    raise UsageError(f"{message}{more}", hint=hint)
 
 
 def _answer(cell: PlannedCell, environment: Environment, records: Records) -> Sequence[Record]:

@@ -129,13 +129,13 @@ def _whole_runs(
 ) -> Generator[tuple[SharedProbe, ...], SharedReply, tuple[tuple[int, int], Tests] | None]:
     """Run everything at both bounds, and return them with what they showed; None where there are no two.
 
-    A bound where no test could be run is replaced by one further inside, by doubling.
+    A bound where no test could be run is replaced by one further inside, by doubling, after both were tried.
     """
     ends, jumps = list(bounds), [1, -1]
     ended: frozenset[int] = frozenset()
     tests: Tests = {}
     while ends[0] < ends[1]:
-        missing = [end for end in ends if end not in ended]
+        missing = [end for _, end in sorted(zip(map(abs, jumps), ends, strict=True)) if end not in ended]
         if not missing:
             return (ends[0], ends[1]), tests
         reply = yield tuple(SharedProbe(position=end, purpose=Purpose.BOUND) for end in missing[:jobs])
