@@ -5,7 +5,9 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from whichtorch.matrix.atomic_files import write_atomic
+import pytest
+
+from whichtorch.matrix.atomic_files import remove_tree, write_atomic
 
 
 def test_threads_write_one_file_at_once(tmp_path: Path) -> None:
@@ -17,3 +19,18 @@ def test_threads_write_one_file_at_once(tmp_path: Path) -> None:
             list(pool.map(lambda text: write_atomic(file, text), texts))
             assert file.read_text(encoding="utf-8") in texts
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_nothing_half_written_is_left(tmp_path: Path) -> None:
+    """Where the file cannot get its name, the part of it goes, too."""
+    (tmp_path / "run.json").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_atomic(tmp_path / "run.json", "{}")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_a_killed_removal_is_finished_by_the_next(tmp_path: Path) -> None:
+    """What was moved aside and not removed goes when the folder is removed again, even if that is not there."""
+    (tmp_path / ".removed-venv-1-2" / "lib").mkdir(parents=True)
+    remove_tree(tmp_path / "venv")
+    assert not list(tmp_path.iterdir())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,8 +21,16 @@ class Owner:
     """Owns a table."""
 
 
-def write() -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
+def failing(number: int) -> Callable[[], None]:
+    def write() -> None:
+        raise OSError(number, os.strerror(number), "records.jsonl")
+
+    return write
+
+
+def read_only() -> None:
+    connection = sqlite3.connect("file:/?mode=ro", uri=True)
+    connection.execute("create table words (word text)")
 
 
 def insert() -> None:
@@ -30,9 +40,20 @@ def insert() -> None:
         database.execute("insert into words values (?)", ("word" * 1000,))
 
 
-@pytest.mark.parametrize("command", [write, insert])
-def test_a_full_disk_ends_with_one_line(
-    command: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("command", "what_to_do"),
+    [
+        (failing(errno.ENOSPC), "make room"),
+        (failing(errno.EDQUOT), "make room"),
+        (insert, "make room"),
+        (failing(errno.EIO), "check the disk"),
+        (failing(errno.EROFS), "make it writable"),
+        (read_only, "make it writable"),
+        (failing(errno.EMFILE), "end other programs or raise the limit"),
+    ],
+)
+def test_a_disk_that_fails_ends_with_one_line(
+    command: Callable[[], None], what_to_do: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is no verdict on torch, and what was written before is kept."""
     monkeypatch.setattr(app, "app", command)
@@ -40,7 +61,7 @@ def test_a_full_disk_ends_with_one_line(
         app.main()
     assert ended.value.code == 3
     assert capsys.readouterr().err.splitlines()[1:] == [
-        "hint: make room; what is done is kept, and the same command goes on"
+        f"hint: {what_to_do}; what is done is kept, and the same command goes on"
     ]
 
 

@@ -132,18 +132,18 @@ def test_a_run_in_progress_is_told_from_one_that_was_killed(tmp_path: Path) -> N
 
 
 def test_damage_is_told_with_the_run_and_a_remedy(tmp_path: Path) -> None:
-    """A garbage run.json, and a torn record that is not the last line of a run that was killed."""
+    """A garbage run.json, and in a run that ended a torn line and one that is nested too deep."""
     whole = stored(tmp_path, result([OLD], [cell(OLD, PASS)]))
     assert not list(stored_runs.damage(tmp_path, [whole]))
     lines = (whole.folder / "cells.jsonl").read_text()
-    (whole.folder / "cells.jsonl").write_text('{"place": 1, "cell": {"envir\n' + lines)
+    (whole.folder / "cells.jsonl").write_text('{"place": 1, "cell": {"envir\n' + "[" * 100_000 + "\n" + lines)
     (tmp_path / "runs" / "20260101-000000-bad").mkdir()
     (tmp_path / "runs" / "20260101-000000-bad" / "run.json").write_text("garbage")
     told = list(stored_runs.damage(tmp_path, stored_runs.all_runs(tmp_path)))
     assert len(told) == 2
     assert told[0].startswith("20260101-000000-bad is left out: its run.json cannot be read")
     assert "remove the folder" in told[0]
-    assert told[1].startswith(f"{whole.run.id}: line 1 of cells.jsonl cannot be read")
+    assert told[1].startswith(f"{whole.run.id}: line 1 and 1 more of cells.jsonl cannot be read")
 
 
 def test_a_line_that_a_kill_has_torn_is_no_damage(tmp_path: Path) -> None:

@@ -21,8 +21,12 @@ def write_atomic(file: Path, content: str | bytes) -> None:
     """Write a file under a hidden name, then rename it: no reader sees a part of it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}")
-    partial.write_bytes(content.encode() if isinstance(content, str) else content)
-    partial.replace(file)
+    try:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        partial.replace(file)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def read_json(file: Path, form: type[Form], max_age: float = math.inf) -> Form | None:
@@ -39,8 +43,8 @@ def read_json(file: Path, form: type[Form], max_age: float = math.inf) -> Form |
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder. It is moved aside first, so that a killed removal leaves no part of it."""
+    """Remove a folder. It is moved aside first, so that a killed removal leaves no part of it where it was."""
     if path.exists() or path.is_symlink():
-        aside = path.with_name(f".removed-{path.name}-{os.getpid()}-{time.monotonic_ns()}")
-        path.rename(aside)
+        path.rename(path.with_name(f".removed-{path.name}-{os.getpid()}-{time.monotonic_ns()}"))
+    for aside in path.parent.glob(".removed-*"):  # those of killed removals, too
         shutil.rmtree(aside, ignore_errors=True)

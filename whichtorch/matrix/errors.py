@@ -53,7 +53,15 @@ def why_stopped(interrupt: KeyboardInterrupt) -> str:
     return str(interrupt) or INTERRUPTED
 
 
-def is_disk_full(error: Exception) -> bool:
-    """Return whether an error of the machine, or of SQLite on it, says that there is no room on a disk."""
-    is_full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
-    return is_full or getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"
+_REMEDIES: dict[object, str] = {  # by the number of an error, or its name where it is SQLite's
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, "SQLITE_FULL"), "make room"),
+    **dict.fromkeys((errno.EIO, errno.ESTALE, "SQLITE_IOERR"), "check the disk"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM, "SQLITE_READONLY", "SQLITE_CANTOPEN"), "make it writable"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN), "end other programs or raise the limit"),
+}
+
+
+def remedy(error: Exception) -> str | None:
+    """Return what a user can do about an error of the machine, or of SQLite on it; None for any other error."""
+    name = "_".join(getattr(error, "sqlite_errorname", "").split("_")[:2])  # without what follows SQLITE_IOERR
+    return _REMEDIES.get(error.errno if isinstance(error, OSError) else name)

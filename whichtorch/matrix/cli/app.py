@@ -20,7 +20,7 @@ from whichtorch.matrix.cli.plan import plan
 from whichtorch.matrix.cli.run import run
 from whichtorch.matrix.cli.runs import compare, history, merge, report, runs, runs_name, runs_prune
 from whichtorch.matrix.cli.triage import new_scenario, replay, triage
-from whichtorch.matrix.errors import GOES_ON, WhichtorchError, is_disk_full
+from whichtorch.matrix.errors import GOES_ON, WhichtorchError, remedy
 
 # each command, with the arguments of two examples
 _COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {
@@ -104,8 +104,8 @@ def main() -> NoReturn:
     except BrokenPipeError:
         os._exit(Exit.GOOD)
     except Exception as error:
-        if not is_disk_full(error):
+        if (what_to_do := remedy(error)) is None:
             raise
-        print(f"error: {error}\nhint: make room; {GOES_ON}", file=sys.stderr)
+        print(f"error: {error}\nhint: {what_to_do}; {GOES_ON}", file=sys.stderr)
         sys.exit(Exit.PREVENTED)
     sys.exit(Exit.GOOD)

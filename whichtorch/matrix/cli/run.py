@@ -2,7 +2,6 @@
 
 import os
 import sys
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,12 +33,13 @@ def run(options: RunCommandOptions) -> int:
     Exit code: that of the command, as a shell gives it; 124 if the command was stopped or kept.
     """
     from whichtorch.matrix.inspect.watched_command import CommandWatch
+    from whichtorch.matrix.process.temporary_folders import temporary_folder
 
     if STDOUT in {options.json_file, options.junit_file}:
         raise UsageError("standard output belongs to the command", hint="name a file for --json and --junit")
     hangs: list[SeenHang] = []
-    with tempfile.TemporaryDirectory(prefix="whichtorch-run-") as folder:
-        end = CommandWatch(options, folder).watch(lambda seen: hangs.append(_report_hang(seen, Path(folder))))
+    with temporary_folder() as folder:
+        end = CommandWatch(options, str(folder)).watch(lambda seen: hangs.append(_report_hang(seen, folder)))
     if not (hangs or options.json_file or options.junit_file):
         return end.exit_code
     from whichtorch.matrix.inspect.watched_run import WatchedRun

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.process.forking_executor import ForkingExecutor
 from whichtorch.matrix.process.script_reading import read_script
+from whichtorch.matrix.process.temporary_folders import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from whichtorch.matrix.process.executor import Executor
 
@@ -38,8 +38,8 @@ class TrialForks:
             if key not in self._kept:
                 held = ExitStack()
                 executor = held.enter_context(ForkingExecutor(level=key[1]))
-                caches = held.enter_context(TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True))
-                self._kept[key] = executor, Path(caches), held
+                caches = held.enter_context(temporary_folder())
+                self._kept[key] = executor, caches, held
             lent, folder, _ = self._kept[key]
         try:
             yield lent, folder

@@ -23,7 +23,7 @@ from whichtorch.matrix.cluster.engine import (
 )
 from whichtorch.matrix.cluster.wire import BatchRequest, WorkerFacts, code_version
 from whichtorch.matrix.environments.machine import this_machine
-from whichtorch.matrix.process.marks import sweep_left_behind
+from whichtorch.matrix.records.left_behind import clear_left_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +110,7 @@ class Dialler:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._stop.set)
         patience = DIAL_AGAIN
-        sweep_left_behind(self._host.home)
+        clear_left_behind(self._host.home)
         said = ""
         while not self._is_over(idle):
             self._host.is_closing = False

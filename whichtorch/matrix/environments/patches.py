@@ -11,7 +11,6 @@ import glob
 import os
 import re
 import subprocess
-import tempfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +18,7 @@ from whichtorch.matrix.environments.commander import InstallError
 from whichtorch.matrix.environments.overlay import encoded, read_source
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.model import NO_PATCH, Patch
+from whichtorch.matrix.process.temporary_folders import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -90,8 +90,8 @@ def patch_named(spec: str, custom: Mapping[str, Patch]) -> Patch | None:
 def parts_of(text: str) -> PatchParts:
     """Return which files a patch changes. Raises ValueError where it is none, or leads out of the packages."""
     strip = _strip(text)
-    with tempfile.TemporaryDirectory() as folder:
-        read = _git_apply(Path(folder), text, strip, "--numstat", "--summary")
+    with temporary_folder() as folder:
+        read = _git_apply(folder, text, strip, "--numstat", "--summary")
     if read.returncode:
         raise ValueError(_git_words(read.stderr))
     names = re.findall(r"^(?:\d+|-)\t(?:\d+|-)\t(.+)$", read.stdout, re.MULTILINE)
@@ -138,8 +138,7 @@ def apply_patch(patch: Patch, site: Path) -> PatchedFiles:
     left_out = [*parts.left_out, *(name for name in parts.carried if name not in carried)]
     note = f"; left out, since wheels do not carry it: {_listed(left_out)}" if left_out else ""
     only = [f"--include={glob.escape(name)}" for name in carried]
-    with tempfile.TemporaryDirectory() as folder:
-        scratch = Path(folder)
+    with temporary_folder() as scratch:
         for name in carried:
             if (site / name).is_file():
                 (scratch / name).parent.mkdir(parents=True, exist_ok=True)

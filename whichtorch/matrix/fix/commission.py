@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -27,11 +25,13 @@ from whichtorch.matrix.fix.suite_check import SuiteCheck, check_suite
 from whichtorch.matrix.model import Environment, Model
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.planning import PlannedCell
+from whichtorch.matrix.process.temporary_folders import temporary_folder
 from whichtorch.matrix.run.site import ThisMachine
 from whichtorch.matrix.trial.opening import opened_runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from whichtorch.matrix.bisect.search_request import SearchRequest
     from whichtorch.matrix.environments.cache import EnvironmentCache
@@ -113,7 +113,7 @@ def _fixed(
     )
     machines = search.machines or ThisMachine(environments=cache)
     opening = opened_runner(planned, requests, machines, show, order.search.jobs, _check_usable)
-    with opening as (runner, pair), TemporaryDirectory() as trees:
+    with opening as (runner, pair), temporary_folder() as trees:
         runner.tell = order.tell
         asked = CureRequest(
             bad=pair[0],
@@ -124,7 +124,7 @@ def _fixed(
             jobs=search.jobs,
             tell=order.tell,
         )
-        found = fix(asked, CureRuns(runner, Path(trees)))
+        found = fix(asked, CureRuns(runner, trees))
         runner.store.run = runner.store.run.model_copy(update={"interrupted": found.stopped == INTERRUPTED})
         return found
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.model import Environment, Model, Request
 from whichtorch.matrix.plan.expansion import EXISTING, axes_of, environment_named, request_for
 from whichtorch.matrix.process.supervision import Task
+from whichtorch.matrix.process.temporary_folders import temporary_folder
 from whichtorch.matrix.records import store
 
 if TYPE_CHECKING:
@@ -117,8 +117,7 @@ def _table_in(request: Request, operator: str, environments: Environments, execu
 
 def _dump(operator: str, environment: Environment, environ: dict[str, str], executor: Executor) -> str | None:
     """Return an operator's table as torch prints it inside an environment; None where there is no such operator."""
-    with tempfile.TemporaryDirectory(prefix="whichtorch-") as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         script, answer, log = folder / "tables.py", folder / "answer.json", folder / "output.txt"
         shutil.copyfile(SCRIPT, script)  # alone in its folder, so that none of the tool's modules can be imported
         task = Task(

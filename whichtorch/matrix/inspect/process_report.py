@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from whichtorch.matrix.model import Model
 from whichtorch.matrix.privacy.redaction import Redactor
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import capture
+from whichtorch.matrix.process.temporary_folders import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -73,9 +73,9 @@ def inspect_process(pid: int, tools: dict[str, str] | None = None) -> ProcessRep
     pids = list(parents)
     _check_program(pids, parents)
     tools = capture.find_tools() if tools is None else tools
-    with tempfile.TemporaryDirectory(prefix="whichtorch-") as name:
-        collection = capture.collect([member for member in pids if member != os.getpid()], Path(name), tools)
-        processes = stack_folder.read_folder(Path(name))
+    with temporary_folder() as folder:
+        collection = capture.collect([member for member in pids if member != os.getpid()], folder, tools)
+        processes = stack_folder.read_folder(folder)
     if not any(thread.frames for stacks in processes for thread in stacks.threads):
         if collection.is_refused:
             raise PreventedError(f"no permission to read the stacks of process {pid}", hint=REMEDY)

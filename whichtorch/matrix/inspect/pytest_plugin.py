@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
+
+from whichtorch.matrix.process.temporary_folders import new_temporary_folder
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -44,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if is_worker != ("WHICHTORCH_TESTS" in os.environ):
         return
     if not is_worker:
-        os.environ["WHICHTORCH_TESTS"] = tempfile.mkdtemp(prefix="whichtorch-tests-")
+        os.environ["WHICHTORCH_TESTS"] = str(new_temporary_folder())
         sys.stdout.flush()
         sys.stderr.flush()
         if child := os.fork():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -20,6 +19,7 @@ from whichtorch.matrix.process.executor import LocalExecutor
 from whichtorch.matrix.process.marks import MARK_VARIABLE, mark_for, sweep
 from whichtorch.matrix.process.script_reading import read_script
 from whichtorch.matrix.process.supervision import Ending, ForkServer, Supervised, Task, launch, marked
+from whichtorch.matrix.process.temporary_folders import new_temporary_folder
 
 PROGRAM = Path(__file__).parents[1] / "environments" / "inside" / "fork_server.py"  # runs in the environments
 SERVERS = 2  # alive at once: each holds some 300 MB
@@ -166,7 +166,7 @@ class ForkingExecutor(LocalExecutor):
             env=_lasting(task.env) | {MARK_VARIABLE: mark},
             level=level,
             mark=mark,
-            scratch=tempfile.mkdtemp(prefix="whichtorch-fork-"),
+            scratch=str(new_temporary_folder()),
         )
 
 

@@ -37,8 +37,12 @@ def state_id(state: Path) -> str:
 
 def mark_for(state: Path, attempt: str) -> str:
     """Return the mark of one attempt of this very process: "<state id>:<tool pid>:<tool start>:<attempt>"."""
-    pid = os.getpid()
-    return f"{state_id(state)}:{pid}:{_start_time(pid)}:{attempt}"
+    return f"{state_id(state)}:{owner_mark()}:{attempt}"
+
+
+def owner_mark() -> str:
+    """Return what names this very process, now and later: "<pid>:<start>"."""
+    return f"{os.getpid()}:{_start_time(os.getpid())}"
 
 
 def owner_is_dead(mark: str) -> bool:

@@ -34,6 +34,7 @@ from whichtorch.matrix.model import Attempt, Cell, Environment, Model, Outcome, 
 from whichtorch.matrix.plan.matrix_file import read_matrix_file
 from whichtorch.matrix.plan.own_file import own_file
 from whichtorch.matrix.privacy.redaction import Redactor
+from whichtorch.matrix.process.marks import mark_for
 from whichtorch.matrix.records.known_records import Records
 from whichtorch.matrix.records.line_index import LineIndex, LineKind
 from whichtorch.matrix.records.scratch import scratch_database
@@ -54,6 +55,7 @@ _TESTS_TO_SHOW = """
 select name, count(*) from cells group by name having not min(simply_passed) order by sum(not expected) desc, name
 """
 MOST_SHOWN = 100_000  # cells that a command reads to show them: some 6 kB of memory each
+OPEN = ".open"  # the file of a run that has its writer's mark in it, until the writer ends
 _FILES = ("records", "cells", "environments", "scenarios")  # the .jsonl files of a run
 _MARKS = {  # what keeps a new state folder out of backups and of git
     "CACHEDIR.TAG": "Signature: 8a477f597d28d172789f06886806bc55\n# made by whichtorch; see https://bford.info/cachedir/\n",
@@ -141,6 +143,7 @@ class RunStore:
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(self._files["records"], fcntl.LOCK_EX | fcntl.LOCK_NB)  # it is freed with this process
             write_run(folder, run, self.redactor)
+            (folder / OPEN).write_text(mark_for(folder, ""), encoding="utf-8")
         except OSError as error:
             raise PreventedError(f"cannot write to {folder}: {error.strerror}", hint=_ELSEWHERE) from error
 
@@ -229,6 +232,7 @@ class RunStore:
     def __exit__(self, *_: object) -> None:
         for file in self._files.values():
             file.close()
+        (self.folder / OPEN).unlink(missing_ok=True)
 
     def _append(self, name: str, item: Model) -> None:
         redacted = self.redactor.json_line(item.model_dump_json(by_alias=True))
@@ -274,13 +278,8 @@ class RunFolder:
 
     @property
     def is_running(self) -> bool:
-        """Whether a process has the run open; False where its file system, or a copy of the folder, has no locks."""
-        with suppress(FileNotFoundError), (self.folder / "records.jsonl").open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError as error:
-                return isinstance(error, BlockingIOError)
-        return False
+        """Whether a process has the run open."""
+        return is_open(self.folder)
 
     def read(self, names: Collection[str] | None = None) -> StoredRun:
         """Return the run in the order of the plan, each cell as it was stored last: all, or only those with a name."""
@@ -301,6 +300,16 @@ class RunFolder:
             cells=tuple(ordered),
         )
         return StoredRun(folder=folder, result=result)
+
+
+def is_open(folder: Path) -> bool:
+    """Return whether a process writes a run; False where its file system, or a copy of the folder, has no locks."""
+    with suppress(FileNotFoundError), (folder / "records.jsonl").open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            return isinstance(error, BlockingIOError)
+    return False
 
 
 def unknown_environment(id_: str) -> Environment:

@@ -53,7 +53,7 @@ def damage(home: Path, chosen: Sequence[RunFolder], lines: int | None = None) ->
 def _is_whole(line: bytes, folder: RunFolder) -> bool:
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):  # too deep to be read
         return not folder.run.ended and not line.endswith(b"\n")
 
 

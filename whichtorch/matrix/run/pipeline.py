@@ -17,7 +17,7 @@ from whichtorch.matrix.events import CellDone, EnvironmentReady, Interrupted, Sh
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Cell, Environment, Outcome, Record, judging_records
 from whichtorch.matrix.plan.planning import PlannedCell, PlannedShare
-from whichtorch.matrix.process.marks import sweep_left_behind
+from whichtorch.matrix.records.left_behind import clear_left_behind
 from whichtorch.matrix.records.store import RunStore, new_run
 from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.signals import answering
@@ -200,7 +200,7 @@ def recorded_run(machines: Machines, records: Records, show: Show, planned: int 
 def opened_run(home: Path, planned: int = 0) -> Iterator[RunStore]:
     """Open a stored run, after ending what a killed tool has left behind; at the end it knows how long it took."""
     started = time.monotonic()
-    sweep_left_behind(home)
+    clear_left_behind(home)
     with new_run(home, tuple(sys.argv[1:]), planned) as run_store:
         interrupted = False
         try:

@@ -11,8 +11,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path, PurePath
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+from whichtorch.matrix.process.temporary_folders import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,8 +45,8 @@ def _parts(trace: Path, folder: Path) -> Iterator[tuple[str, str]]:
     tool = shutil.which("tlparse", path=beside)
     if tool is None:
         return
-    with TemporaryDirectory(prefix="whichtorch-") as made:
-        out = Path(made) / "out"
+    with temporary_folder() as made:
+        out = made / "out"
         command = [tool, str(trace), "-o", str(out), "--no-browser", "--plain-text"]
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.failure import Changed
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Model
 from whichtorch.matrix.plan.planning import RunOptions
+from whichtorch.matrix.process.temporary_folders import temporary_folder
 from whichtorch.matrix.suite import selection
 from whichtorch.matrix.triage.archive import unpack
 from whichtorch.matrix.triage.places import CasePlace, CaseTest, opened_case
 from whichtorch.matrix.trial.variation import Variation
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.events import Show
 
@@ -49,8 +50,7 @@ def replay(order: ReplayRequest, cache: EnvironmentCache, show: Show) -> Replaye
 
     Raises UsageError for what is no case or holds no failure, and as `triage`.
     """
-    with tempfile.TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         case = unpack(order.archive, folder)
         if case.reproduction is None or not case.reproduction.outcome.is_red:
             raise UsageError(f"{order.archive} holds no failure", hint="take the step `reproduce` of its triage first")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.environments.provider import acquired
 from whichtorch.matrix.process.executor import LocalExecutor
 from whichtorch.matrix.process.forking_executor import SERVERS, ForkingExecutor
 from whichtorch.matrix.process.script_reading import read_script
+from whichtorch.matrix.process.temporary_folders import temporary_folder
 from whichtorch.matrix.run.pipeline import opened_run
 from whichtorch.matrix.run.signals import Lookout
 from whichtorch.matrix.run.site import ThisMachine
@@ -60,7 +59,7 @@ def opened_runner(
         forking = held.enter_context(ForkingExecutor(SERVERS * jobs, level=level))
         held.callback(executor.interrupt)
         held.callback(forking.interrupt)
-        caches = held.enter_context(TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True))
+        caches = held.enter_context(temporary_folder())
         runner = Runner(
             planned=planned,
             environment=environments[0],
@@ -69,7 +68,7 @@ def opened_runner(
             home=home,
             store=store,
             overlays=overlays_below(home),
-            caches=Path(caches),
+            caches=caches,
             lookout=held.enter_context(Lookout(lambda: (*executor.running, *forking.running))),
             remote=remote,
         )

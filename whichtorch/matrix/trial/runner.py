@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from whichtorch.matrix.process.forking_executor import BRIEF_EXIT
+from whichtorch.matrix.process.temporary_folders import temporary_folder
 from whichtorch.matrix.run.attempt import run_attempt
 from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.signals import Lookout
@@ -75,9 +75,7 @@ class Runner:
             remote = self.remote
             return self._told_if_stopped(self.environment, lambda: remote.run(self, limit, variation))
         with ExitStack() as held:
-            workshop = Path(
-                held.enter_context(tempfile.TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True))
-            )
+            workshop = held.enter_context(temporary_folder())
             notes = workshop / "notes"
             notes.mkdir()
             planned, folder = self.planned, None

@@ -1,0 +1,90 @@
+"""`kill -9` of each process that takes part in a command, at random moments."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from functools import partial
+
+import psutil
+
+from bench.faults.fault import Fault, Moment
+from bench.faults.ground import ALL, COMMANDS, Command, Fields, Ground, matrix
+
+FORKED = matrix("passes.py", "fails.py", "tree.py", more=("--jobs", "2", "--fork"))
+ROLES: dict[str, str] = {  # what the command line of a victim holds
+    "the supervisor": "supervisor_program",
+    "the fork server": "fork_server.py",
+    "a script": ".py",
+    "a script's child": "# worker",
+    "uv, as it installs": "/uv ",
+}
+
+
+def _has(words: str, process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        line = " ".join(process.cmdline()) + " "
+        is_script = words != ".py" or ("whichtorch" not in line and "import sys" not in line)
+        return words in line and is_script
+    return False
+
+
+def kill_tool(command: Command, fields: Fields, ground: Ground, moment: Moment) -> None:
+    """Kill the tool; its supervisors end what it has started."""
+    calm = fields.calm(command)
+    ground.prepare(command)
+    process = ground.start(command.words)
+    time.sleep(moment.dice.uniform(0.0, calm.seconds))
+    process.kill()
+    process.wait()
+    ground.wait_until_quiet()
+    ground.check_verdicts(calm)
+    ground.check_recovery(command, calm)
+
+
+def kill_all(fields: Fields, ground: Ground, moment: Moment) -> None:
+    """Kill the tool and all supervisors at once: the next command ends what is left."""
+    calm = fields.calm(ALL)
+    process = ground.start(ALL.words)
+    time.sleep(moment.dice.uniform(0.3, 1.0) * calm.seconds)
+    for each in (process.pid, *(each.pid for each in ground.processes() if _has("supervisor_program", each))):
+        with suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
+    process.wait()
+    ground.check_verdicts(calm)
+    ground.check_recovery(ALL, calm)
+
+
+def kill_part(words: str, fields: Fields, ground: Ground, moment: Moment) -> None:
+    """Kill a process of a command that goes on; the command ends by itself, and the next one finds the same."""
+    command = FORKED if words == "fork_server.py" else ALL
+    calm = fields.calm(command)
+    process = ground.start(command.words)
+    since, due = time.monotonic(), moment.dice.uniform(0.0, 0.8 * calm.seconds)
+    while process.poll() is None:
+        victims = [each for each in ground.processes() if _has(words, each)]
+        if victims and time.monotonic() - since > due:
+            with suppress(psutil.Error):
+                moment.dice.choice(victims).kill()
+            break
+        time.sleep(0.01)
+    ended = ground.ended(process)
+    ground.check_line(ended)
+    is_script = words == ".py"  # a script that is killed has crashed: nobody can tell who sent the signal
+    ground.check_verdicts(calm, {"crash"} if is_script else set())
+    ground.check_recovery(command, calm, ("--fresh",) if is_script else ())
+
+
+FAULTS = [
+    *(
+        Fault("death", f"kill -9 of `{name}`", partial(kill_tool, command), at_moments=True)
+        for name, command in COMMANDS.items()
+    ),
+    Fault("death", "kill -9 of the tool and its supervisors at once", kill_all, at_moments=True),
+    *(
+        Fault("death", f"kill -9 of {name}", partial(kill_part, words), at_moments=True)
+        for name, words in ROLES.items()
+    ),
+]

@@ -1,0 +1,64 @@
+"""What a killed tool leaves on the disk goes with the next command, and nothing else does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from whichtorch.matrix.process.temporary_folders import temporary_folder
+from whichtorch.matrix.records.left_behind import clear_left_behind
+from whichtorch.matrix.records.store import new_run
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.records.test_store import record
+from whichtorch.matrix.process.temporary_folders import new_temporary_folder
+from whichtorch.matrix.records.store import new_run
+
+store = new_run(Path(sys.argv[1]), ("matrix",))
+for is_recorded in (True, False):
+    folder = store.attempt_folder()
+    (folder / "stdout.txt").write_text("a secret")
+    (folder / "tmp" / "large").mkdir(parents=True)
+    if is_recorded:
+        made = record()
+        path = store.path_of(folder) + "/stdout.txt"
+        store.add_record(made.model_copy(update={"attempt": made.attempt.model_copy(update={"stdout": path})}))
+(store.folder / "project-copy").mkdir()
+print(new_temporary_folder(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_an_attempt_that_did_not_end_goes_with_its_files(tmp_path: Path) -> None:
+    """Of a killed run the recorded attempt keeps its output; the other one, which nobody has redacted, is removed."""
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)], check=False, capture_output=True, text=True, timeout=60
+    )
+    left = Path(killed.stdout.strip())
+    assert left.is_dir(), killed.stderr
+    clear_left_behind(tmp_path)
+    (run,) = (tmp_path / "runs").iterdir()
+    assert {str(path.relative_to(run)) for path in run.rglob("*")} == {
+        *(f"{name}.jsonl" for name in ("records", "cells", "environments", "scenarios")),
+        *("run.json", "attempts", "attempts/00001", "attempts/00001/stdout.txt"),
+    }
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_is_in_use_stays(tmp_path: Path, ends: bool) -> None:
+    """The attempts of a run that goes on stay, those of one that ended, and the temporary folders of living tools."""
+    with temporary_folder() as folder, new_run(tmp_path, ("matrix",)) as store:
+        scratch = store.attempt_folder() / "tmp"
+        scratch.mkdir()
+        if ends:
+            store.__exit__()
+        clear_left_behind(tmp_path)
+        assert scratch.is_dir()
+        assert folder.is_dir()
+    assert not folder.exists()

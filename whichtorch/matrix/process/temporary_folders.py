@@ -1,0 +1,47 @@
+"""Folders for temporary files: what a killed tool has left, the next one removes.
+
+Each has the process that made it in its name.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.process import kernel
+from whichtorch.matrix.process.marks import owner_is_dead, owner_mark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def new_temporary_folder() -> Path:
+    """Make a folder that the caller removes."""
+    return Path(tempfile.mkdtemp(prefix=f"{_prefix()}{owner_mark().replace(':', '-')}-"))
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder, and remove it at the end of the block."""
+    folder = new_temporary_folder()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_left_behind() -> None:
+    """Remove the folders of tools that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_prefix()}*"):
+        owner = re.match(r"(\d+)-(\d+)-", folder.name.removeprefix(_prefix()))
+        if owner and owner_is_dead(f":{owner[1]}:{owner[2]}:"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prefix() -> str:
+    """Return how the names begin; with the pid namespace, because ids of another container mean nothing here."""
+    return f"whichtorch-{re.sub(r'[^0-9]', '', kernel.link('/proc/self/ns/pid'))}-"
