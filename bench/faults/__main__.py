@@ -10,13 +10,13 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bench.faults import death, disk, records
+from bench.faults import cache, death, disk, network, records
 from bench.faults.fault import strike_all
 from bench.faults.ground import Fields
 from tests.cli.shell import old_and_new
 from tests.wheels import serve
 
-FAULTS = [*death.FAULTS, *disk.FAULTS, *records.FAULTS]
+FAULTS = [each for family in (death, disk, records, cache, network) for each in family.FAULTS]
 
 
 def main() -> int:

@@ -100,6 +100,13 @@ def test_failure_is_named_by_its_last_exception_and_frames() -> None:
     )
 
 
+@pytest.mark.parametrize("words", ["[Errno 28] No space left on device: 'x.pt'", "[Errno 122] Disk quota exceeded"])
+def test_a_failure_for_want_of_room_is_the_machines(words: str) -> None:
+    """What a script could not write says nothing about torch."""
+    verdict = judge(ending(exit_code=1), f"Traceback (most recent call last):\nOSError: {words}\n", MEMORY)
+    assert (verdict.outcome, verdict.note) == (Outcome.ERROR, f"the disk failed it: {words}")
+
+
 def test_failure_without_traceback_is_named_by_its_exit_code() -> None:
     """A bare exit code is all there is to tell two of them apart; the message has the script's last words."""
     verdict = judge(ending(exit_code=3), "", MEMORY, stdout="1 checked\nFAILED: 2\n")

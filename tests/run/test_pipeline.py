@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import threading
 from collections import Counter
@@ -425,3 +426,18 @@ def test_every_cell_and_environment_is_told(tmp_path: Path) -> None:
     ended = run(tmp_path, planning.plan(requests("2.0.0", "2.1.0"), suite, planning.RunOptions()))
     assert sum(isinstance(event, CellDone) for event in ended.events) == 4
     assert sum(isinstance(event, EnvironmentReady) for event in ended.events) == 2
+
+
+def test_a_failure_on_a_full_disk_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script whose output nobody can write may fail without a word of it; one that passed has passed."""
+
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("whichtorch.matrix.run.attempt.tempfile.TemporaryFile", full)
+    failed = replace(PASSED, exit_code=120)
+    scenarios = [scenario(tmp_path, "passes"), scenario(tmp_path, "prints")]
+    planned = planning.plan(requests("2.11.0"), scenarios, planning.RunOptions())
+    done = run(tmp_path, planned, lambda task: failed if "prints" in task.argv[1] else PASSED)
+    assert [cell.outcome for cell in done.run.cells] == [Outcome.PASS, Outcome.ERROR]
+    assert done.run.cells[1].attempts[-1].note == "the disk failed it: No space left on device"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ KERNEL_OOM_SHARE = 0.5  # of the memory limit: a SIGKILL from outside above it w
 CROWD = 2.0  # times as long as with a core for each thread: from here on the note also blames the machine
 MESSAGE_LENGTH = 500  # characters: longer ones hold data
 
+_NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
 _STILL = {  # what a longer look has seen go on
     Decider.COMPILE: "compiling",
     Decider.ASLEEP: "asleep",
@@ -55,8 +57,10 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
         note += f"; waiting for cores made it take {headway.stretch:.0f} times as long"
     note = "; ".join(part for part in (note, ending.note) if part)
     raised = read_exception(stderr) if outcome is Outcome.FAIL else None
-    signature = Signature.of(raised) if raised else _signature(outcome, ending, stderr, look.place)
     said = raised.first_line if raised else last_words(stderr, stdout) if outcome is Outcome.FAIL else ""
+    if _NO_ROOM.search(said):
+        return Verdict(outcome=Outcome.ERROR, note=f"the disk failed it: {said}"[:MESSAGE_LENGTH])
+    signature = Signature.of(raised) if raised else _signature(outcome, ending, stderr, look.place)
     return Verdict(
         outcome=outcome,
         signature=str(signature) if signature else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import tempfile
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,6 +54,7 @@ _PROJECT = "project"  # the same, for a copy of the user's project: "tmp" is the
 _OBSERVATION = "observed.json"  # in an observing attempt's folder
 SURVIVOR_LENGTH = 300  # characters of a process and its command line: the rest is mostly a script within it
 HEAD_READ = 256  # bytes of a program, with the line that names its interpreter: a long path is on the second line
+ROOM = 2**20  # bytes that must be left on the disk for a failure to be the script's own
 STDERR_READ = 64 * 2**10  # characters of the end of stderr in which a traceback is looked for
 
 
@@ -76,6 +78,8 @@ def run_attempt(
     try:
         task = _task(planned, environment, order, home, folder)
         ending = executor.run(task, order.cancelled)
+        if ending is not None and ending.exit_code != 0:
+            ending = replace(ending, problem=ending.problem or _disk_problem(folder))
     finally:
         _remove(folder / "tmp")
         _remove(folder / _PROJECT)
@@ -121,6 +125,16 @@ def run_attempt(
     )
     record = record_of(planned, environment, attempt, verdict.signature)
     return Record.model_validate_json(redactor.json_line(record.model_dump_json(by_alias=True)))
+
+
+def _disk_problem(folder: Path) -> str:
+    """Return why nothing can be written any more where an attempt writes, "" where something can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(ROOM))
+    except OSError as error:
+        return f"the disk failed it: {error.strerror}"
+    return ""
 
 
 def _busy(ending: Ending, diagnosis: HangDiagnosis | None) -> BusyLoop | None:
