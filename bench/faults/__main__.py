@@ -3,40 +3,58 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from bench.faults import cache, death, disk, network, records
+from bench.faults import cache, death, disk, network, people, records, scripts
 from bench.faults.fault import strike_all
 from bench.faults.ground import Fields
 from tests.cli.shell import old_and_new
 from tests.wheels import serve
 
-FAULTS = [each for family in (death, disk, records, cache, network) for each in family.FAULTS]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.faults.fault import Report
+
+FAULTS = [each for family in (death, disk, records, cache, network, scripts, people) for each in family.FAULTS]
+HEADERS = ("family", "fault", "result")
+TABLE = re.compile(r"(?<=<!-- faults -->\n).*(?=<!-- end -->)", re.DOTALL)  # of the page, which the suite writes
+
+
+def strike(folder: Path, words: Sequence[str], moments: int, seed: int) -> list[Report]:
+    """Let the faults of some families, or with some names, strike; without words all of them."""
+    chosen = [each for each in FAULTS if not words or {each.family, each.name} & set(words)]
+    with serve(old_and_new(folder / "wheels")) as index:
+        return strike_all(Fields(folder, index, seed), chosen, moments)
 
 
 def main() -> int:
     """Exit with 1 where a promise is broken."""
     parser = argparse.ArgumentParser(prog="python -m bench.faults", description=__doc__)
     parser.add_argument("words", nargs="*", help="of a family or a fault")
-    parser.add_argument("--moments", type=int, default=50, help="at which each death strikes")
+    parser.add_argument("--moments", type=int, default=50, help="at which a fault strikes, where that matters")
+    parser.add_argument("--brief", action="store_true", help="leave out what takes long")
     parser.add_argument("--seed", type=int, default=27)
+    parser.add_argument("--page", type=Path, help="write the table into a page of the documentation")
     asked = parser.parse_args()
-    chosen = [
-        each for each in FAULTS if not asked.words or any(word in (each.family, each.name) for word in asked.words)
-    ]
     since = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="faults-") as folder, serve(old_and_new(Path(folder) / "wheels")) as index:
-        reports = strike_all(Fields(Path(folder), index, asked.seed), chosen, asked.moments)
-    print(
-        tabulate([(each.fault.family, each.fault.name, each.text) for each in reports], headers=["family", "fault", ""])
-    )
+    with tempfile.TemporaryDirectory(prefix="faults-", ignore_cleanup_errors=True) as folder:
+        reports = strike(Path(folder), asked.words, asked.moments, asked.seed)
+    rows = [(each.fault.family, each.fault.name, each.text) for each in reports]
+    print(tabulate(rows, headers=HEADERS))
     broken = [f"{each.fault.name}: {text}" for each in reports for text in each.broken]
-    print(*broken, f"{len(reports)} faults, {time.monotonic() - since:.0f} s", sep="\n\n")
+    summary = f"{len(reports)} faults, {sum(each.times for each in reports)} times, seed {asked.seed}"
+    print(*broken, f"{summary}, {time.monotonic() - since:.0f} s", sep="\n\n")
+    if asked.page:
+        table = f"{tabulate(rows, headers=HEADERS, tablefmt='github')}\n\n{summary}.\n"
+        asked.page.write_text(TABLE.sub(lambda _: table, asked.page.read_text()))
     return int(bool(broken))
 
 

@@ -36,7 +36,7 @@ def emptied(pattern: str, ground: Ground) -> None:
 def cut(ground: Ground) -> None:
     """Truncate files that uv's cache and the environments share."""
     for path in _each(ground, "*/venv/lib/python*/site-packages/torch/__init__.py"):
-        path.write_text(path.read_text()[:200])
+        path.write_text(path.read_text()[:100])
 
 
 def locks_left(ground: Ground) -> None:

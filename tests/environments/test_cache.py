@@ -54,6 +54,23 @@ def test_reuses_without_uv_or_network(wheels: Path, index: Index, make_cache: Ma
     assert index.paths == []
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_damaged_environment_is_made_again(wheels: Path, tmp_path: Path, make_cache: MakeCache, shared: bool) -> None:
+    """A file that is missing, or cut in uv's cache as well, costs an install; torch is whole afterwards."""
+    build_wheel(wheels, "2.11.0")
+    first = make_cache().acquire(ask("2.11.0"))
+    (file,) = folder_of(tmp_path / "home", ask("2.11.0")).glob("venv/lib/python*/site-packages/torch/version.py")
+    whole = file.read_text()
+    if shared:
+        file.write_text("")  # a hard link
+    else:
+        file.unlink()
+    cache = make_cache()
+    assert cache.acquire(ask("2.11.0")) == first
+    assert "installing" in cache.stages
+    assert file.read_text() == whole
+
+
 def test_knows_nothing_at_first(make_cache: MakeCache) -> None:
     """What was never installed is not known."""
     assert make_cache().known(ask("2.11.0")) is None

@@ -31,6 +31,13 @@ def test_exit_code_of_a_program(tmp_path: Path) -> None:
     assert ending.peak_rss_mb > 1
 
 
+def test_a_program_that_asks_to_be_traced_hangs(tmp_path: Path) -> None:
+    """It waits for a tracer that never comes: that is its ending, and none of the supervisor's."""
+    source = "import ctypes, os, signal; ctypes.CDLL(None).ptrace(0, 0, 0, 0); os.kill(os.getpid(), signal.SIGUSR1)"
+    ending = run(tmp_path, "tells", argv=(sys.executable, "-c", source), timeout=1.0)
+    assert (ending.stopped_by, ending.problem) == ("timeout", "")
+
+
 def test_surroundings_of_a_program(tmp_path: Path) -> None:
     """A program leads its session, has an empty stdin, no other descriptors and no priority, and dumps no core."""
     run(tmp_path, "tells", "0", mark="a:1:2:b")

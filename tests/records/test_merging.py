@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, result, stored
@@ -75,9 +76,31 @@ def test_conflicting_cells_are_both_kept_and_told(tmp_path: Path) -> None:
     assert (made.outcome, made.flaky) == (HANG, "1 of 2")
     assert made.conflict == f"pass in {first.run.id}, hang in {second.run.id}"
     assert summary.conflicts == (made,)
-    assert [run.file(left.stderr).read_text() for left in made.attempts] == ["well", "stuck"]
+    assert [read(run, left.stderr) for left in made.attempts] == ["well", "stuck"]
     records = read_records(tmp_path / "here").of("key")
     assert [record.attempt.outcome for record in records] == [PASS, HANG]
+
+
+def read(run: StoredRun, path: str) -> str:
+    file = run.file(path)
+    assert file is not None
+    return file.read_text()
+
+
+def test_nothing_of_this_machine_is_taken_along(tmp_path: Path) -> None:
+    """Neither what a link in a run from elsewhere leads to, nor a folder outside that a path names."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "stderr.txt").write_text("of this machine")
+    linked = with_output(tmp_path / "one", cell(OLD, FAIL), "as it was")
+    (linked.folder / "attempts" / "00001" / "link.txt").symlink_to(tmp_path / "secret" / "stderr.txt")
+    os.mkfifo(linked.folder / "attempts" / "00001" / "pipe")
+    outside = with_output(tmp_path / "other", cell(NEW, FAIL), "as it was")
+    for file in outside.folder.glob("*.jsonl"):
+        file.write_text(file.read_text().replace(f"runs/{outside.run.id}/attempts/00001", "../secret"))
+    _, run = merged(tmp_path / "here", linked, outside)
+    taken = [path for path in run.folder.rglob("*") if path.is_file()]
+    assert [path.name for path in taken if path.parent.parent.name == "attempts"] == ["stderr.txt"]
+    assert all("of this machine" not in path.read_text() for path in taken)
 
 
 def test_files_are_taken_along(tmp_path: Path) -> None:
@@ -86,6 +109,7 @@ def test_files_are_taken_along(tmp_path: Path) -> None:
     _, run = merged(tmp_path / "here", run_folder)
     (made,) = run.result.cells
     path = run.file(made.attempts[0].stderr)
+    assert path is not None
     assert path.is_relative_to(run.folder)
     assert path.read_text() == "as it was"
 

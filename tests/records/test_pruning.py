@@ -50,6 +50,8 @@ def test_what_a_later_run_rests_on_stays(tmp_path: Path) -> None:
     assert pruned.kept_attempts == 1
     assert [run_folder.run.id for run_folder in stored_runs.all_runs(tmp_path)] == [later.run.id]
     read = later.read()
-    assert read.file(read.result.cells[0].attempts[0].stderr).read_text() == "as it was"
+    file = read.file(read.result.cells[0].attempts[0].stderr)
+    assert file is not None
+    assert file.read_text() == "as it was"
     assert len(read_records(tmp_path).of("key")) == 1
     assert not other.exists()

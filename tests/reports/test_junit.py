@@ -191,14 +191,36 @@ def test_whatever_a_script_wrote_makes_good_xml(tmp_path: Path) -> None:
 
 def test_an_environment_that_cannot_be_had_says_why(tmp_path: Path) -> None:
     """Its cells are errors with its reason and the end of its log."""
-    log = tmp_path / "install.log"
-    log.write_text("no wheel for this platform\n")
-    gone = environment("9.9.9", outcome=Outcome.UNBUILDABLE, reason="no wheel", log=log)
-    unbuildable = cell(gone, Outcome.UNBUILDABLE, expected=False, attempts=(), reason="no wheel")
-    (error,) = only(unbuildable, gone).result
-    assert isinstance(error, junitparser.Error)
-    assert (error.type, error.message) == ("unbuildable", "no wheel")
-    assert "no wheel for this platform" in error.text
+    logs = tmp_path / "envs" / "key" / "install.log", tmp_path / "elsewhere.log"
+    for log in logs:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("no wheel for this platform\n")
+        gone = environment("9.9.9", outcome=Outcome.UNBUILDABLE, reason="no wheel", log=log)
+        unbuildable = cell(gone, Outcome.UNBUILDABLE, expected=False, attempts=(), reason="no wheel")
+        ((case,),) = read(result([gone], [unbuildable]), tmp_path / "runs" / "r")
+        (error,) = case.result
+        assert isinstance(error, junitparser.Error)
+        assert (error.type, error.message) == ("unbuildable", "no wheel")
+        # a run from elsewhere may name any file of this machine
+        assert ("no wheel for this platform" in error.text) is (log == logs[0])
+
+
+@pytest.mark.parametrize(
+    "path", ["../../secret", "runs/r/../../../secret", "/{folder}/secret", "runs/r/link", "runs/r/\0"]
+)
+def test_a_file_outside_of_the_runs_is_not_shown(tmp_path: Path, path: str) -> None:
+    """Whatever path or link a run from elsewhere has, its report tells nothing of this machine."""
+    run = tmp_path / "state" / "runs" / "r"
+    run.mkdir(parents=True)
+    (tmp_path / "secret").write_text("of this machine")
+    (run / "link").symlink_to(tmp_path / "secret")
+    stderr = path.format(folder=tmp_path)
+    made = cell(NEW, Outcome.FAIL, expected=False, attempts=attempts(Outcome.FAIL, stderr=stderr, stderr_bytes=9))
+    stored = StoredRun(folder=run, result=result([NEW], [made]))
+    assert b"of this machine" not in junit_xml(stored, COMMAND)
+    (run / "link").unlink()
+    (run / "link").write_text("of the script")
+    assert (b"of the script" in junit_xml(stored, COMMAND)) is (path == "runs/r/link")
 
 
 def test_a_run_without_cells_is_a_report() -> None:

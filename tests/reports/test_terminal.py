@@ -123,3 +123,17 @@ def test_a_dropped_probe_is_not_shown_any_more() -> None:
         "waiting for:",
         "interrupted: stopping what runs, keeping what is done (press Ctrl-C again to stop at once)",
     ]
+
+
+def test_nobodys_words_control_the_terminal() -> None:
+    """Escapes of a message are dropped, in what happens and at the end, and hidden characters are written out."""
+    file = Terminal()
+    console = Console(file=file, width=200, force_terminal=True, color_system=None)
+    evil = "\x1b]0;owned\x07\x1b[2J\u202e\x00"
+    say(console, [f"FAIL  {evil}x"])
+    progress = Progress(console, 1)
+    progress(CellDone(environment=NEW, cell=cell(NEW, Outcome.FAIL, expected=False, signature=f"{evil}y")))
+    told = file.getvalue()
+    assert not set("\x1b\x07\u202e\x00") & set(told)
+    assert "\\u202e\\x00x" in told
+    assert "\\u202e\\x00y" in told

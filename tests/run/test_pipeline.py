@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import threading
 from collections import Counter
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +25,6 @@ from whichtorch.matrix.run.site import LocalSite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from whichtorch.matrix.process.supervision import Task
 
@@ -441,3 +442,32 @@ def test_a_failure_on_a_full_disk_is_no_verdict(tmp_path: Path, monkeypatch: pyt
     done = run(tmp_path, planned, lambda task: failed if "prints" in task.argv[1] else PASSED)
     assert [cell.outcome for cell in done.run.cells] == [Outcome.PASS, Outcome.ERROR]
     assert done.run.cells[1].attempts[-1].note == "the disk failed it: No space left on device"
+
+
+def test_what_was_an_error_is_run_again(tmp_path: Path) -> None:
+    """The next command does not keep what the machine made of a test; what was a verdict is known."""
+    scenarios = [scenario(tmp_path, "passes"), scenario(tmp_path, "unlucky")]
+    planned = planning.plan(requests("2.11.0"), scenarios, planning.RunOptions())
+    died = Ending(stopped_by="exit", seconds=1.0, problem="the supervisor died")
+    first = run(tmp_path, planned, lambda task: died if "unlucky" in task.argv[1] else PASSED)
+    assert [cell.outcome for cell in first.run.cells] == [Outcome.PASS, Outcome.ERROR]
+    again = run(tmp_path, planned)
+    assert [cell.outcome for cell in again.run.cells] == [Outcome.PASS, Outcome.PASS]
+    assert len(again.executor.tasks) == 1
+
+
+def test_nobody_follows_what_stands_for_a_script_s_output(tmp_path: Path) -> None:
+    """A link or a pipe in place of the files that a script wrote is removed, and neither read nor waited for."""
+    (tmp_path / "secret").write_text("of this machine")
+
+    def replacing(task: Task) -> Ending:
+        for path in (task.stdout, task.stderr):
+            Path(path).unlink(missing_ok=True)
+        Path(task.stdout).symlink_to(tmp_path / "secret")
+        os.mkfifo(task.stderr)
+        return replace(PASSED, exit_code=1)
+
+    planned = planning.plan(requests("2.11.0"), [scenario(tmp_path, "odd")], planning.RunOptions())
+    (made,) = run(tmp_path, planned, replacing).run.cells
+    assert (made.outcome, made.attempts[0].message) == (Outcome.FAIL, "")
+    assert not list(tmp_path.glob("runs/*/attempts/*/std*"))

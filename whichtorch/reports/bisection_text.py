@@ -255,7 +255,7 @@ def cost(search: Bisection) -> str:
     return f"{counted(tried, 'probe')}{reused}, {spent}"
 
 
-def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> list[str]:
+def bisection_markdown(search: Bisection, file: Callable[[str], Path | None]) -> list[str]:
     """Return the report: summary, what each value showed, the failure, what changed, where, and how to repeat it.
 
     `file` finds the path of an attempt's file.
@@ -269,7 +269,7 @@ def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> list[s
         answer=[line for line in answer_lines(search) if not (search.has_tests and line.startswith("  "))],
         summary=f"{heading(search)}. {cost(search)}.",
         bad=bad,
-        wrote=first_and_last_lines(file(attempts[-1].stderr)) if attempts and attempts[-1].stderr else [],
+        wrote=first_and_last_lines(file(attempts[-1].stderr)) if attempts else [],
         shown=bad or next(reversed(search.probes), None),
         no_patch=NO_PATCH,
         value_name=value_name,

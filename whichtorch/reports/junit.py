@@ -141,12 +141,12 @@ def _story(cell: Cell, environment: Environment, stored: StoredRun, command: str
     """Yield what happened, the ends of what the cell wrote, its files, and the command that runs it again."""
     yield cut(cleaned_line(_what(cell)))
     yield from (cut(cleaned_line(detail)) for detail in cell_text.detail_lines(cell))
-    log = cell_text.log_of(stored, cell) or environment.log
-    lines = first_and_last_lines(log) if log else []
+    log = cell_text.log_of(stored, cell)
+    lines = first_and_last_lines(log or stored.log(environment))
     if lines:
         yield from ("", *lines, "")
-    if log:
-        yield f"log: {shown_path(log)}"
+    if path := log or environment.log:
+        yield f"log: {shown_path(path)}"
     if stacks := cell_text.stacks_of(stored, cell):
         yield f"stacks: {shown_path(stacks)}"
     yield f"rerun: {cell_text.rerun_command(cell, environment, command)}"

@@ -57,8 +57,12 @@ def plain(text: str | bytes) -> str:
         text = text.decode("utf-8", errors="replace")
     if text.isascii() and text.isprintable() and len(text) <= LINE:
         return text
-    text = _ANSI.sub("", text.replace("\r\n", "\n"))
-    return _LONG.sub(_without_middle, _HIDDEN.sub(_escape, text))
+    return _LONG.sub(_without_middle, visible(text.replace("\r\n", "\n")))
+
+
+def visible(text: str) -> str:
+    """Return text without terminal escapes, and with hidden characters written out."""
+    return text if text.isascii() and text.isprintable() else _HIDDEN.sub(_escape, _ANSI.sub("", text))
 
 
 def one_line(text: str, limit: int) -> str:
@@ -102,8 +106,10 @@ def shown_path(path: Path) -> str:
         return str(path)
 
 
-def first_and_last_lines(path: Path) -> list[str]:
-    """Return the first and last lines of a file, long ones cut; none where it is gone or empty."""
+def first_and_last_lines(path: Path | None) -> list[str]:
+    """Return the first and last lines of a file, long ones cut; none where there is no file, or an empty one."""
+    if path is None:
+        return []
     try:
         head, tail, size = read_ends(path, READ)
     except OSError:

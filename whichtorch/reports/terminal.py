@@ -20,6 +20,7 @@ from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
 from whichtorch.reports.cell_text import summary
+from whichtorch.reports.shown_text import visible
 from whichtorch.reports.table import cell_word
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ def say(console: Console, lines: Iterable[str]) -> None:
     for line in lines:
         first, *others = _PART.split(line) if console.file.isatty() else (line,)
         for part in (first, *(f"    {other}" for other in others)):
-            text = Text(part)
-            for found in _RED_WORD.finditer(part):
+            text = Text(visible(part))
+            for found in _RED_WORD.finditer(text.plain):
                 text.stylize(_STYLES[found[1]], *found.span())
             rows += _wrapped(console, text)
     if rows:
@@ -69,7 +70,8 @@ def _print_rows(console: Console, rows: Sequence[Text]) -> None:
 
 
 def _wrapped(console: Console, text: Text) -> list[Text]:
-    """Return the rows of a line; on a terminal, those after the first are indented."""
+    """Return the rows of a line, which may hold anybody's words; on a terminal, those after the first are indented."""
+    text.plain = visible(text.plain)
     if not console.file.isatty() or len(text) <= console.width or _COPIED.match(text.plain):
         return [text]
     indent, start = " " * (len(text) - len(text.plain.lstrip()) + 4), 0
@@ -226,7 +228,7 @@ class Progress:
         with self._lock:
             lines = [] if self._total is None else [Text(f"{self._done}/{self._total} cells", "bold")]
             lines += [Text(f"  {label}: {stage}", "dim") for label, stage in self._stages.items()]
-            lines += [Text(f"  {line}") for line in self._running_lines()]
+            lines += [Text(f"  {visible(line)}") for line in self._running_lines()]
         return Group(*lines)
 
     def _running_lines(self) -> list[str]:
@@ -243,4 +245,4 @@ class Progress:
             with self._lock:
                 running = self._running_lines()
             for line in running:
-                self._console.print(Text(f"running: {line}", "dim"), soft_wrap=True)
+                self._console.print(Text(f"running: {visible(line)}", "dim"), soft_wrap=True)

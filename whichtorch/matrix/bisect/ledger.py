@@ -106,7 +106,8 @@ class Ledger:
         """Take in what earlier runs recorded of a position; return False if they leave its outcome open."""
         planned = self.planned(position)
         environment = self.bench.cache.known(planned.request)
-        records = [] if environment is None else self.bench.records.of(planned.key(environment))
+        known = [] if environment is None else self.bench.records.of(planned.key(environment))
+        records = [record for record in known if record.attempt.outcome is not Outcome.ERROR]
         if environment is None or not judging_records(records) or planned.wants_observation(records):
             return False
         self._reused.setdefault(position, len(judging_records(records)))

@@ -21,6 +21,7 @@ from whichtorch.matrix.cli.run import run
 from whichtorch.matrix.cli.runs import compare, history, merge, report, runs, runs_name, runs_prune
 from whichtorch.matrix.cli.triage import new_scenario, replay, triage
 from whichtorch.matrix.errors import GOES_ON, WhichtorchError, remedy
+from whichtorch.reports.shown_text import visible
 
 # each command, with the arguments of two examples
 _COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {
@@ -96,7 +97,7 @@ def main() -> NoReturn:
         print(f"error: {usage_error(mistake)}", file=sys.stderr)
         sys.exit(Exit.USAGE)
     except WhichtorchError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {visible(str(error))}", file=sys.stderr)  # it may quote a file from elsewhere
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.stdout.flush()

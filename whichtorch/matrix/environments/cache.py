@@ -246,8 +246,10 @@ class EnvironmentCache:
             self._disk.discard(key)
             folder.lock.unlink(missing_ok=True)
             installation = None
+        # of an overlay the patched files differ from what its wheels brought
+        is_whole = installation is not None and (request.patch is not None or folder.is_whole(installation))
         with self._disk.locked(cancelled=commander.cancelled):
-            if installation is not None and folder.complete.exists() and folder.python.exists():
+            if is_whole and folder.complete.exists() and folder.python.exists():
                 self._disk.mark(key)
                 return
             folder.complete.unlink(missing_ok=True)

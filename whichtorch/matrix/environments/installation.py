@@ -21,13 +21,14 @@ from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.environments.commander import Commander, InstallError
 from whichtorch.matrix.environments.index.sources import local_folder
 from whichtorch.matrix.environments.resolution import is_same_version, locked_versions
-from whichtorch.matrix.environments.unpacked_wheels import contents, forget
+from whichtorch.matrix.environments.unpacked_wheels import contents, damage, forget, unpacked
 from whichtorch.matrix.model import Config, Environment, Outcome, Request, digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+SITE = "lib/python*/site-packages"  # below a venv
 Stamp = tuple[str, int, int]  # path, size in bytes (0 for a folder) and time of change (ns) of a file
 
 
@@ -54,6 +55,7 @@ class Installation(BaseModel):
     watched: tuple[Stamp, ...]  # the local wheels: a wheel that was built again is another installation
     requires: dict[str, tuple[str, ...]] = {}  # by package: where older versions kept what `packages` has now
     seconds: float | None = None  # that the install took
+    damage: int = 0  # files that were not as RECORD says: some wheels are built so
 
 
 class ProbedEnvironment(BaseModel):
@@ -82,6 +84,11 @@ class InstallFolder:
     def installation(self) -> Installation | None:
         """Return what was installed, evicted since or not."""
         return read_json(self.record, Installation)
+
+    def is_whole(self, installation: Installation) -> bool:
+        """Return whether it is complete, with all files that were there after the install."""
+        is_complete = self.complete.exists() and self.python.exists()
+        return is_complete and sum(map(damage, self.venv.glob(SITE))) <= installation.damage
 
     def probed(self, config: Config) -> ProbedEnvironment | None:
         """Return what a config's probe found."""
@@ -212,6 +219,11 @@ def install(
             raise
         forget(commander.home / "cache" / "uv")
         sync()
+    (site,) = folder.venv.glob(SITE)
+    if damage(site):  # most likely what uv unpacked earlier is damaged, and linked here
+        cache = commander.home / "cache" / "uv"
+        forget(cache, {wheel.path.name for wheel in unpacked(cache) if damage(wheel.path)})
+        sync("--reinstall")
     packages = installed_packages(folder.venv)
     _check_installed(request, packages, folder.lock.read_text(encoding="utf-8"), log)
     # the interpreter need not be started to know its full version
@@ -225,6 +237,7 @@ def install(
         notes=notes,
         watched=stamps_of(wheels),
         seconds=round(time.monotonic() - started, 1),
+        damage=damage(site),
     )
     write_atomic(folder.record, installation.model_dump_json())
 

@@ -46,6 +46,19 @@ def contents(record: str) -> Iterator[tuple[str, str, int]]:
             yield path, digest, int(size) if size.isdigit() else 0
 
 
+def damage(site: Path) -> int:
+    """Return how many of the files that wheels brought into a folder are missing or of another size."""
+    count = 0
+    for record in site.glob("*.dist-info/RECORD"):
+        for path, _, size in contents(record.read_text(encoding="utf-8", errors="replace")):
+            try:
+                found = os.stat(f"{site}/{path}").st_size  # noqa: PTH116  torch has ten thousand
+            except OSError:
+                found = -1
+            count += found != size and (found < 0 or size > 0)
+    return count
+
+
 def unpacked(cache: Path) -> Iterator[UnpackedWheel]:
     """Yield the unpacked wheels of uv's cache."""
     for metadata in cache.glob("archive-v*/*/*.dist-info/METADATA"):

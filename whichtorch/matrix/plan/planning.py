@@ -99,10 +99,14 @@ class PlannedCell:
         return line is not None and line.outcome is Outcome.HANG
 
     def counting(self, records: Sequence[Record], environment: Environment) -> Sequence[Record]:
-        """Return those of its records that count: with --fresh, only observations are reused."""
+        """Return those of its earlier records that count: with --fresh, only observations are reused.
+
+        What was an error then is run again: the machine may be well by now.
+        """
         if self.options.fresh:
             return [each for each in records if each.attempt.role is Role.OBSERVE]
-        return [each for each in records if self.counts(each, environment)]
+        said = (each for each in records if each.attempt.outcome is not Outcome.ERROR)
+        return [each for each in said if self.counts(each, environment)]
 
     def may_fork(self, environment: Environment) -> bool:
         """Return whether its attempts begin forked: those that are expected to pass, where forks are asked for."""

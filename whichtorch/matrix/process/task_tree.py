@@ -110,6 +110,8 @@ class Children:
                 return False
             if pid == 0:
                 return True
+            if os.WIFSTOPPED(status):  # it has let itself be traced, and waits for a tracer
+                continue
             if pid in self.helpers:
                 self.helpers[pid] = status
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.grouping import grouped
@@ -14,7 +15,6 @@ from whichtorch.matrix.records.store import RunStore, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from whichtorch.matrix.records.store import RunFolder, StoredRun
 
@@ -109,6 +109,12 @@ def _merged(group: Sequence[CellOfPart], attempts: Sequence[Attempt]) -> Cell:
     return chosen.model_copy(update={"attempts": tuple(distinct.values()), "conflict": conflict})
 
 
+def _irregular(folder: str, names: list[str]) -> set[str]:
+    """Return the links and devices in a folder, which may lead anywhere."""
+    paths = {name: Path(folder, name) for name in names}
+    return {name for name, path in paths.items() if path.is_symlink() or not (path.is_file() or path.is_dir())}
+
+
 def _copied(attempt: Attempt, part: StoredRun, store: RunStore, copies: dict[Path, str]) -> Attempt:
     """Return an attempt with its files in the new run; the same attempt if its files are gone.
 
@@ -118,11 +124,12 @@ def _copied(attempt: Attempt, part: StoredRun, store: RunStore, copies: dict[Pat
     old = folder_of(attempt)
     if not old:
         return attempt
-    source = part.file(old).resolve()
+    found = part.file(old)
+    if found is None or not found.is_dir():
+        return attempt
+    source = found.resolve()
     if source not in copies:
-        if not source.is_dir():
-            return attempt
         folder = store.attempt_folder()
-        shutil.copytree(source, folder, dirs_exist_ok=True)
+        shutil.copytree(source, folder, dirs_exist_ok=True, ignore=_irregular)
         copies[source] = store.path_of(folder)
     return with_folder(attempt, copies[source])

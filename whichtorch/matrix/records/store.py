@@ -263,10 +263,29 @@ class StoredRun:
     result: Result
     left_out: Mapping[tuple[Outcome, bool], int] = field(default_factory=dict)  # cells that the result lacks
 
-    def file(self, path: str) -> Path:
-        """Return where an attempt's file lies: in this run's folder, wherever that is now, or in a run beside it."""
-        own = f"runs/{self.result.run.id}/"
-        return self.folder / path.removeprefix(own) if path.startswith(own) else self.folder.parent.parent / path
+    def file(self, path: str) -> Path | None:
+        """Return where an attempt's file lies: in this run's folder, wherever that is now, or in a run beside it.
+
+        None where that leads out of these folders, by its path or by a link: a run from elsewhere may say anything.
+        """
+        own, home = f"runs/{self.result.run.id}/", self.folder.parent.parent
+        file = self.folder / path.removeprefix(own) if path.startswith(own) else home / path
+        return file if path and _is_plain(file, self.folder, home / "runs") else None
+
+    def log(self, environment: Environment) -> Path | None:
+        """Return the log of an environment that could not be made; None where it is not in the run's state folder."""
+        log, home = environment.log and environment.log.expanduser(), self.folder.parent.parent
+        return log if log and _is_plain(log, home / "envs", home / "cache") else None
+
+
+def _is_plain(file: Path, *folders: Path) -> bool:
+    """Return whether a path leads into one of some folders, and to nothing but a file or a folder, if to anything."""
+    try:
+        place = file.resolve()
+        is_within = any(place.is_relative_to(folder.resolve()) for folder in folders)
+        return is_within and (place.is_file() or place.is_dir() or not place.exists())
+    except (OSError, ValueError, RuntimeError):  # a loop of links, a null in a name
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

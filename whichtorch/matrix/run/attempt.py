@@ -83,6 +83,7 @@ def run_attempt(
     finally:
         _remove(folder / "tmp")
         _remove(folder / _PROJECT)
+        _remove_irregular(folder)
         redactor.tree(folder)
     if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
         return None
@@ -331,6 +332,13 @@ def _end_of(path: Path) -> str:
         return shortened(path.read_text(encoding="utf-8", errors="replace"), STDERR_READ)
     except FileNotFoundError:
         return ""
+
+
+def _remove_irregular(folder: Path) -> None:
+    """Remove what a script has put in place of its output: nobody is to follow a link or to wait for a pipe."""
+    for path in folder.rglob("*"):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            path.unlink(missing_ok=True)
 
 
 def _remove(folder: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.stack_folder import READABLE
@@ -163,21 +162,9 @@ def excerpts(stored: StoredRun, attempt: Attempt, end: int) -> Iterator[Excerpt]
 
 
 def _file(stored: StoredRun, path: str) -> Path | None:
-    """Return a file of the run; None where it is gone, and where its path leads out of the runs."""
-    if not path:
-        return None
-    try:
-        file = stored.file(path).resolve()
-        is_ours = any(file.is_relative_to(folder) for folder in _folders(stored.folder))
-        return file if is_ours and (file.is_file() or file.is_dir()) else None
-    except (OSError, ValueError, RuntimeError):  # a loop of links, a null in a name
-        return None
-
-
-@cache
-def _folders(folder: Path) -> tuple[Path, Path]:
-    """Return where the files of a run may lie: in its folder, or in one of the runs beside it."""
-    return folder.resolve(), folder.parent.parent.resolve() / "runs"
+    """Return a file or folder of the run; None where it is gone, or none of the run's."""
+    file = stored.file(path)
+    return file if file is not None and file.exists() else None
 
 
 def _ends(name: str, path: Path, end: int) -> Iterator[Excerpt]:
@@ -200,7 +187,8 @@ def _stacks(stored: StoredRun, attempt: Attempt) -> Iterator[Excerpt]:
     diagnosis = attempt.diagnosis
     if diagnosis is None or not (diagnosis.stacks or diagnosis.left_out):  # of an older version of the tool
         try:
-            with (folder / READABLE).open("rb") as file:  # the diagnosis that was written for people
+            readable = _file(stored, f"{attempt.stacks}/{READABLE}")
+            with (readable or folder / "none").open("rb") as file:  # the diagnosis that was written for people
                 yield Excerpt(title="stacks", head=file.read(STACKS))
         except OSError:
             names = ", ".join(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ""

@@ -6,15 +6,16 @@ import functools
 import json
 import os
 import sys
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import sleep
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urljoin
 
 import pypi_simple
 import requests
 from filelock import FileLock, Timeout
+from urllib3.exceptions import HTTPError
 
 from whichtorch.matrix.environments.index.releases import best_fit
 from whichtorch.matrix.environments.index.sources import PROJECT
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 INDEX_TIMEOUT = 20.0  # seconds without a byte before an index counts as not answering
+PAGE_SECONDS = 120.0  # that a page may take: one that trickles would never end
+PAGE_BYTES = 50_000_000  # of a page; the largest of PyPI have 10 MB
 PAUSES = (1.0, 2.0)  # seconds before the second and third try of an index
 REQUEST = "WHICHTORCH_FETCH"  # variable that holds a FetchRequest as JSON: no argument shows an index's credentials
 ROOT = str(Path(__file__).resolve().parents[4])  # the folder that holds the package `whichtorch`
@@ -67,11 +70,37 @@ def read_file(page: Path) -> list[pypi_simple.DistributionPackage]:
     return _parse(page.read_bytes(), page.as_uri())
 
 
+class _Session(requests.Session):
+    """Reads no page for ever. What is streamed, such as a wheel, has no limit."""
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Return the response to a request, with its content."""
+        response = super().send(request, **(options | {"stream": True}))
+        if not options.get("stream"):
+            response._content = _content(response)
+        return response
+
+
+def _content(response: requests.Response) -> bytes:
+    """Read a page. Raises PageError where it is too large, or does not come to its end in time."""
+    deadline, content = time.monotonic() + PAGE_SECONDS, bytearray()
+    try:
+        while part := response.raw.read1(2**16, decode_content=True):
+            content += part
+            if len(content) > PAGE_BYTES:
+                raise PageError(f"its page is larger than {PAGE_BYTES // 10**6} MB", may_pass=False)
+            if time.monotonic() > deadline:
+                raise PageError(f"its page is not whole after {PAGE_SECONDS:g} s", may_pass=False)
+    except HTTPError as error:
+        raise requests.ConnectionError(error) from error
+    return bytes(content)
+
+
 @contextmanager
 def _session(certificates: str | None) -> Iterator[requests.Session]:
     """Yield a session for the network. Raises PageError for whatever goes wrong in it."""
     try:
-        with requests.Session() as session:
+        with _Session() as session:
             if certificates and Path(certificates).exists():
                 session.verify = certificates
             yield session
@@ -114,7 +143,7 @@ def retried(action: Callable[[], Result]) -> Result:
         except PageError as error:
             if not error.may_pass:
                 raise
-            sleep(seconds)
+            time.sleep(seconds)
     return action()
 
 
