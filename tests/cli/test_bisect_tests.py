@@ -130,6 +130,17 @@ def test_a_conftest_that_cannot_be_imported_speaks_for_all_tests(user: User, whe
     assert changes(answer) == {id_: [["9.1.0", "9.2.0"]] for id_ in ids}
 
 
+def test_two_failures_of_one_test_are_told(user: User, wheels: Path) -> None:
+    """Where it fails at both ends in two ways, there is no good side; the answer says so, with both."""
+    source = "    raise ValueError('one') if minor < 2 else KeyError('two')\n"
+    project(user, test_it=f"def test_a():\n{source}\ndef test_b(): assert minor < 4\n")
+    answer = bisect(user, *PYTEST)
+    assert answer["tests"]["tests/test_it.py::test_a"]["reasons"][0] == (
+        "it fails in 9.0.0 with ValueError: one, and in 9.5.0 with KeyError: 'two': two failures; "
+        "--failure WORDS searches for one of them"
+    )
+
+
 def test_releases_without_the_command_cannot_be_tested(user: User, wheels: Path) -> None:
     """The search goes on between the others, and says which these are and why."""
     for minor in range(2, SIZE):

@@ -35,7 +35,7 @@ class TestBehavior:
         print("what it says")
         assert torch.behaviour == "new", "as it was"
 
-@pytest.mark.skip(reason="not today")
+@pytest.mark.skip(reason="\x1b[31mnot today\x1b[0m")
 def test_skipped(): pass
 
 @pytest.mark.xfail(reason="known")
@@ -82,6 +82,7 @@ def test_each_test_is_a_cell(user: User, project: Path) -> None:
     passing |= {"test_text[\\xf8]": "pass", "test_skipped": "skip", "test_known": "pass"}
     assert outcomes(cells) == passing | {"TestBehavior::test_new": "pass"}
     assert outcomes(cells, "9.1.0") == passing | {"TestBehavior::test_new": "fail"}
+    assert cells["9.2.0", "tests/test_it.py::test_skipped"]["reason"] == "not today"
     red = cells["9.1.0", BEHAVIOR]
     assert red["signature"] == 'AssertionError "as it was" in test_new (test_it.py:12)'
     attempt = red["attempts"][-1]

@@ -78,18 +78,31 @@ def test_a_lock_holds_as_far_as_torch_allows(user: User, wheels: Path) -> None:
     assert [each["packages"]["sympy"] for each in (old, new)] == ["1.12", "1.14"]
     assert old["notes"] == ["against constraints, because of torch 9.1.0: sympy 1.12, not ==1.14"]
     assert new["notes"] == []
-    for cell in result_of(user, *words, *locked, "--with", "needy", code=3)["cells"]:
-        assert cell["outcome"] == "unbuildable"
-        assert "needy depend on einops>=1 and you require einops==0.7.0, and you require needy" in cell["reason"]
-        assert cell["reason"].endswith("; einops==0.7.0 is a constraint")
+    ended = user.run("matrix", *words, *locked, "--with", "needy")
+    assert ended.returncode == 2
+    assert "needy depend on einops>=1 and you require einops==0.7.0, and you require needy" in ended.stderr
+    assert "; einops==0.7.0 is a constraint (likewise in 1 other environment)" in ended.stderr
 
 
-def test_the_resolvers_reason_is_one_sentence(user: User) -> None:
-    """It says what is in each other's way, without what the resolver concludes from it."""
-    script = user.script("repro.py", "import torch\n")
-    words = ("--torch", "9.2.0", "--script", script, "--with", "einops<0.8", "--with", "einops>0.8")
-    (cell,) = result_of(user, *words, code=3)["cells"]
-    assert cell["reason"] == "resolving failed: you require einops<0.8 and einops>0.8"
+@pytest.mark.parametrize("words", [("matrix",), ("bisect",), ("explain", "--run")])
+def test_what_cannot_be_resolved_anywhere_is_a_mistake(user: User, words: tuple[str, ...]) -> None:
+    """One line says what is in each other's way, without what the resolver concludes from it; the exit code is 2."""
+    options = ("--torch", "9.1.0,9.2.0", "--with", "einops<0.8", "--with", "einops>0.8")
+    ended = user.run(*words, *options, "--", "python", "-c", "import torch")
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    reason = "the requirements cannot be resolved: you require einops<0.8 and einops>0.8"
+    assert f"error: {reason}" in ended.stderr
+
+
+def test_what_cannot_be_resolved_in_one_environment_is_unbuildable_there(user: User, wheels: Path) -> None:
+    """The other environments go on."""
+    build_companion(wheels, "sympy", "1.12")
+    build_companion(wheels, "sympy", "1.14")
+    build_wheel(wheels, "9.1.0", behaviour="old", requires=("sympy==1.12",))
+    words = ("--torch", "9.1.0,9.2.0", "--script", user.script("repro.py", "import torch\n"), "--with", "sympy>1.12")
+    old, new = result_of(user, *words, code=3)["cells"]
+    assert (old["outcome"], new["outcome"]) == ("unbuildable", "pass")
+    assert old["reason"].startswith("the requirements cannot be resolved: ")
 
 
 def test_variables_are_given_to_what_is_run(user: User) -> None:

@@ -107,6 +107,13 @@ def test_a_failure_for_want_of_room_is_the_machines(words: str) -> None:
     assert (verdict.outcome, verdict.note) == (Outcome.ERROR, f"the disk failed it: {words}")
 
 
+def test_colors_are_no_part_of_what_was_said() -> None:
+    """A message and a signature are the same whether the terminal codes of Python, pytest or torch are in them."""
+    colored = TRACEBACK.replace("found two", "\x1b[1;35mfound\x1b[0m two").replace("  File", "  \x1b[35mFile\x1b[0m")
+    assert judge(ending(exit_code=1), colored, MEMORY) == judge(ending(exit_code=1), TRACEBACK, MEMORY)
+    assert judge(ending(exit_code=1), "\x1b[31merror: no\x1b[0m\n", MEMORY).message == "error: no"
+
+
 def test_failure_without_traceback_is_named_by_its_exit_code() -> None:
     """A bare exit code is all there is to tell two of them apart; the message has the script's last words."""
     verdict = judge(ending(exit_code=3), "", MEMORY, stdout="1 checked\nFAILED: 2\n")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.environments.conftest import ask
-from whichtorch.matrix.environments.commander import log_summary, uv_environ
+from whichtorch.matrix.environments import resolution
+from whichtorch.matrix.environments.commander import Commander, InstallError, log_summary, uv_environ
 from whichtorch.matrix.environments.index.sources import Sources
 from whichtorch.matrix.environments.resolution import (
     is_same_version,
@@ -127,3 +128,18 @@ def test_condensed(tmp_path: Path, text: str, expected: str) -> None:
     log = tmp_path / "log"
     log.write_text(text)
     assert log_summary(log) == expected
+
+
+def test_only_a_contradiction_weakens_constraints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index that gives no answer, or a build that fails, says nothing about them."""
+    resolved: list[object] = []
+
+    def fails(*_: object, **options: object) -> str:
+        resolved.append(options["constraints"])
+        raise InstallError("resolving failed: error sending request for url")
+
+    monkeypatch.setattr(resolution, "compile_lock", fails)
+    request = ask("2.1.2").model_copy(update={"constraints": ("numpy==1.26.4",)})
+    with pytest.raises(InstallError, match="error sending request"):
+        resolution.resolve(request, tmp_path / "python", Commander(home=tmp_path, logs=tmp_path))
+    assert resolved == [("numpy==1.26.4",)]

@@ -56,16 +56,21 @@ def test_what_could_not_be_told_is_said_with_its_reason() -> None:
     """Tests of one reason stand together; a flaky one says so."""
     spent = ("the limit of 28 runs is reached",)
     unsure = SearchedTest(answer=AnswerKind.INCONCLUSIVE, boundaries=(("2.0.0", "2.3.0"),), reasons=spent)
-    flaky = SearchedTest(answer=AnswerKind.NONE, reasons=("it fails now and then everywhere",))
+    flaky = SearchedTest(
+        answer=AnswerKind.NONE, reasons=("it fails now and then everywhere",), flaky={"2.0.0": "3 of 8"}
+    )
+    same = SearchedTest(answer=AnswerKind.NONE, reasons=("all are bad",))
     mixed = SURE.model_copy(update={"outcomes": {"2.1.0": Outcome.FAIL}, "flaky": {"2.1.0": "3 of 8"}})
-    tests = {"a::one": unsure, "a::two": unsure, "a::coin": flaky, "a::mostly": mixed}
+    tests = {"a::one": unsure, "a::two": unsure, "a::coin": flaky, "a::same": same, "a::mostly": mixed}
     lines = list(bisection_lines(search(tests=tests, boundaries=(change("a::mostly"),)), 80))
     at = lines.index("inconclusive, 2 tests: after 2.0.0 and not after 2.3.0; the limit of 28 runs is reached")
-    assert lines[at + 1 : at + 6] == [
+    assert lines[at + 1 : at + 8] == [
         "  a::one",
         "  a::two",
         "flaky, 1 test: it fails now and then everywhere",
         "  a::coin",
+        "no change, 1 test: all are bad",
+        "  a::same",
         "flaky among them: a::mostly (2.1.0 FAIL 3 of 8)",
     ]
 

@@ -14,6 +14,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.diagnosis.tracebacks import ESCAPES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -23,13 +25,7 @@ LONGEST = 500  # characters of a line in Markdown and JUnit: more is somebody's 
 HEAD, TAIL = 5, 25  # lines of a failure's output that are shown
 READ = 2**16  # bytes of each end of an output file that are looked at
 
-_ANSI = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # CSI: colors, cursor
-    r"|\][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC: titles, links
-    r"|[PX^_][^\x1b\n]*\x1b\\"  # DCS, SOS, PM, APC
-    r"|[ -/]*[0-Z\\-~])"
-)
-# as _ANSI, but a sequence that does not end is dropped too, and one may span lines
+# as ESCAPES, but a sequence that does not end is dropped too, and one may span lines
 _ANY_ANSI = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
 )
@@ -62,7 +58,7 @@ def plain(text: str | bytes) -> str:
 
 def visible(text: str) -> str:
     """Return text without terminal escapes, and with hidden characters written out."""
-    return text if text.isascii() and text.isprintable() else _HIDDEN.sub(_escape, _ANSI.sub("", text))
+    return text if text.isascii() and text.isprintable() else _HIDDEN.sub(_escape, ESCAPES.sub("", text))
 
 
 def one_line(text: str, limit: int) -> str:

@@ -62,7 +62,8 @@ def _named(ids: tuple[str, ...] | list[str]) -> Iterator[str]:
 
 def _undecided_because(test: SearchedTest) -> tuple[str, str]:
     """Return why a test has no boundary: a title and a reason."""
-    title = "flaky" if test.answer is AnswerKind.NONE else "inconclusive"
+    none = "flaky" if test.flaky else "no change"
+    title = none if test.answer is AnswerKind.NONE else "inconclusive"
     spans = ", ".join(f"after {first} and not after {last}" for first, last in test.boundaries)
     return title, "; ".join(filter(None, (spans, *test.reasons[:1])))
 

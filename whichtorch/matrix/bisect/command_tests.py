@@ -34,6 +34,7 @@ from whichtorch.matrix.bisect.strategy.shared_search import (
     is_in_question,
     shared_search,
 )
+from whichtorch.matrix.diagnosis.failure import is_alike
 from whichtorch.matrix.diagnosis.signature import described, gist
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Outcome, judging_records
@@ -218,12 +219,12 @@ def _about_bounds(tests: CommandTests, answer: SharedAnswer, bounds: tuple[int, 
 
 def _answered(tests: CommandTests, answer: SharedAnswer, ended_by: Sequence[str], notes: Sequence[str]) -> Bisection:
     """Return all that is known at the end of the search."""
-    searched = {id_: _searched(tests, id_, found) for id_, found in sorted(answer.tests.items())}
+    ends = answer.bounds or tests.command.search().bounds
+    searched = {id_: _searched(tests, id_, found, ends) for id_, found in sorted(answer.tests.items())}
     kinds = {each.answer for each in searched.values()}
     is_open = answer.bounds is None or bool(ended_by) or AnswerKind.INCONCLUSIVE in kinds
     kind = AnswerKind.INCONCLUSIVE if is_open else AnswerKind.NONE
     kind = AnswerKind.BOUNDARY if AnswerKind.BOUNDARY in kinds else kind
-    ends = answer.bounds or tests.command.search().bounds
     others: dict[str, list[str]] = grouped(
         (id_ for id_ in sorted(tests.ledgers) if id_ not in searched and not _is_file(id_, tests.ledgers)),
         lambda id_: " -> ".join(dict.fromkeys(_shown(tests.ledgers[id_], end) for end in ends)),
@@ -237,7 +238,7 @@ def _answered(tests: CommandTests, answer: SharedAnswer, ended_by: Sequence[str]
     return bisection.model_copy(update=update | {"probes": (), "timeline": ()})
 
 
-def _searched(tests: CommandTests, id_: str, answer: SearchAnswer) -> SearchedTest:
+def _searched(tests: CommandTests, id_: str, answer: SearchAnswer, ends: tuple[int, int]) -> SearchedTest:
     ledger = tests.ledgers[id_]
     values, cells = ledger.axis.values, {seen.position: seen.cell for seen in ledger.seen if seen.records}
     return SearchedTest(
@@ -246,8 +247,17 @@ def _searched(tests: CommandTests, id_: str, answer: SearchAnswer) -> SearchedTe
         confidence=round(min((found.confidence for found in answer.boundaries), default=0.0), 4),
         outcomes={values[position]: cell.outcome for position, cell in cells.items()},
         flaky={values[position]: cell.flaky for position, cell in cells.items() if cell.flaky},
-        reasons=answer.reasons,
+        reasons=(*([] if answer.kind is AnswerKind.BOUNDARY else _two_failures(ledger, ends)), *answer.reasons),
     )
+
+
+def _two_failures(ledger: Ledger, ends: tuple[int, int]) -> Iterator[str]:
+    """Yield that a test fails in two ways at the ends of a search, which has no good side then."""
+    cells = [ledger.evidence[end].cell for end in ends if end in ledger.evidence]
+    if len(cells) == 2 and all(cell.outcome.is_red for cell in cells) and not is_alike(*cells):
+        shown = [described(gist(cell.signature), cell.message) or cell.outcome.word for cell in cells]
+        first, last = (f"in {ledger.axis.values[end]} with {what}" for end, what in zip(ends, shown, strict=True))
+        yield f"it fails {first}, and {last}: two failures; --failure WORDS searches for one of them"
 
 
 def _boundaries(tests: CommandTests, answer: SharedAnswer) -> list[Boundary]:

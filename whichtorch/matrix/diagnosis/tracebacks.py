@@ -28,6 +28,12 @@ from whichtorch.matrix.diagnosis.code_owner import Component, component_of, fram
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+ESCAPES = re.compile(  # of a terminal
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # CSI: colors, cursor
+    r"|\][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC: titles, links
+    r"|[PX^_][^\x1b\n]*\x1b\\"  # DCS, SOS, PM, APC
+    r"|[ -/]*[0-Z\\-~])"
+)
 _HEADER = "Traceback (most recent call last)"
 # a file that Python cannot read is named without a function
 _FRAME = re.compile(r'^[ |+]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?$')

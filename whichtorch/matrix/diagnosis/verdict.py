@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.deadline import PLAIN_LOOK, Decider, StoppedLook, hang_signature, timeout_outcome
 from whichtorch.matrix.diagnosis.signature import Signature, place_of
-from whichtorch.matrix.diagnosis.tracebacks import last_words, read_crash, read_exception
+from whichtorch.matrix.diagnosis.tracebacks import ESCAPES, last_words, read_crash, read_exception
 from whichtorch.matrix.model import Outcome, StoppedBy
 from whichtorch.matrix.process.evidence.loop_watch import LOOP_SIGNAL
 
@@ -48,6 +48,7 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
     stopped, the stacks' facts count, too. The longer look at what was slow decides: what it finds still moving counts
     as a hang.
     """
+    stderr, stdout = ESCAPES.sub("", stderr), ESCAPES.sub("", stdout)
     outcome, note, decider = _outcome(ending, memory_mb, look)
     if look.is_longer and decider not in {None, Decider.STALL, Decider.REPEATS, Decider.PROGRESS}:
         assert decider is not None

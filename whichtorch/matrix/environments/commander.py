@@ -46,6 +46,10 @@ class InstallError(Exception):
         self.log = log
 
 
+class UnresolvableError(InstallError):
+    """No versions of packages satisfy all requirements and constraints."""
+
+
 class CancelledError(Exception):
     """The user interrupted."""
 

@@ -22,8 +22,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from whichtorch.matrix.atomic_files import remove_tree
-from whichtorch.matrix.environments.commander import Commander, InstallError, log_summary
+from whichtorch.matrix.environments.commander import Commander, InstallError, UnresolvableError, log_summary
 from whichtorch.matrix.environments.index.releases import best_fit, kept_folder
+from whichtorch.matrix.model import UNRESOLVABLE
 from whichtorch.matrix.suite.project import clone_history, lay_out
 from whichtorch.matrix.version_parsing import parse_version
 
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 SUBSTITUTES = 5  # local versions of a release that are excluded before giving up
 NAMED = 4  # constraints that do not hold, in a note
+_RESOLVING = "resolving"
+_FAILED = f"{_RESOLVING} failed: "  # begins the reason of an InstallError
+_NO_SOLUTION = "No solution found when resolving dependencies"  # as uv says it
+_OFFLINE = "Packages were unavailable because"  # likewise, where it did not ask for all versions
 _CUDA = ("cuda-", "nvidia-", "triton")  # begin the names of packages that each release of torch pins
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*(?:==\s*(?P<version>[^\s;,]+)|@\s*(?P<url>\S+))")
 
@@ -81,7 +86,10 @@ def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[
                 limits = (f"{name} is a constraint" for name in names if name in error.reason)
                 # a need is named where it takes part
                 needs = (note for note in notes if request.added and note.partition(":")[0] in error.reason)
-                raise InstallError("; ".join([error.reason, *limits, *needs]), error.log) from None
+                reason = "; ".join([error.reason, *limits, *needs])
+                if isinstance(error, UnresolvableError) and request.added:
+                    reason = f"{UNRESOLVABLE}: {reason.removeprefix(_FAILED)}"
+                raise InstallError(reason, error.log) from None
             # the build's index has nothing but its own +cpu: that is what was meant
             if request.build.index_url is not None or request.build.find_links is not None:
                 return first, notes
@@ -111,7 +119,7 @@ def _constrained_lock(requirements: Sequence[str], request: Request, interpreter
     compiled = partial(compile_lock, build=request.build, interpreter=interpreter, commander=commander)
     try:
         return compiled(requirements, constraints=request.constraints)
-    except InstallError:
+    except UnresolvableError:
         if not request.constraints:
             raise
     given = {*request.build.requirements, *request.requirements}
@@ -215,7 +223,7 @@ def compile_lock(
 
     `constraints` say which version a package has if it is needed, `preferred` which version it has if others allow it;
     with `before`, a time such as "2026-11-02T00:00:00Z", the index is seen as it was then. Raises
-    InstallError with uv's explanation.
+    UnresolvableError with uv's explanation if no versions fit together, InstallError for all else.
     """
     folder = commander.logs
     folder.mkdir(parents=True, exist_ok=True)
@@ -229,14 +237,21 @@ def compile_lock(
         options += ["--constraint", str(limits)]
     if before is not None:
         options += ["--exclude-newer", before]
-    commander.uv(
-        *("pip", "compile", str(source), "--output-file", str(target), "--python", str(interpreter)),
-        *("--no-header", "--no-annotate", "--quiet"),
-        *options,
-        log=folder / "resolve.log",
-        what="resolving",
-        build=build,
-    )
+    log = folder / "resolve.log"
+    try:
+        commander.uv(
+            *("pip", "compile", str(source), "--output-file", str(target), "--python", str(interpreter)),
+            *("--no-header", "--no-annotate", "--quiet"),
+            *options,
+            log=log,
+            what=_RESOLVING,
+            build=build,
+        )
+    except InstallError as error:
+        said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        if _NO_SOLUTION in said and _OFFLINE not in said:
+            raise UnresolvableError(error.reason, error.log) from None
+        raise
     return target.read_text(encoding="utf-8")
 
 

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, ConfigDict, Field, SerializerFunctionWrapHa
 from whichtorch.matrix.model.base import Model, StoredPath, digest
 from whichtorch.matrix.model.outcome import Outcome
 
+UNRESOLVABLE = "the requirements cannot be resolved"  # begins the reason where a user asked for some
 NO_PATCH = "none"  # a release as it is, where a patch could be named
 
 ANY_HARDWARE = "any"  # whatever machine there is, where a kind could be named

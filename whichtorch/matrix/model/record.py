@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, model_validator
 
 from whichtorch.matrix.model.base import SCHEMA, Model, digest
-from whichtorch.matrix.model.environment import Environment
+from whichtorch.matrix.model.environment import UNRESOLVABLE, Environment
 from whichtorch.matrix.model.outcome import AttemptEvidence, Diagnosis, Outcome, StoppedBy
 from whichtorch.matrix.model.scenario import COMMAND_MARK, ConditionResult, Limits, Scenario, name_of_test
 
@@ -171,6 +171,11 @@ class Cell(Model):
     def lacks_command(self) -> bool:
         """True where its environment does not have the user's command."""
         return self.outcome is Outcome.ERROR and NO_COMMAND in (self.reason or "")
+
+    @property
+    def is_unresolvable(self) -> bool:
+        """True where no versions of packages satisfy what the user asked for."""
+        return self.outcome is Outcome.UNBUILDABLE and (self.reason or "").startswith(UNRESOLVABLE)
 
     @property
     def is_doubted(self) -> bool:

@@ -233,15 +233,20 @@ def with_answers(
         yield key, cell, environment, _answer(cell, environment, records) if environment else ()
 
 
-def check_command_found(cells: Iterable[Cell]) -> None:
-    """Raise UsageError if none of the environments that can be used has the command that these cells are of."""
-    ran = [cell for cell in cells if cell.outcome not in {Outcome.UNBUILDABLE, Outcome.BROKEN}]
-    if not ran or not all(cell.lacks_command for cell in ran):
+def check_possible(cells: Iterable[Cell]) -> None:
+    """Raise UsageError where no environment can have what the user asks for: the packages, or the command."""
+    asked = list(cells)
+    ran = [cell for cell in asked if cell.outcome not in {Outcome.UNBUILDABLE, Outcome.BROKEN}]
+    if asked and all(cell.is_unresolvable for cell in asked):
+        told, hint = asked, "change them, or name other releases with --torch"
+    elif ran and all(cell.lacks_command for cell in ran):
+        program = (ran[0].reason or "").partition(":")[0]
+        told, hint = ran, f"if a package brings it, install that: --with {program}"
+    else:
         return
-    message, others = ran[0].reason or "", len({cell.environment for cell in ran}) - 1
-    more = f" (the same in {counted(others, 'other environment')})" if others else ""
-    hint = f"if a package brings it, install that: --with {message.partition(':')[0]}"
-    raise UsageError(f"{message}{more}", hint=hint)
+    others = len({cell.environment for cell in told}) - 1
+    more = f" (likewise in {counted(others, 'other environment')})" if others else ""
+    raise UsageError(f"{told[0].reason}{more}", hint=hint)
 
 
 def _answer(cell: PlannedCell, environment: Environment, records: Records) -> Sequence[Record]:

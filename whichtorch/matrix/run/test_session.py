@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationError
 
+from whichtorch.matrix.diagnosis.tracebacks import ESCAPES
 from whichtorch.matrix.model import OpenModel, Outcome
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class TestSession:
                 id=event.id,
                 outcome=outcome,
                 seconds=event.seconds,
-                note=": ".join(filter(None, (words, event.reason))),
+                note=": ".join(filter(None, (words, ESCAPES.sub("", event.reason)))),
                 traceback=event.traceback,
                 stdout=event.stdout,
                 stderr=event.stderr,
