@@ -4,7 +4,8 @@ Rows of group `real` install torch, run the default matrix and race the shell lo
 `hangs` ask how soon and how surely hangs are told from slow work: hours, with a Python that has torch and with `g++`.
 Rows of group `fork` run the suite with such a Python, cold and forked. Rows of group `cluster` kill the parties of a
 cluster on this machine, some ten minutes; the row of group `millions` takes an hour and 5 GB of disk. The row
-of group `rules` measures what each rule of the reducer is worth, some ten minutes.
+of group `rules` measures what each rule of the reducer is worth, some ten minutes. The row of group `faults` lets
+faults strike while commands run, an hour; `--most 3 --moments 2` takes two minutes.
 Without names everything but these runs; `all` runs everything.
 """
 
@@ -20,6 +21,7 @@ from tabulate import tabulate
 from bench import (
     cell_rows,
     cluster_rows,
+    fault_rows,
     fork_rows,
     hang_rows,
     hangs,
@@ -40,6 +42,8 @@ def main() -> int:
     parser.add_argument("rows", nargs="*", metavar="ROW", help="all, real, hangs, or a row's name")
     parser.add_argument("--interpreter", default=sys.executable, help="a Python with torch, for hangs and fork")
     parser.add_argument("--runs", type=int, default=hangs.RUNS, help="of healthy programs, for hangs-slow")
+    parser.add_argument("--moments", type=int, default=50, help="at which a fault strikes, where that matters")
+    parser.add_argument("--most", type=int, metavar="N", help="so many faults of each family")
     parser.add_argument("--scripts", type=Path, action="append", default=[], help="a folder more, for the group fork")
     asked = parser.parse_args()
     rows: list[BenchRow] = [
@@ -55,6 +59,7 @@ def main() -> int:
         *cluster_rows.ROWS,
         *real_rows.ROWS,
         *rank_rows.rows(asked.interpreter),
+        *fault_rows.rows(asked.moments, asked.most),
     ]
     wanted = set(asked.rows)
     names = {"all", *(name for row in rows for name in (row.name, row.group) if name)}

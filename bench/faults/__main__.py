@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import random
 import re
 import sys
 import tempfile
@@ -12,25 +13,33 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from bench.faults import cache, death, disk, network, people, records, scripts
+from bench.faults import cache, death, disk, hostile, network, people, records, scripts
 from bench.faults.fault import strike_all
 from bench.faults.ground import Fields
 from tests.cli.shell import old_and_new
 from tests.wheels import serve
+from whichtorch.matrix.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bench.faults.fault import Report
 
-FAULTS = [each for family in (death, disk, records, cache, network, scripts, people) for each in family.FAULTS]
+FAULTS = [each for family in (death, disk, records, cache, network, scripts, people, hostile) for each in family.FAULTS]
+SEED = 27
 HEADERS = ("family", "fault", "result")
 TABLE = re.compile(r"(?<=<!-- faults -->\n).*(?=<!-- end -->)", re.DOTALL)  # of the page, which the suite writes
 
 
-def strike(folder: Path, words: Sequence[str], moments: int, seed: int) -> list[Report]:
-    """Let the faults of some families, or with some names, strike; without words all of them."""
+def strike(folder: Path, words: Sequence[str], moments: int, seed: int, most: int | None = None) -> list[Report]:
+    """Let the faults of some families, or with some names, strike; without words all of them.
+
+    With `most`, so many of each family, which the seed chooses.
+    """
     chosen = [each for each in FAULTS if not words or {each.family, each.name} & set(words)]
+    if most is not None:
+        families = grouped(chosen, lambda fault: fault.family).values()
+        chosen = [each for family in families for each in random.Random(seed).sample(family, min(most, len(family)))]
     with serve(old_and_new(folder / "wheels")) as index:
         return strike_all(Fields(folder, index, seed), chosen, moments)
 
@@ -40,13 +49,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.faults", description=__doc__)
     parser.add_argument("words", nargs="*", help="of a family or a fault")
     parser.add_argument("--moments", type=int, default=50, help="at which a fault strikes, where that matters")
-    parser.add_argument("--brief", action="store_true", help="leave out what takes long")
-    parser.add_argument("--seed", type=int, default=27)
+    parser.add_argument("--most", type=int, metavar="N", help="so many faults of each family, chosen by the seed")
+    parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--page", type=Path, help="write the table into a page of the documentation")
     asked = parser.parse_args()
     since = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="faults-", ignore_cleanup_errors=True) as folder:
-        reports = strike(Path(folder), asked.words, asked.moments, asked.seed)
+        reports = strike(Path(folder), asked.words, asked.moments, asked.seed, asked.most)
     rows = [(each.fault.family, each.fault.name, each.text) for each in reports]
     print(tabulate(rows, headers=HEADERS))
     broken = [f"{each.fault.name}: {text}" for each in reports for text in each.broken]

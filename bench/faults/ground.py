@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, new_user
+from tests.cli.shell import FAILS_IN_OLD, User, new_user
 from whichtorch.matrix.cli.command import Exit
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ SCRIPTS = {
     "subprocess.run([sys.executable, '-c', 'import time; time.sleep(0.5)  # worker'])\n",
 }
 SAYS_NOTHING = {"error", "slow", "unbuildable", "broken"}  # outcomes that a fault may make
+LONGEST = 300.0  # seconds that a command may take
 GONE_WITHIN = 20.0  # seconds until nothing of a killed tool may run any more
 HALF_MADE = re.compile(r"/\.removed-|\.part(-|$)|/\.trash/.|/attempts/\d+/(tmp|project)(/|$)|/\.[^/]+\.\d+-\d+$")
 
@@ -151,10 +152,10 @@ class Ground:
     def ended(self, process: subprocess.Popen[bytes]) -> Ended:
         """Wait for the end of what was started."""
         try:
-            process.wait(2 * PATIENCE)
+            process.wait(LONGEST)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            raise BrokenError(f"it did not end within {2 * PATIENCE} s: {self.said()[-500:]}") from None
+            raise BrokenError(f"it did not end within {LONGEST:g} s: {self.said()[-500:]}") from None
         return Ended(process.returncode, self.said())
 
     def said(self) -> str:

@@ -133,19 +133,20 @@ def of_another(fields: Fields, ground: Ground, moment: Moment) -> None:
     calm = fields.calm(SMALL)
     ground.give(SMALL.words)
     before = {path: path.stat().st_mtime_ns for path in ground.state.rglob("*")}
-    ended = subprocess.run(
-        ground.user.command(*SMALL.words),
-        cwd=ground.user.folder,
-        env=ground.user.environ,
-        capture_output=True,
-        text=True,
-        user=NOBODY,
-        group=NOBODY,
-        timeout=60,
-        check=False,
-    )
-    if "Permission denied" in ended.stderr and "whichtorch" in ended.stderr.splitlines()[-1] and ended.returncode != 3:
-        raise NotHereError("another user cannot read the tool here")
+    try:
+        ended = subprocess.run(
+            ground.user.command(*SMALL.words),
+            cwd=ground.user.folder,
+            env=ground.user.environ,
+            capture_output=True,
+            text=True,
+            user=NOBODY,
+            group=NOBODY,
+            timeout=60,
+            check=False,
+        )
+    except PermissionError:
+        raise NotHereError("another user cannot run this Python") from None
     if ended.returncode != 3 or "cannot write to" not in ended.stderr:
         raise BrokenError(f"exit code {ended.returncode}: {ended.stdout[-500:]} {ended.stderr[-1000:]}")
     if before != {path: path.stat().st_mtime_ns for path in ground.state.rglob("*")}:

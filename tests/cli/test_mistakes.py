@@ -49,6 +49,7 @@ def insert() -> None:
         (failing(errno.EIO), "check the disk"),
         (failing(errno.EROFS), "make it writable"),
         (read_only, "make it writable"),
+        (failing(errno.ENOENT), "put back what was removed"),
         (failing(errno.EMFILE), "end other programs or raise the limit"),
     ],
 )

@@ -58,7 +58,7 @@ def make_cache(tmp_path: Path, index: Index) -> MakeCache:
 
     def make(**options: Any) -> WatchedCache:
         settings: dict[str, Any] = {"sources": Sources(index_url=index.url), "unknown_size_mb": 1.0}
-        return WatchedCache(tmp_path / "home", **(settings | options))
+        return WatchedCache(**({"home": tmp_path / "home"} | settings | options))
 
     return make
 

@@ -71,6 +71,21 @@ def test_a_damaged_environment_is_made_again(wheels: Path, tmp_path: Path, make_
     assert file.read_text() == whole
 
 
+def test_a_moved_state_folder_keeps_what_is_known(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
+    """Its environments are known where they are now, and made again there before they are used."""
+    build_wheel(wheels, "2.11.0")
+    first = make_cache().acquire(ask("2.11.0"))
+    (tmp_path / "home").rename(tmp_path / "elsewhere")
+    cache = make_cache(home=tmp_path / "elsewhere")
+    known = cache.known(ask("2.11.0"))
+    assert known is not None
+    assert known.id == first.id
+    assert cache.acquire(ask("2.11.0")) == known
+    assert known.interpreter is not None
+    assert known.interpreter.is_relative_to(tmp_path / "elsewhere")
+    assert "installing" in cache.stages
+
+
 def test_knows_nothing_at_first(make_cache: MakeCache) -> None:
     """What was never installed is not known."""
     assert make_cache().known(ask("2.11.0")) is None

@@ -93,6 +93,12 @@ def test_parts_for_a_compiler_are_refused_by_name(tmp_path: Path) -> None:
     assert parts_of(text).left_out == ("test/cpp/api/nn.cpp",)
 
 
+LINK = (
+    "diff --git a/torch/a.py b/torch/a.py\nnew file mode 120000\n--- /dev/null\n+++ b/torch/a.py\n"
+    "@@ -0,0 +1 @@\n+/etc/passwd\n\\ No newline at end of file\n"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -100,9 +106,10 @@ def test_parts_for_a_compiler_are_refused_by_name(tmp_path: Path) -> None:
         ("<html>Not Found</html>\n", "is no patch: No valid patches in input"),
         (difference("torch/a.py")[:-20], "is no patch: corrupt patch"),
         (difference("test/test_a.py"), "changes nothing that wheels of torch carry, only test/test_a.py"),
+        (LINK, "is no patch: it makes or changes a link"),
         (difference("torch/../../a.py"), "is no patch: it names files outside: torch/../../a.py"),
     ],
-    ids=["empty", "page", "cut short", "tests only", "outside"],
+    ids=["empty", "page", "cut short", "tests only", "link", "outside"],
 )
 def test_what_is_no_patch_is_told_before_any_install(tmp_path: Path, text: str, message: str) -> None:
     """A file that cannot be applied anywhere is a usage error in git's words."""

@@ -52,6 +52,8 @@ def test_all_mistakes_are_told_at_once_with_place_and_remedy(tmp_path: Path) -> 
     ("text", "message"),
     [
         ("[axes\n", "not a TOML file"),
+        ("a = " + "[" * 100_000, "not a TOML file: It is nested too deep"),
+        ("a = " + "9" * 10_000, "not a TOML file: Exceeds the limit"),
         ("[axes]\ntorch = 3\n", "axes.torch: "),
         ("[axes]\ntorch = '2.11.0'\n", "must be a list"),
         ("[axes]\ntorch = []\n", "axes.torch"),

@@ -13,6 +13,7 @@ import pytest
 
 from tests.process.running import PROGRAMS, begin, family, is_alive, run, until
 from whichtorch.matrix.process import marks, supervision
+from whichtorch.matrix.process.supervisor import Supervisor
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,6 +37,17 @@ def test_a_program_that_asks_to_be_traced_hangs(tmp_path: Path) -> None:
     source = "import ctypes, os, signal; ctypes.CDLL(None).ptrace(0, 0, 0, 0); os.kill(os.getpid(), signal.SIGUSR1)"
     ending = run(tmp_path, "tells", argv=(sys.executable, "-c", source), timeout=1.0)
     assert (ending.stopped_by, ending.problem) == ("timeout", "")
+
+
+def test_suspended_time_is_no_time_of_the_task(tmp_path: Path) -> None:
+    """A supervisor that was stopped with its task gives it that time back; what is merely late is not told."""
+    supervisor = Supervisor({"timeout": 10.0, "is_hard": False, "processes": 9, "memory_mb": None})
+    supervisor.begun, supervisor.deadline = 100.0, 110.0
+    supervisor._give_back(0.5)
+    assert (supervisor.deadline, supervisor.notes) == (110.0, [])
+    supervisor._give_back(600.0)
+    assert (supervisor.begun, supervisor.deadline) == (700.0, 710.0)
+    assert supervisor.notes == ["it was suspended for 600 s"]
 
 
 def test_surroundings_of_a_program(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from whichtorch.matrix.process.temporary_folders import temporary_folder
 from whichtorch.matrix.records.left_behind import clear_left_behind
-from whichtorch.matrix.records.store import new_run
+from whichtorch.matrix.records.store import OPEN, new_run
 
 KILLED = """
 import os, signal, sys
@@ -57,8 +57,17 @@ def test_what_is_in_use_stays(tmp_path: Path, ends: bool) -> None:
         scratch = store.attempt_folder() / "tmp"
         scratch.mkdir()
         if ends:
-            store.__exit__()
+            store.__exit__(None)
         clear_left_behind(tmp_path)
         assert scratch.is_dir()
         assert folder.is_dir()
     assert not folder.exists()
+
+
+def test_a_run_that_was_broken_off_is_cleared_by_the_next_tool(tmp_path: Path) -> None:
+    """A second Ctrl-C waits for no attempt, so that the run stays marked as one that may have left something."""
+    with pytest.raises(KeyboardInterrupt), new_run(tmp_path, ("matrix",)) as broken_off:
+        raise KeyboardInterrupt
+    with new_run(tmp_path, ("matrix",)) as ended:
+        pass
+    assert [run.exists() for run in (broken_off.folder / OPEN, ended.folder / OPEN)] == [True, False]

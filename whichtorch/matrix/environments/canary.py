@@ -91,7 +91,7 @@ def probed_installation(request: Request, folder: InstallFolder, disk: Disk, com
     probed = folder.probed(request.config)
     # A newer probe asks more: what is installed is probed again, while an evicted environment stays as it is known.
     if probed is not None and probed.environment["id"] == identity and probed.asked == PROBE_DIGEST:
-        return environment_of(request, probed.environment)
+        return environment_of(request, probed.environment | {"interpreter": folder.python})
     fields = {"id": identity, "torch": versions["torch"], "python": python, "interpreter": folder.python}
     fields |= {"packages": versions, "notes": installation.notes}
     return _kept_if_usable(request, fields, run_probe(request, folder.python, commander), folder, installation.watched)

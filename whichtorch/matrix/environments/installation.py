@@ -55,6 +55,7 @@ class Installation(BaseModel):
     watched: tuple[Stamp, ...]  # the local wheels: a wheel that was built again is another installation
     requires: dict[str, tuple[str, ...]] = {}  # by package: where older versions kept what `packages` has now
     seconds: float | None = None  # that the install took
+    venv: str = ""  # where it was made: its programs name their interpreter
     damage: int = 0  # files that were not as RECORD says: some wheels are built so
 
 
@@ -87,7 +88,7 @@ class InstallFolder:
 
     def is_whole(self, installation: Installation) -> bool:
         """Return whether it is complete, with all files that were there after the install."""
-        is_complete = self.complete.exists() and self.python.exists()
+        is_complete = self.complete.exists() and self.python.exists() and installation.venv in {"", str(self.venv)}
         return is_complete and sum(map(damage, self.venv.glob(SITE))) <= installation.damage
 
     def probed(self, config: Config) -> ProbedEnvironment | None:
@@ -101,7 +102,7 @@ class InstallFolder:
         is_users = request.interpreter is not None
         if probed is None or not is_unchanged(probed.watched, missing_is_changed=is_users):
             return None
-        return environment_of(request, probed.environment)
+        return environment_of(request, probed.environment | ({} if is_users else {"interpreter": self.python}))
 
     def probed_file(self, config: Config) -> Path:
         """Return the file of the ProbedEnvironment that a config has made."""
@@ -237,6 +238,7 @@ def install(
         notes=notes,
         watched=stamps_of(wheels),
         seconds=round(time.monotonic() - started, 1),
+        venv=str(folder.venv),
         damage=damage(site),
     )
     write_atomic(folder.record, installation.model_dump_json())

@@ -87,6 +87,9 @@ def patch_named(spec: str, custom: Mapping[str, Patch]) -> Patch | None:
     return custom[spec] if spec in custom else read_patch(Path(spec))
 
 
+_LINK = re.compile(r"^(?:(?:new|new file|old|deleted file) mode|index \w+\.\.\w+) 1[26]0000\b", re.MULTILINE)
+
+
 def parts_of(text: str) -> PatchParts:
     """Return which files a patch changes. Raises ValueError where it is none, or leads out of the packages."""
     strip = _strip(text)
@@ -94,6 +97,8 @@ def parts_of(text: str) -> PatchParts:
         read = _git_apply(folder, text, strip, "--numstat", "--summary")
     if read.returncode:
         raise ValueError(_git_words(read.stderr))
+    if _LINK.search(text):
+        raise ValueError("it makes or changes a link, which may lead anywhere")
     names = re.findall(r"^(?:\d+|-)\t(?:\d+|-)\t(.+)$", read.stdout, re.MULTILINE)
     names += re.findall(r"^rename from (.+)$", text, re.MULTILINE)
     created = re.findall(r"^ create (?:mode \d+ )?(.+)$", read.stdout, re.MULTILINE)

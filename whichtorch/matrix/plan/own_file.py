@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.suite.toml_lines import parsed
 
 _OWN, _PROJECT = "whichtorch.toml", "pyproject.toml"
 _HEADER = re.compile(r"^[ \t]*\[+\s*tool\s*\.\s*[\"']?whichtorch\b.*", re.MULTILINE)
@@ -40,7 +40,7 @@ def table_in(path: Path) -> tuple[dict[str, Any], str]:
     Raises what reading and parsing raise, and UsageError for a pyproject.toml without that table.
     """
     text = path.read_text(encoding="utf-8")
-    table = tomllib.loads(text)
+    table = parsed(text)
     if path.name != _PROJECT:
         return table, text
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Specifier  # noqa: TC001  pydantic reads it
+from whichtorch.matrix.suite.toml_lines import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,7 +60,7 @@ def project_needs(folder: Path, extras: Sequence[str], groups: Sequence[str]) ->
     """
     file = folder / "pyproject.toml"
     try:
-        found = _Pyproject.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+        found = _Pyproject.model_validate(parsed(file.read_text(encoding="utf-8")))
     except ValidationError as error:
         first = error.errors()[0]
         raise UsageError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -6,7 +6,6 @@ The matrix decides which torch an environment has, so a requirement on torch is 
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON, found_py
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Scenario, digest
 from whichtorch.matrix.plan.project_needs import lock_pins, project_needs
+from whichtorch.matrix.suite.toml_lines import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -177,7 +177,7 @@ class _Reader:
         inner = _Reader()
         try:
             if file.suffix in {".lock", ".toml"}:
-                pins, inner.notes = lock_pins(file, tomllib.loads(file.read_text(encoding="utf-8")))
+                pins, inner.notes = lock_pins(file, parsed(file.read_text(encoding="utf-8")))
                 for pin in pins:
                     inner.read(pin, str(file), file.parent)
             else:
@@ -229,7 +229,7 @@ def _local(path: Path, extras: str | None) -> Requirement:
     """Return the requirement for a wheel, an archive or a project's folder; raises UsageError where it is none."""
     if path.is_dir():
         try:
-            name = tomllib.loads((path / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+            name = parsed((path / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
         except (OSError, KeyError, TypeError, ValueError):
             raise UsageError(f"{path} has no pyproject.toml that names a project; give a wheel of it") from None
     elif path.is_file():

@@ -30,6 +30,7 @@ ROOT = str(Path(__file__).resolve().parents[3])  # the folder that holds the pac
 PROGRAM = "import sys; sys.path.insert(0, {!r}); from whichtorch.matrix.process.supervisor_program import main; main()"
 OUTER_GRACE = 40.0  # seconds past the timeout: twice what a working supervisor can take
 FORK_GRACE = 150.0  # seconds more, where a fork server may have to be started first
+SUSPENDED = 3.0  # seconds that a look takes too long: the tool was stopped, and the supervisor with it
 INTERRUPT_CHECK = 0.1  # seconds between looks at whether a task is to be interrupted
 INTERRUPT_PATIENCE = 2.5  # seconds from `interrupt` until the supervisor itself is given up
 
@@ -182,13 +183,15 @@ class Supervised:
         # Each wait is short, because `interrupt` may bring the deadline forward meanwhile.
         poll = select.poll()
         poll.register(self._answers, select.POLLIN)
-        answer, part = b"", b"?"
+        answer, part, looked = b"", b"?", time.monotonic()
         while part and not answer.endswith(b"\n") and (left := self._seconds_left()) > 0:
             if poll.poll(min(left, INTERRUPT_CHECK) * 1000):
                 part = os.read(self._answers, 1 << 16)
                 answer += part
             elif cancelled is not None and cancelled.is_set():
                 self.interrupt()
+            late, looked = time.monotonic() - looked - INTERRUPT_CHECK, time.monotonic()
+            self._deadline += late if late > SUSPENDED else 0.0
         try:
             ending = _ENDING.validate_json(answer)
         except ValueError:

@@ -35,6 +35,7 @@ RESERVE_SHARE = 0.25  # of a short one
 STALL_FIRST = 0.4  # seconds after the start: most scripts are still importing
 HEADWAY_FIRST = 1.0  # seconds after the start: many tasks end before
 HEADWAY_OF_SHORT = 0.2  # of a short timeout
+SUSPENDED = 3.0  # seconds that this process sleeps too long: it was stopped, by the user or with the machine
 IDLE = 0.3  # of a core: a tree that uses more is not examined for a stall at all
 
 
@@ -50,6 +51,7 @@ class Supervisor:
         self.limit = task["timeout"]  # seconds that it is given, less once it is known when it has had its goal
         self.reserve = min(RESERVE, RESERVE_SHARE * self.limit) if task["is_hard"] and task.get("stacks") else 0.0
         self.is_unread = False  # no stack could be read while the task goes on; it can be asked once its time is over
+        self.is_cut = False  # the reading of its stacks ended early
         self.deadline = self.next_snapshot = 0.0  # seconds, monotonic
         self.begun = 0.0  # when the time that it is given began: at its start, or with the last test of a command
         self.clock_size = 0  # bytes of the task's clock
@@ -77,6 +79,8 @@ class Supervisor:
             self._diagnose(self._conclude)
         if stopped_by != "exit":
             self._diagnose(lambda: self._collect(stopped_by))
+            if self.is_cut and self.children.interrupted:  # half of its stacks would make another signature
+                stopped_by = "interrupt"
         if stopped_by == "timeout" and self.reserve:  # it may still end by itself in its last seconds
             self._wait_out(is_idle=is_idle)
             stopped_by = "interrupt" if self.children.interrupted else stopped_by
@@ -112,6 +116,7 @@ class Supervisor:
             now = time.monotonic()
             wake_at = min(self.usage.next_look, self.deadline if now < self.deadline else now + TIMEOUT_PRECISION)
             self.children.sleep(max(0.0, wake_at - now))
+            self._give_back(time.monotonic() - max(wake_at, now))
             if self.children.exit_code is not None:
                 return "exit"
             if self.children.interrupted:
@@ -123,6 +128,18 @@ class Supervisor:
                 return "timeout"
             if now >= self.usage.next_look and (reason := self._look(now)):
                 return reason
+
+    def _give_back(self, late: float) -> None:
+        """Give the task the time back for which all of it, with this process, was suspended; look at it anew."""
+        if late < SUSPENDED:
+            return
+        self.notes.append(f"it was suspended for {late:.0f} s")
+        self.begun += late
+        self.deadline += late
+        self.children.started += late
+        self.watch = self.sampler = self.headway = None
+        if self.loop:
+            self.loop.restart(time.monotonic())
 
     def _read_clock(self, now: float) -> None:
         """Give the task all of its time again where its clock has grown: another test has begun."""
@@ -262,10 +279,11 @@ class Supervisor:
         pids = sorted(self.usage.living(), key=lambda pid: pid != self.children.leader)
         goes_on = stopped_by == "timeout" and self.reserve > 0 and not self.is_unread  # a signal would disturb it
         tools = {} if self.is_unread else self.task["collectors"]
+        is_done = False
         collection = capture.Collection(pids, self.task["stacks"], tools, self.children.helpers, ask=not goes_on)
         end = self.begun + self.limit if goes_on else float("inf")
         try:
-            while not self.children.interrupted and not collection.step(time.monotonic()):
+            while not (is_done := collection.step(time.monotonic())) and not self.children.interrupted:
                 self.children.sleep(capture.STEP)
                 if time.monotonic() >= end:
                     self.notes.append("diagnosis ended early: the time was over")
@@ -276,7 +294,7 @@ class Supervisor:
         finally:
             collection.close()
             self.notes += collection.notes
-            self.is_unread = goes_on and not collection.has_frames
+            self.is_unread, self.is_cut = goes_on and not collection.has_frames, not is_done
             self.diagnosis_seconds += time.monotonic() - began
         return True
 

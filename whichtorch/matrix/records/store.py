@@ -229,10 +229,11 @@ class RunStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         for file in self._files.values():
             file.close()
-        (self.folder / OPEN).unlink(missing_ok=True)
+        if error is None:  # otherwise attempts may not have ended
+            (self.folder / OPEN).unlink(missing_ok=True)
 
     def _append(self, name: str, item: Model) -> None:
         redacted = self.redactor.json_line(item.model_dump_json(by_alias=True))

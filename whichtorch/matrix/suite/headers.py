@@ -30,7 +30,7 @@ from pydantic import ValidationError
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Condition, Expectation, Outcome, Scenario
 from whichtorch.matrix.source.uncalled_tests import uncalled_tests
-from whichtorch.matrix.suite.toml_lines import line_of, line_of_error
+from whichtorch.matrix.suite.toml_lines import line_of, line_of_error, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -103,7 +103,7 @@ class _Header:
         self.first, self.text = self._find(re.split(r"\r\n|\r|\n", text.rstrip("\r\n")))
         self.table: dict[str, Any] = {}
         try:
-            self.table = tomllib.loads(self.text)
+            self.table = parsed(self.text)
         except tomllib.TOMLDecodeError as error:
             line, message = line_of_error(error, self.text)
             self._note_line(self.first + line, f"not TOML: {message}")

@@ -1,4 +1,4 @@
-"""Find the line of a key in a TOML text by pattern, because tomllib keeps no positions.
+"""Read a TOML text, and find the line of a key in it by pattern, because tomllib keeps no positions.
 
 Lines are counted from 0. Where a key is not found, the line of the nearest key above it counts.
 """
@@ -7,15 +7,25 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import TYPE_CHECKING
+import tomllib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import tomllib
     from collections.abc import Iterable, Iterator
 
 _ARRAY_HEADER = re.compile(r"\s*\[\[\s*(\w+)\s*\]\]")
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|#.*|[\[\]{}]')
 _DEPTH = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """Return what a text says. Raises TOMLDecodeError, also for what is nested too deep and for endless numbers."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise tomllib.TOMLDecodeError("It is nested too deep") from None
+    except ValueError as error:
+        raise error if isinstance(error, tomllib.TOMLDecodeError) else tomllib.TOMLDecodeError(str(error)) from None
 
 
 def line_of(text: str, keys: Iterable[str | int]) -> int:

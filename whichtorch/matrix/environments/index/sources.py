@@ -17,7 +17,6 @@ import os
 import re
 import shutil
 import threading
-import tomllib
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Build
+from whichtorch.matrix.suite.toml_lines import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -211,7 +211,7 @@ def _uv_tables(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         files = [_user_folder(environ) / "uv" / "uv.toml", *system, Path("/etc/uv/uv.toml")]
     for file in files:
         try:
-            table = tomllib.loads(file.read_text(encoding="utf-8"))
+            table = parsed(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):  # missing; or broken, which uv itself reports
             continue
         yield table
