@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import threading
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from whichtorch.matrix.model import AttemptEvidence, Build, Config, Headway, Out
 from whichtorch.matrix.plan import planning
 from whichtorch.matrix.process.supervision import Ending, LoopAnswers
 from whichtorch.matrix.records.store import new_run, read_records
+from whichtorch.matrix.run import pipeline
 from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.pipeline import MatrixRun
 from whichtorch.matrix.run.site import LocalSite
@@ -471,3 +473,29 @@ def test_nobody_follows_what_stands_for_a_script_s_output(tmp_path: Path) -> Non
     (made,) = run(tmp_path, planned, replacing).run.cells
     assert (made.outcome, made.attempts[0].message) == (Outcome.FAIL, "")
     assert not list(tmp_path.glob("runs/*/attempts/*/std*"))
+
+
+def test_known_tests_of_a_command_are_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of hundreds of tests take a while to read."""
+
+    def behave(task: Task) -> Ending:
+        events = [{"event": "collected", "ids": ["a::x"]}, {"event": "start", "id": "a::x"}]
+        events += [{"event": "end", "id": "a::x", "outcome": "pass"}, {"event": "finish", "code": 0}]
+        told = Path(task.stdout).parent / "tests" / "tests.jsonl"
+        told.write_text("\n".join(map(json.dumps, events)))
+        return PASSED
+
+    command = {"words": ["true"], "project": "", "in_place": tmp_path}
+    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "-- true", command=command)], planning.RunOptions())
+    run(tmp_path, planned, behave)
+    looked_up: list[object] = []
+
+    def known_tests(*arguments: Any) -> object:
+        looked_up.append(arguments)
+        return known(*arguments)
+
+    known = pipeline.known_tests
+    monkeypatch.setattr(pipeline, "known_tests", known_tests)
+    again = run(tmp_path, planned, behave)
+    assert again.outcomes() == {("a::x", "id-2.0.0-default"): Outcome.PASS}
+    assert (len(again.executor.tasks), len(looked_up)) == (0, 1)

@@ -231,8 +231,8 @@ def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
     """Yield what would run and what is known: the table with known outcomes, `run` for the rest."""
     rows: dict[str, dict[str, Cell | None]] = {}
     runs: Counter[str] = Counter()
-    for _, cell, environment, answers in with_answers(matrix.planned, matrix.environments, matrix.records):
-        judged = cell.judged(environment, answers) if environment and answers else None
+    for _, cell, environment, answer in with_answers(matrix.planned, matrix.environments, matrix.records):
+        judged = cell.judged(environment, answer.records) if environment and answer else None
         rows.setdefault(cell.name, {})[cell.request.label] = judged
         runs[cell.request.label] += judged is None
     others = different(cell for row in rows.values() for cell in row.values() if cell)

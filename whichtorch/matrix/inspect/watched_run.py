@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field, TypeAdapter
 
@@ -16,6 +14,7 @@ from whichtorch.matrix.model import Diagnosis, Model, Outcome, ThreadWait
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import capture
 from whichtorch.matrix.process.supervision import LoopAnswers
+from whichtorch.matrix.run.test_session import test_events
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -80,19 +79,9 @@ class WatchedRun(Model):
         )
 
 
-def test_events(folder: Path) -> list[dict[str, Any]]:
-    """Return what each pytest of a command has written of its tests: see `startup/whichtorch_tests.py`."""
-    events = []
-    with suppress(FileNotFoundError):
-        for line in (folder / "tests.jsonl").read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):  # half a line
-                events.append(json.loads(line))
-    return events
-
-
 def running_tests(folder: Path, pids: Collection[int]) -> dict[int, str]:
     """Return the ids of the tests that these processes have begun and not ended, by process; "" of an idle pytest."""
-    running = {event["pid"]: event["id"] if event["event"] == "start" else "" for event in test_events(folder)}
+    running = {event.pid: event.id if event.event == "start" else "" for event in test_events(folder)}
     return {pid: test for pid, test in running.items() if pid in pids}
 
 

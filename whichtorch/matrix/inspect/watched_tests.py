@@ -16,8 +16,9 @@ from xml.etree import ElementTree as ET
 from whichtorch.matrix.inspect.pytest_plugin import HANG_SIGNAL, ORDER
 from whichtorch.matrix.inspect.watch_request import OnHang, WatchRequest
 from whichtorch.matrix.inspect.watched_command import SIGNAL_CODE, CommandWatch
-from whichtorch.matrix.inspect.watched_run import read_hang, running_tests, test_events
+from whichtorch.matrix.inspect.watched_run import read_hang, running_tests
 from whichtorch.matrix.process import kernel
+from whichtorch.matrix.run.test_session import TestEvent, test_events
 
 if TYPE_CHECKING:
     from whichtorch.matrix.inspect.watched_command import Standstill
@@ -60,7 +61,7 @@ class SessionWatch(CommandWatch):
     def end(self) -> int:
         """Watch the session to its end; return its exit status, also where it hangs afterwards."""
         end = self.watch(self._end_test)
-        finished = [event["code"] for event in test_events(self._path) if event["event"] == "finish"]
+        finished = [event.code for event in test_events(self._path) if event.code is not None]
         return end.exit_code if end.code is not None else finished[-1] if finished else FAILED_CODE
 
     def _end_test(self, seen: Standstill) -> bool:
@@ -103,10 +104,10 @@ class SessionWatch(CommandWatch):
 
     def _kill_started(self, tests: dict[int, str], pids: tuple[int, ...]) -> None:
         """Kill what the tests have started: like them it can never go on, and a fixture would wait for it again."""
-        events = test_events(self._path)
-        begun = min(event["at"] for event in events if "at" in event and tests.get(event["pid"]) == event["id"])
+        events = list(test_events(self._path))
+        begun = min(event.at for event in events if event.event == "start" and tests.get(event.pid) == event.id)
         age, now = time.time() - begun, time.clock_gettime(time.CLOCK_BOOTTIME)
-        for pid in set(pids) - {event["pid"] for event in events}:
+        for pid in set(pids) - {event.pid for event in events}:
             process = kernel.process(pid)
             if process and now - process.started / kernel.TICK <= age:
                 kernel.send(pid, signal.SIGKILL)
@@ -115,14 +116,14 @@ class SessionWatch(CommandWatch):
         """Write the JUnit file that pytest was asked for, since pytest cannot do it any more."""
         root = ET.Element("testsuites")
         suite = ET.SubElement(root, "testsuite", name="pytest")
-        hung = [{"event": "end", "id": test, "outcome": "fail", "traceback": sentence} for test in tests.values()]
-        for event in [event for event in test_events(self._path) + hung if event["event"] == "end"]:
-            path, _, name = event["id"].partition("::")
+        hung = [TestEvent(event="end", id=test, outcome="fail", traceback=sentence) for test in tests.values()]
+        for event in [event for event in (*test_events(self._path), *hung) if event.event == "end"]:
+            path, _, name = event.id.partition("::")
             case = ET.SubElement(suite, "testcase", name=name, classname=path.removesuffix(".py").replace("/", "."))
-            case.set("time", f"{event.get('seconds', 0):.3f}")
-            if event["outcome"] in _ELEMENTS:
-                told = _NOT_XML.sub("?", event["traceback"] or event["reason"])
-                ET.SubElement(case, _ELEMENTS[event["outcome"]], message=told).text = told
+            case.set("time", f"{event.seconds:.3f}")
+            if event.outcome in _ELEMENTS:
+                told = _NOT_XML.sub("?", event.traceback or event.reason)
+                ET.SubElement(case, _ELEMENTS[event.outcome], message=told).text = told
         suite.set("tests", str(len(suite)))
         suite.set("failures", str(len(suite.findall("testcase/failure"))))
         suite.set("skipped", str(len(suite.findall("testcase/skipped"))))

@@ -99,26 +99,20 @@ class MatrixRun:
         shares: dict[tuple[str, ...], PlannedShare] = {}
         known: dict[tuple[str, ...], Environment | None] = {}
         answered = with_answers(self._planned, self._site.environments, self._site.records)
-        for position, (key, cell, environment, records) in enumerate(answered):
+        for position, (key, cell, environment, answer) in enumerate(answered):
             self._site.store.add_scenario(cell.scenario)
             known[key] = environment
             if key not in work:
                 shares[key] = PlannedShare(self._planned)
                 work[key] = EnvironmentWork(request=cell.request, first=position, cells=shares[key])
-            if environment and records:
-                self._reuse(position, environment, records)
+            if environment and answer:
+                self.ended(environment, answer)
             else:
                 shares[key].positions.append(position)
         for asked, mine in work.items():
             if (environment := known[asked]) and not mine.cells:
                 self._add_environment(environment, mine, to_run=0)
         return [each for each in work.values() if each.cells]
-
-    def _reuse(self, position: int, environment: Environment, records: Sequence[Record]) -> None:
-        """End a cell that records answer."""
-        planned, reused = self._planned[position], len(judging_records(records))
-        tests = known_tests(planned, environment, self._site.records, records) or {}
-        self.ended(environment, CellEnd(position=position, records=tuple(records), reused=reused, tests=tests))
 
     def _add_environment(self, environment: Environment, work: EnvironmentWork, to_run: int) -> None:
         environment = self._site.with_variables(work.request, environment)
@@ -132,8 +126,8 @@ class MatrixRun:
         """Keep an environment; end its cells that records answer, or all of them if it cannot be used."""
         rest = PlannedShare(self._planned)
         for position, cell in work.cells.items() if environment.is_usable else ():
-            if records := _answer(cell, environment, self._site.records):
-                self._reuse(position, environment, records)
+            if answer := _answer(position, cell, environment, self._site.records):
+                self.ended(environment, answer)
             else:
                 rest.positions.append(position)
         self._add_environment(environment, work, to_run=len(rest))
@@ -216,21 +210,18 @@ def opened_run(home: Path, planned: int = 0) -> Iterator[RunStore]:
 
 def with_answers(
     planned: Sequence[PlannedCell], environments: Environments, records: Records
-) -> Iterator[tuple[tuple[str, ...], PlannedCell, Environment | None, Sequence[Record]]]:
-    """Yield the key of each cell's request, the cell, its environment if known, and the records that answer it.
-
-    There are no records where the cell must run.
-    """
+) -> Iterator[tuple[tuple[str, ...], PlannedCell, Environment | None, CellEnd | None]]:
+    """Yield the key of each cell's request, the cell, its environment if known, and its end if records know that."""
     known: dict[tuple[str, ...], Environment | None] = {}
     request: Request | None = None
     key: tuple[str, ...] = ()
-    for cell in planned:
+    for position, cell in enumerate(planned):
         if cell.request is not request:  # neighbors in a plan share theirs
             request, key = cell.request, cell.request.key
             if key not in known:
                 known[key] = environments.known(request)
         environment = known[key]
-        yield key, cell, environment, _answer(cell, environment, records) if environment else ()
+        yield key, cell, environment, _answer(position, cell, environment, records) if environment else None
 
 
 def check_possible(cells: Iterable[Cell]) -> None:
@@ -249,12 +240,16 @@ def check_possible(cells: Iterable[Cell]) -> None:
     raise UsageError(f"{told[0].reason}{more}", hint=hint)
 
 
-def _answer(cell: PlannedCell, environment: Environment, records: Records) -> Sequence[Record]:
-    """Return the records that answer a cell, none where it must run."""
-    known = cell.counting(records.of(cell.key(environment)), environment)
+def _answer(position: int, cell: PlannedCell, environment: Environment, records: Records) -> CellEnd | None:
+    """Return the end of a cell that records answer, None where it must run."""
+    known = tuple(cell.counting(records.of(cell.key(environment)), environment))
     if any(record.attempt.evidence.tests for record in known):
-        return known if known_tests(cell, environment, records, known) is not None else ()
-    return known if cell.is_settled(known) else ()
+        tests = known_tests(cell, environment, records, known)
+    else:
+        tests = {} if known and cell.is_settled(known) else None
+    if tests is None:
+        return None
+    return CellEnd(position=position, records=known, reused=len(judging_records(known)), tests=tests)
 
 
 def known_tests(

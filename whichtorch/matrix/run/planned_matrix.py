@@ -69,12 +69,12 @@ class PlannedMatrix:
         seconds = 0.0
         labels: set[str] = set()
         requests: dict[tuple[str, ...], Request] = {}  # of environments that are to run something, by their keys
-        for key, cell, _, answers in with_answers(self.planned, self.environments, self.records):
+        for key, cell, _, answer in with_answers(self.planned, self.environments, self.records):
             labels.add(cell.request.label)
             expected = cell.expectation(None)
             known_bugs += expected is not None and expected.outcome.is_red
-            wanted += not answers
-            if not answers and cell.request.problem is None:
+            wanted += answer is None
+            if answer is None and cell.request.problem is None:
                 requests[key] = cell.request
                 seconds += expected_seconds(cell, self.records)
                 has_untimed |= (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from whichtorch.matrix.diagnosis.tracebacks import ESCAPES
 from whichtorch.matrix.model import OpenModel, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 FOLDER = "tests"  # of an attempt: what its pytest is told, and what it tells
@@ -34,6 +35,7 @@ class TestEvent(OpenModel):
     event: str = ""
     pid: int = 0
     id: str = ""
+    at: float = 0
     ids: tuple[str, ...] = ()
     outcome: str = ""
     seconds: float = 0
@@ -132,15 +134,16 @@ def write_selection(folder: Path, *, only: Sequence[str] | None, skip: Sequence[
 
 def read_session(folder: Path) -> TestSession | None:
     """Return what the pytest of an attempt told; None where no pytest told anything."""
-    session, is_told = TestSession(), False
-    try:
-        with (folder / FOLDER / EVENTS).open(encoding="utf-8", errors="replace") as file:
-            for line in file:
-                try:
-                    session.take(TestEvent.model_validate_json(line))
-                except ValidationError:  # torn by a kill
-                    continue
-                is_told = True
-    except FileNotFoundError:
-        pass
-    return session if is_told else None
+    events = list(test_events(folder / FOLDER))
+    session = TestSession()
+    for event in events:
+        session.take(event)
+    return session if events else None
+
+
+def test_events(folder: Path) -> Iterator[TestEvent]:
+    """Yield what each pytest has written of its tests into a folder."""
+    with suppress(FileNotFoundError), (folder / EVENTS).open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            with suppress(ValidationError):  # torn by a kill, or not yet whole
+                yield TestEvent.model_validate_json(line)
