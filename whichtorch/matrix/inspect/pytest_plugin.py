@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from whichtorch.matrix.process.temporary_folders import new_temporary_folder
-
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -45,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if is_worker != ("WHICHTORCH_TESTS" in os.environ):
         return
     if not is_worker:
+        from whichtorch.matrix.process.temporary_folders import new_temporary_folder
+
         os.environ["WHICHTORCH_TESTS"] = str(new_temporary_folder())
         sys.stdout.flush()
         sys.stderr.flush()
