@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 
 import psutil
 
-from bench.faults.fault import Fault, Moment
+from bench.faults.fault import Fault, Moment, NotHereError
 from bench.faults.ground import ALL, COMMANDS, Command, Fields, Ground, matrix
+from tests.cli.cluster import two_workers
 
 FORKED = matrix("passes.py", "fails.py", "tree.py", more=("--jobs", "2", "--fork"))
 ROLES: dict[str, str] = {  # what the command line of a victim holds
@@ -77,6 +80,26 @@ def kill_part(words: str, fields: Fields, ground: Ground, moment: Moment) -> Non
     ground.check_recovery(command, calm, ("--fresh",) if is_script else ())
 
 
+def kill_party(role: str, fields: Fields, ground: Ground, moment: Moment) -> None:
+    """Kill a worker or the scheduler of a cluster while a command runs there; then give the command here."""
+    if find_spec("distributed") is None:
+        raise NotHereError("distributed is not installed")
+    calm = fields.calm(ALL)
+    with two_workers(ground.user, ground.user.folder.parent / "cluster") as (address, _):
+        process = ground.start((*ALL.words, "--executor", address))
+        time.sleep(moment.dice.uniform(0.2, 0.8) * calm.seconds)
+        victims = [each for each in ground.processes() if _has(f"whichtorch {role} ", each)]
+        moment.dice.choice(victims).kill()
+        ended = ground.ended(process)
+    shutil.rmtree(
+        ground.user.folder.parent / "tmp" / "dask-scratch-space", ignore_errors=True
+    )  # dask's next start does
+    ground.check_line(ended, *([calm.code] if role == "worker" else []))  # another worker takes over
+    ground.wait_until_quiet()
+    ground.check_verdicts(calm)
+    ground.check_recovery(ALL, calm)
+
+
 FAULTS = [
     *(
         Fault("death", f"kill -9 of `{name}`", partial(kill_tool, command), at_moments=True)
@@ -86,5 +109,9 @@ FAULTS = [
     *(
         Fault("death", f"kill -9 of {name}", partial(kill_part, words), at_moments=True)
         for name, words in ROLES.items()
+    ),
+    *(
+        Fault("death", f"kill -9 of a cluster's {role}", partial(kill_party, role), at_moments=True)
+        for role in ("worker", "scheduler")
     ),
 ]

@@ -103,7 +103,8 @@ def strike(fault: str, at: str, fields: Fields, ground: Ground, moment: Moment) 
     calm = fields.calm(SMALL)
     with misbehaving(fault, at, fields.index.url) as url:
         since = time.monotonic()
-        ended = ground.give(SMALL.words, {"UV_DEFAULT_INDEX": url, "UV_HTTP_TIMEOUT": "5", "UV_HTTP_RETRIES": "1"})
+        words = (*SMALL.words, "--install-timeout", "30s")
+        ended = ground.give(words, {"UV_DEFAULT_INDEX": url, "UV_HTTP_TIMEOUT": "5", "UV_HTTP_RETRIES": "1"})
         ground.check_line(ended, 2, 3)
         ground.check_verdicts(calm)
         if "127.0.0.1" not in ended.output and "torch" not in ended.output:
