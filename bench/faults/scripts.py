@@ -25,7 +25,7 @@ count = mmap.mmap(-1, 8)
 while True:
     number = int.from_bytes(count[:8], "little") + 1
     count[:8] = number.to_bytes(8, "little")
-    if number > 3000:  # nobody else is to be harmed where it is not stopped
+    if number > 2000:  # nobody else is to be harmed where it is not stopped
         time.sleep(600)
     os.fork()
 """
@@ -98,9 +98,8 @@ SCRIPTS: dict[str, tuple[str, set[str]]] = {  # by what it does: its source, and
         {"fail", "error"},
     ),
     "exits with every thread busy": (
-        "import os, threading\n"
-        "for _ in range(50):\n    threading.Thread(target=lambda: [None for _ in iter(int, 1)], daemon=True).start()\n"
-        "os._exit(0)\n",
+        "import os, threading\ndef spin():\n    while True: pass\n"
+        "for _ in range(9):\n    threading.Thread(target=spin, daemon=True).start()\nos._exit(0)\n",
         {"pass"},
     ),
     "never ends a child in its exit handler": (
@@ -112,7 +111,7 @@ SCRIPTS: dict[str, tuple[str, set[str]]] = {  # by what it does: its source, and
 
 def strike(source: str, allowed: set[str], forks: bool, fields: Fields, ground: Ground, moment: Moment) -> None:
     """Run the script beside one that passes, and make the reports."""
-    (ground.user.folder / "odd.py").write_text(HEADER.format(timeout=8) + source)
+    (ground.user.folder / "odd.py").write_text(HEADER.format(timeout=60 if source == FORKS else 8) + source)
     words = ("matrix", "--torch", "9.2.0", "--script", "odd.py", "--script", "passes.py", "--json", "result.json")
     ended = ground.give((*words, "--fork") if forks else words)
     ground.check_line(ended)
