@@ -41,13 +41,13 @@ def default_matrix(_: Path) -> Figure:
     home = state_folder()
     _matrix(home, "--scenario", "eager/channel_shuffle*")  # installs what is missing
     seconds, _first = _matrix(home, "--fresh")
-    return Figure(text=f"{seconds:.0f} s", met=seconds <= 300)
+    return Figure(text=f"{seconds:.0f} s", met=seconds <= 110)
 
 
 def fresh_matrix(folder: Path) -> Figure:
     """Run the default matrix where nothing is installed, up to the first cell's line."""
     _seconds, first = _matrix(folder, "--scenario", "meta_mm/*")
-    return Figure(text=f"{first:.0f} s", met=0 < first <= 90)
+    return Figure(text=f"{first:.0f} s", met=0 < first <= 45)
 
 
 def shell_loop(_: Path) -> Figure:
@@ -82,14 +82,14 @@ ROWS = [
     BenchRow(
         name="default",
         what="default matrix, environments installed, cells run anew",
-        target="<= 300 s",
+        target="<= 110 s",
         measure=default_matrix,
         group="real",
     ),
     BenchRow(
         name="fresh",
         what="fresh: time to the first result on screen",
-        target="<= 90 s",
+        target="<= 45 s",
         measure=fresh_matrix,
         group="real",
     ),

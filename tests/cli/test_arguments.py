@@ -55,14 +55,6 @@ def test_other_arguments_are_another_test(user: User) -> None:
 
 
 @pytest.mark.shell
-def test_a_fork_has_the_arguments(user: User) -> None:
-    """A script that is forked sees them in sys.argv, as one that is started."""
-    script = user.script("repro.py", "import sys\nimport torch\nassert sys.argv[1:] == ['--size', '4'], sys.argv\n")
-    ended = user.run("matrix", "--torch", "9.2.0", "--script", script, "--fork", "--", "--size", "4")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-
-
-@pytest.mark.shell
 @pytest.mark.parametrize(
     "words", [["bisect"], ["fix", "--bad", "9.1.0", "--good", "9.2.0"], ["triage", "--torch", "9.1.0"]]
 )

@@ -24,6 +24,7 @@ from whichtorch.matrix.process import fork_link, forking_executor, marks
 from whichtorch.matrix.process.executor import LocalExecutor
 from whichtorch.matrix.process.fork_link import ForkLink, ForkServerError
 from whichtorch.matrix.process.forking_executor import BRIEF_EXIT, ForkingExecutor
+from whichtorch.matrix.process.script_reading import ScriptReading
 from whichtorch.matrix.process.supervision import Ending, Supervised, Task
 
 if TYPE_CHECKING:
@@ -38,11 +39,19 @@ pytestmark = [
 ROOT = Path(__file__).resolve().parents[2]
 # What the scripts import for torch: it says so, and counts its imports in a file.
 STANDIN = {
-    "torch/__init__.py": "import os, sys\nsys.stderr.write('torch warns\\n')\n"
+    "torch/__init__.py": "import os, sys\nfound = sys.modules\ncompile, patched = 'compile', None\n"
+    "def sets(_):\n    os.environ['OTHER'] = 'yes'\n"
+    "sys.stderr.write('torch warns\\n')\n"
     "with open(os.path.join(os.path.dirname(__file__), 'imports'), 'a') as file: file.write('x')\n",
+    "numpy.py": "",
     "torch/_dynamo/__init__.py": "def list_backends(): pass\n",
+    "torch/_dynamo/backends/__init__.py": "import torch\ntorch.patched = torch.compile\n",
+    "torch/_dynamo/backends/common.py": "",
     "torch/_inductor/__init__.py": "",
-    "torch/_inductor/codecache.py": "import functools\n@functools.lru_cache(None)\n"
+    "torch/_inductor/graph.py": "",
+    "torch/_inductor/twice.py": "print('speaks')\ndef twice(number): return 2 * number\n",
+    "torch/_inductor/codecache.py": "import functools\nfrom torch._dynamo import backends\n"
+    "from .twice import twice\n@functools.lru_cache(None)\n"
     "def cache_dir():\n    import os\n    return os.environ.get('TORCHINDUCTOR_CACHE_DIR')\ncache_dir()\n",
 }
 # Each of them ends by itself, and says the same however it was started.
@@ -166,9 +175,16 @@ def words(folder: Path) -> tuple[str, ...]:
 @pytest.mark.parametrize("exit_is", ["whole", "brief"])
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_forked_and_cold_show_the_same(
-    tmp_path: Path, packages: Path, executor: ForkingExecutor, name: str, exit_is: str
+    tmp_path: Path,
+    packages: Path,
+    executor: ForkingExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    exit_is: str,
 ) -> None:
-    """Exit code, signal and every byte of the output are those of a cold start."""
+    """Exit code, signal and every byte of the output are those of a cold start, whatever the script asks for."""
+    if name != "syntax":
+        monkeypatch.setattr(forking_executor, "read_script", lambda _: ScriptReading("torch"))
     script = tmp_path / "script.py"
     script.write_text(LINES + SCRIPTS[name] + "\n")
     (tmp_path / "beside.py").write_text("value = __name__")
@@ -198,18 +214,63 @@ def test_torch_is_imported_once(tmp_path: Path, packages: Path, executor: Forkin
     ("text", "level"),
     [
         ("torch.ones", "torch"),
-        ("def f(): torch.compile(print, backend='eager')", "dynamo"),
-        ("def f(): torch.compile(print)", "inductor"),
+        ("def f(): torch.compile(print)", "torch+compilers"),
+        ("import numpy", "torch"),
+        ("def f(): torch.compile(print)", "numpy+torch+compilers"),
     ],
 )
 def test_level_is_what_the_text_uses(
     tmp_path: Path, packages: Path, executor: ForkingExecutor, text: str, level: str
 ) -> None:
-    """A script finds imported what it will import."""
-    text = f"names = [name for name in sys.__dict__['modules'] if name.startswith('torch')]\nprint(names)\nif 0: {text}"
-    forked(executor, task_of(tmp_path, packages, text.replace("if 0: def", "def")), level)
-    found = (tmp_path / "out").read_text()
-    assert ("_dynamo" in found, "_inductor.codecache" in found) == (level != "torch", level == "inductor")
+    """What is imported before the script is what it will import, in its order."""
+    script = tmp_path / "asks.py"
+    script.write_text("import numpy\n" * level.startswith("numpy") + "import torch\n" + text)
+    forked(executor, task_of(tmp_path / "at", packages, script), level)
+
+
+HIDDEN = """
+print(hasattr(torch, '_dynamo'), [name for name in torch.found if name.startswith('torch')])
+try:
+    torch._dynamo.list_backends
+except AttributeError as error:
+    print(error)
+import torch._inductor
+print(torch._inductor.__spec__.origin == torch._inductor.__file__, hasattr(torch._inductor, 'graph'))
+from torch._inductor import codecache
+print([name for name in torch.found if name.startswith('torch')], torch.patched, codecache.twice(2), torch.compile)
+"""
+
+
+def test_what_was_imported_ahead_is_not_seen(tmp_path: Path, packages: Path, executor: ForkingExecutor) -> None:
+    """A module is there when the script has imported it, and then with all that its import brings, no more."""
+    forked(executor, task_of(tmp_path / "fork", packages, HIDDEN), "torch+compilers")
+    assert LocalExecutor().run(task_of(tmp_path / "cold", packages, HIDDEN))
+    assert words(tmp_path / "fork") == words(tmp_path / "cold")
+    assert "speaks\n" in (tmp_path / "fork" / "out").read_text()
+
+
+def test_what_acts_on_an_import_ends_the_fork(tmp_path: Path, packages: Path, executor: ForkingExecutor) -> None:
+    """An import under other settings might come out otherwise than it did ahead of the script."""
+    text = "torch.sets(torch.compile)\nimport torch._dynamo"
+    ending = forked(executor, task_of(tmp_path, packages, text), "torch+compilers")
+    assert ending.exit_code == 1
+    assert "this script changes something" in (tmp_path / "err").read_text()
+
+
+def test_a_file_that_stands_for_a_module(tmp_path: Path, packages: Path, executor: ForkingExecutor) -> None:
+    """A file beside the script that has the name of an imported module is what a started Python would import."""
+    (tmp_path / "socket.py").write_text("")
+    ending = executor.run(task_of(tmp_path, packages, "", env={"TORCH_LOGS": "shadowed"}))
+    assert ending is not None
+    assert (ending.start, ending.exit_code) == ("cold", 0)
+    assert "socket beside the script" in ending.cold_because
+
+
+def test_variables_that_act_as_python_starts(tmp_path: Path, packages: Path, executor: ForkingExecutor) -> None:
+    """What they do happens before a fork; so the script is started."""
+    ending = executor.run(task_of(tmp_path, packages, "", env={"PYTHONPROFILEIMPORTTIME": "1"}))
+    assert ending is not None
+    assert ending.cold_because == "PYTHONPROFILEIMPORTTIME is set"
 
 
 def test_folders_are_those_of_the_attempt(tmp_path: Path, packages: Path, executor: ForkingExecutor) -> None:
@@ -217,8 +278,8 @@ def test_folders_are_those_of_the_attempt(tmp_path: Path, packages: Path, execut
     text = "import tempfile\nfrom torch._inductor import codecache\nprint(tempfile.gettempdir(), codecache.cache_dir())"
     cache = str(tmp_path / "cache")
     task = task_of(tmp_path, packages, text, env={"TORCHINDUCTOR_CACHE_DIR": cache})
-    forked(executor, task, "inductor")
-    assert (tmp_path / "out").read_text().split() == [str(tmp_path / "place"), cache]
+    forked(executor, task, "torch+compilers")
+    assert (tmp_path / "out").read_text().split() == ["speaks", str(tmp_path / "place"), cache]
 
 
 def test_dice_are_thrown_anew(tmp_path: Path, packages: Path, executor: ForkingExecutor) -> None:

@@ -9,31 +9,46 @@ import pytest
 from whichtorch.matrix.process.script_reading import read_script
 
 ROOT = Path(__file__).resolve().parents[2]
+TORCH, COMPILERS = "torch", "torch+compilers"
 FORKED = {
-    "import torch": "torch",
-    '"""A docstring."""\nfrom __future__ import annotations\nimport os, numpy as np\nimport torch.nn as nn\n'
-    "os.environ['A'] = 'b'": "torch",
-    "N = 3\nNAMES = ('a', 'b')\ndef f(x: int) -> None: ...\nclass C:\n    x = 1\nfrom torch import ones": "torch",
-    "try:\n    import torch\nexcept ImportError: pass": "torch",
-    "import torch\nnet.modules()": "torch",
-    "import re, torch\nre.compile('x')": "torch",
-    "import torch\nf = torch.compile(f, backend='eager')": "dynamo",
-    "import torch\nfrom torch.export import export": "dynamo",
-    "import torch\ntorch.optim.SGD([x]).step()": "dynamo",
-    "import torch\ntorch.testing.assert_close(1, 1)": "torch",
-    "import torch\ntorch.compile(f)": "inductor",
-    "import torch\n@torch.compile\ndef f(): ...": "inductor",
-    "import torch\n@torch.compile(dynamic=True)\ndef f(): ...": "inductor",
-    "import torch\ntorch.compile(f, backend=chosen)": "inductor",
-    "import torch\nfrom torch._inductor import config": "inductor",
-    # what is set later acts on the compilers' modules, which are imported later
-    "import os, torch\nos.environ['TORCHINDUCTOR_X'] = '1'\ntorch.compile(f)": "torch",
-    "import os, torch\nos.environ |= {}\ntorch.compile(f)": "torch",
-    "import os, torch\nos.putenv('A', 'b')\ntorch.compile(f)": "torch",
-    "import torch\ntorch.set_default_device('meta')\ntorch.compile(f)": "torch",
-    "import beside\nimport torch": "torch",
-    "import brings_torch": "torch",
-    "import torch\nimport compiles": "inductor",
+    "import torch": TORCH,
+    '"""A docstring."""\nfrom __future__ import annotations\nimport os\nimport torch.nn as nn\n'
+    "os.environ['A'] = 'b'": TORCH,
+    "N = 3\nNAMES = ('a', 'b')\ndef f(x: int) -> None: ...\nclass C:\n    x = 1\nfrom torch import ones": TORCH,
+    "try:\n    import torch\nexcept ImportError: pass": TORCH,
+    "import torch\nnet.modules()\nmodel.eval()\ntorch.stack([])": TORCH,
+    "import re, torch\nre.compile('x')": TORCH,
+    "import sys, torch\nprint(sys.argv, file=sys.stderr)\nsys.exit(1)": TORCH,
+    "import numpy as np\nimport torch": "numpy+torch",
+    "import torch\nimport numpy as np": TORCH,
+    "import torch\nf = torch.compile(f, backend='eager')": COMPILERS,
+    "import torch\n@torch.compile(dynamic=True)\ndef f(): ...": COMPILERS,
+    "import torch\nfrom torch.export import export": COMPILERS,
+    "import torch\nfrom torch._inductor import config\nconfig.cpp.threads = torch._dynamo.config.x = 1": COMPILERS,
+    "import torch\ntorch.optim.SGD([x]).step()": COMPILERS,
+    "import torch\ntorch.testing.assert_close(1, torch.ops.aten.add(0, 1))": COMPILERS,
+    # what acts on the compilers' modules, which are imported later
+    "import os, torch\nos.environ['TORCHINDUCTOR_X'] = '1'\ntorch.compile(f)": TORCH,
+    "import os, torch\nos.environ |= {}\ntorch.compile(f)": TORCH,
+    "import os, torch\nos.putenv('A', 'b')\ntorch.compile(f)": TORCH,
+    "import torch\ntorch.set_default_device('meta')\ntorch.compile(f)": TORCH,
+    "import torch\ntorch.nn.Module.x = 1\ntorch.compile(f)": TORCH,
+    "import torch\nsetattr(torch, 'x', 1)\ntorch.compile(f)": TORCH,
+    "import torch, warnings\nwarnings.simplefilter('error')\ntorch.compile(f)": TORCH,
+    # what they have registered
+    "import torch\ntorch.ops.prims.add\ntorch.compile(f)": TORCH,
+    # how long their imports take, and in which thread they run
+    "import time, torch\ntime.monotonic()\ntorch.compile(f)": TORCH,
+    "import threading, torch\ntorch.compile(f)": TORCH,
+    # under which modes they are imported
+    "import torch\nwith torch.device('meta'): torch.compile(f)()": TORCH,
+    "import torch\n@torch.no_grad()\ndef f(): torch.compile(g)()": TORCH,
+    "import torch\nwith open('x') as file: torch.compile(f)()": COMPILERS,
+    # nobody has read what other packages do
+    "import torch, transformers\ntorch.compile(f)()": TORCH,
+    "import beside\nimport torch": TORCH,
+    "import brings_torch": TORCH,
+    "import torch\nimport compiles": COMPILERS,
 }
 COLD = {
     "print(1)": "does something",
@@ -55,6 +70,19 @@ COLD = {
     "import importlib, torch\nimportlib.reload(torch)": "reload",
     "import torch\nimport sys\nsys.meta_path.append(1)": "meta_path",
     "import torch\nif": "cannot be read",
+    "import torch, sys\nsys._getframe()": "sys._getframe",
+    "import torch, sys\nvars(sys)": "uses sys",
+    "import torch, sys as s": "uses sys",
+    "import torch, gc": "gc",
+    "import torch, resource": "resource",
+    "import torch\nfrom cProfile import run": "cProfile",
+    "import torch\nimport traceback\ntraceback.print_stack()": "print_stack",
+    "import torch, inspect\ninspect.stack()": "inspect.stack",
+    "import torch, warnings\nwarnings.warn('x', stacklevel=2)": "stacklevel",
+    "import torch\ntry: f()\nexcept RecursionError: pass": "RecursionError",
+    "import torch\nexec('x')": "exec",
+    "import torch\nopen('/proc/self/maps')": "/proc",
+    "import torch, time\ntime.process_time()": "process_time",
 }
 MODULES = {
     "beside.py": "X = 1",

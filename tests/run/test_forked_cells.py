@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.fakes import PASSED, FakeCache, FakeExecutor
 from tests.run.test_pipeline import requests, scenario
 from whichtorch.matrix.model import Outcome, Record
 from whichtorch.matrix.plan import planning
 from whichtorch.matrix.records.store import new_run, read_records
+from whichtorch.matrix.run import cell_scheduler
 from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.pipeline import MatrixRun
 from whichtorch.matrix.run.site import LocalSite
@@ -27,6 +30,11 @@ REFUSED = replace(FAILED, start="fork torch")
 SEEN_RED = ({"outcome": "fail", "why": "a known bug"},)
 
 
+@pytest.fixture(autouse=True)
+def _few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cell_scheduler, "FORKED_FROM", 1)
+
+
 @dataclass
 class ForkedRun:
     """What a run came to, and how many attempts it made in which way."""
@@ -37,10 +45,19 @@ class ForkedRun:
 
 
 def run(
-    tmp_path: Path, *, fork: bool = True, forks: Ending = FORKED, cold: Ending = PASSED, expect: Sequence[object] = ()
+    tmp_path: Path,
+    *,
+    fork: bool = True,
+    fresh: bool = False,
+    repeat: int = 1,
+    forks: Ending = FORKED,
+    cold: Ending = PASSED,
+    expect: Sequence[object] = (),
 ) -> ForkedRun:
     planned = planning.plan(
-        requests("2.0.0"), [scenario(tmp_path, "sum", expect=expect)], planning.RunOptions(fork=fork)
+        requests("2.0.0"),
+        [scenario(tmp_path, "sum", expect=expect)],
+        planning.RunOptions(fork=fork, fresh=fresh, repeat=repeat),
     )
     starting, forking = FakeExecutor(lambda _: cold), FakeExecutor(lambda _: forks)
     with new_run(tmp_path, ()) as store:
@@ -78,9 +95,26 @@ def test_a_red_fork_is_confirmed_cold(tmp_path: Path) -> None:
 
 
 def test_what_is_expected_to_be_red_starts_cold(tmp_path: Path) -> None:
-    """A forked attempt of it would have to be confirmed anyway."""
+    """A forked attempt of it would have to be confirmed, until a cold one has failed so; it then fails as that did."""
     ended = run(tmp_path, cold=FAILED, expect=SEEN_RED)
     assert (ended.forked, ended.cold, ended.cell.outcome) == (0, 1, Outcome.FAIL)
+    again = run(tmp_path, fresh=True, forks=REFUSED, cold=FAILED, expect=SEEN_RED)
+    assert (again.forked, again.cold, again.cell.outcome) == (1, 0, Outcome.FAIL)
+    otherwise = run(tmp_path, fresh=True, forks=replace(REFUSED, exit_code=3), cold=FAILED, expect=SEEN_RED)
+    assert (otherwise.forked, otherwise.cold, otherwise.cell.outcome) == (1, 1, Outcome.FAIL)
+
+
+def test_only_the_first_attempt_is_forked(tmp_path: Path) -> None:
+    """Attempts that are repeated tell of chance: each has a process, hashes and addresses of its own."""
+    ended = run(tmp_path, repeat=3)
+    assert (ended.forked, ended.cold, len(ended.cell.attempts)) == (1, 2, 3)
+
+
+def test_few_cells_are_not_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing ahead of a single script takes as long as starting it."""
+    monkeypatch.setattr(cell_scheduler, "FORKED_FROM", 2)
+    ended = run(tmp_path)
+    assert (ended.forked, ended.cold) == (0, 1)
 
 
 def test_a_forked_pass_never_answers_for_a_cold_one(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from whichtorch.matrix.records.known_records import Records, identity
 from whichtorch.matrix.records.store import RunStore, new_run, read_lines, read_records
 from whichtorch.matrix.run.signals import running_lines
 from whichtorch.matrix.run.site import LocalSite
-from whichtorch.matrix.run.work import Batch, BatchResult
+from whichtorch.matrix.run.work import FORKED_FROM, Batch, BatchResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -119,13 +119,21 @@ class BatchHost:
                 cancelled = self._cancelled.setdefault(order.id, threading.Event())
                 if self.is_closing:
                     cancelled.set()
+            forks = order.options.fork and len(order.cells) >= FORKED_FROM
             try:
                 if order.trial is not None and order.trial.forks:
                     (planned,) = cells.values()
                     site.forking, site.caches = held.enter_context(self._forks.lent(order.run, planned.scenario.path))
-                elif order.options.fork:
+                elif forks:
                     site.forking = held.enter_context(ForkingExecutor(1))
-                batch = Batch(id=order.id, request=order.request, cells=cells, trial=order.trial, cancelled=cancelled)
+                batch = Batch(
+                    id=order.id,
+                    request=order.request,
+                    cells=cells,
+                    trial=order.trial,
+                    forks=forks,
+                    cancelled=cancelled,
+                )
                 result = site.run(batch)
             finally:
                 with self._guard:

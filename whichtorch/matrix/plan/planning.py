@@ -106,21 +106,26 @@ class PlannedCell:
         if self.options.fresh:
             return [each for each in records if each.attempt.role is Role.OBSERVE]
         said = (each for each in records if each.attempt.outcome is not Outcome.ERROR)
-        return [each for each in said if self.counts(each, environment)]
+        return [each for each in said if self.counts(each, environment, records)]
 
-    def may_fork(self, environment: Environment) -> bool:
-        """Return whether its attempts begin forked: those that are expected to pass, where forks are asked for."""
-        return (
-            self.options.fork
-            and self.scenario.command is None
-            and selection.is_as_expected(Outcome.PASS, self.expectation(environment))
-        )
+    @property
+    def forks(self) -> bool:
+        """Whether attempts of it may be forked at all."""
+        return self.options.fork and self.scenario.command is None
 
-    def counts(self, record: Record, environment: Environment) -> bool:
-        """Return whether a record may judge it: a forked one only where forks may, by a pass or a skip."""
+    def may_fork(self, environment: Environment, known: Sequence[Record]) -> bool:
+        """Return whether its next attempt begins forked: it is to pass, or to fail as a cold one of the `known` has."""
+        return self.forks and (self._is_to_pass(environment) or bool(_cold_failures(known)))
+
+    def counts(self, record: Record, environment: Environment, known: Sequence[Record]) -> bool:
+        """Return whether a record may judge it: a forked one by an expected pass, or as a cold one of the `known`."""
         if not record.attempt.evidence.is_forked:
             return True
-        return record.attempt.outcome in {Outcome.PASS, Outcome.SKIP} and self.may_fork(environment)
+        is_pass = record.attempt.outcome in {Outcome.PASS, Outcome.SKIP} and self._is_to_pass(environment)
+        return self.forks and (is_pass or (record.attempt.outcome, record.signature) in _cold_failures(known))
+
+    def _is_to_pass(self, environment: Environment) -> bool:
+        return selection.is_as_expected(Outcome.PASS, self.expectation(environment))
 
     def is_settled(self, records: Sequence[Record]) -> bool:
         """Return whether records leave nothing to run."""
@@ -226,6 +231,16 @@ class PlannedCell:
 def _pytest_root(attempts: Iterable[Attempt]) -> str:
     """Return what the ids of a command's tests are relative to."""
     return next((attempt.evidence.shared.root for attempt in attempts if attempt.evidence.shared), ".")
+
+
+def _cold_failures(records: Sequence[Record]) -> set[tuple[Outcome, str | None]]:
+    """Return how attempts that started cold have failed."""
+    attempts = ((record.attempt, record.signature) for record in judging_records(records))
+    return {
+        (attempt.outcome, signature)
+        for attempt, signature in attempts
+        if attempt.outcome in {Outcome.FAIL, Outcome.CRASH} and not attempt.evidence.is_forked
+    }
 
 
 def _went_wrong_after(attempt: Attempt) -> str:

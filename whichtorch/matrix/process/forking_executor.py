@@ -28,6 +28,13 @@ FAILURES = 2  # of servers for the same interpreter, level and variables, after 
 END_PATIENCE = 10.0  # seconds for a supervisor to end its server
 # Variables that differ between attempts, and that nothing reads while it is imported: no part of what a server is.
 PER_ATTEMPT = {"TMPDIR", "HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR"}
+# Of Python's own variables, those that do the same for a fork; the others act, or print, while Python starts or ends.
+PYTHON_PREFIX = "PYTHON"
+PYTHON_EQUAL = {
+    *("PYTHONPATH", "PYTHONHOME", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "PYTHONWARNINGS"),
+    *("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONNOUSERSITE"),
+    *("PYTHONSAFEPATH", "PYTHONOPTIMIZE", "PYTHONCOERCECLOCALE", "PYTHONBREAKPOINT", "PYTHONSTARTUP"),
+}
 OWN_PREFIX, HOOKS = "WHICHTORCH_", "WHICHTORCH_HOOKS"
 # A forked script runs to its end, exit handlers included, but is not taken apart then: what frees the memory of torch
 # and of compilers takes longer than a small script. A crash of that part is not seen.
@@ -177,6 +184,9 @@ def level_of(task: Task) -> tuple[str, str]:
         return "", "it is no script of Python"
     if not task.argv[1].endswith(".py") or not Path(task.argv[1]).is_absolute():
         return "", "it is no script with an absolute path"
+    python = {name for name, text in task.env.items() if name.startswith(PYTHON_PREFIX) and text} - PYTHON_EQUAL
+    if python:
+        return "", f"{min(python)} is set"
     if hooks:
         return "", f"the hook {min(hooks)} begins at the first import"
     reading = read_script(Path(task.argv[1]))

@@ -1,7 +1,8 @@
 """Read from a script how much of what it imports may be imported before it starts.
 
 Only a script that does nothing before `import torch` may start in a process that has imported torch: variables, paths,
-filters, hooks and threads can change what an import does. Code that is not understood counts as doing something.
+filters, hooks and threads can change what an import does. A script that asks for what a fork shows otherwise, such as
+its process, its stack or its imports, starts cold. Code that is not understood counts as doing something.
 """
 
 from __future__ import annotations
@@ -14,28 +15,52 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.source.syntax import Function, is_constant, is_docstring
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
-TORCH = "torch"
-HARMLESS_BEFORE = sys.stdlib_module_names | {"numpy", "typing_extensions"}  # may be imported before torch
+TORCH, NUMPY = "torch", "numpy"
+HARMLESS_BEFORE = sys.stdlib_module_names | {NUMPY, "typing_extensions"}  # may be imported before torch
 COMPILERS = {"compile", "_dynamo", "dynamo", "export", "_export", "_inductor", "compiler", "_compile", "aot_compile"}
-LAZY = {"optim"}  # imports most of the compilers' modules, too, as soon as it is used
-INDUCTOR = "_inductor"
-OTHER_BACKENDS = {"eager", "aot_eager", "aot_eager_decomp_partition", "eager_debug", "aot_ts", "ts", "cudagraphs"}
-WATCHES_IMPORTS = {"meta_path", "path_hooks", "path_importer_cache", "reload", "__import__"}  # and sys.modules
+# These import most of the compilers' modules, too, as soon as they are used.
+LAZY = {"optim", "assert_close", "make_fx", "_subclasses", "fake_tensor", "FakeTensorMode", "symbolic_shapes"}
+# What a process is asked for that was forked, and would answer otherwise than one that was started.
+MODULES_SHOWING = {
+    *("gc", "resource", "tracemalloc", "faulthandler", "psutil", "memory_profiler", "memray", "objgraph"),
+    *("trace", "bdb", "pdb", "profile", "cProfile", "coverage", "line_profiler", "pyinstrument", "viztracer", "yappi"),
+    *("runpy", "imp", "zipimport", "modulefinder"),
+}
+NAMES_SHOWING = {
+    *("print_stack", "format_stack", "extract_stack", "walk_stack", "currentframe", "getouterframes"),
+    *("stack_info", "stacklevel", "RecursionError", "__import__", "reload"),
+    *("process_time", "process_time_ns", "thread_time", "thread_time_ns", "times", "clock_gettime"),
+}
+CALLS_SHOWING = {"exec", "eval"}  # by their plain names: of what they run nothing is read
+SYS_EQUAL = {  # names of sys that are the same in a fork
+    *("argv", "orig_argv", "executable", "flags", "path", "prefix", "base_prefix", "warnoptions"),
+    *("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__", "exit", "excepthook", "unraisablehook"),
+    *("version", "version_info", "hexversion", "implementation", "platform", "byteorder", "maxsize", "float_info"),
+    *("exc_info", "exception", "getdefaultencoding", "getsizeof", "intern", "stdlib_module_names"),
+}
+PROCESS_FILES = "/proc"
+# What is there when the compilers' modules are imported can change them, or show that they were imported before.
 ENVIRON = {"environ", "environb"}
 ENVIRON_CALLS = {"setdefault", "update", "pop", "popitem", "clear", "__setitem__", "__delitem__"}
-ENVIRON_FUNCTIONS = {"putenv", "unsetenv"}
-# Calls that change how the compilers' modules are imported.
-STEERS_IMPORTS = {"set_default_device", "set_default_dtype", "set_default_tensor_type"}
+STEERS_IMPORTS = {
+    *("set_default_device", "set_default_dtype", "set_default_tensor_type", "putenv", "unsetenv", "chdir"),
+    *("setattr", "delattr", "patch", "filterwarnings", "simplefilter", "catch_warnings"),
+    *("threading", "concurrent", "asyncio", "multiprocessing", "fork", "signal"),
+    *("no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "autocast", "__enter__", "enter_context"),
+    *("time", "timeit", "datetime", "benchmark", "importlib", "pkgutil", "find_spec", "library", "_C"),
+}
+HARMLESS_CONTEXTS = {"open", "suppress", "raises", "TemporaryDirectory"}
+OPERATORS = "ops"  # a part of torch; only of torch's own operators is it known that the compilers change none
+SET_BY_USERS = {"config", "backends"}  # parts of torch whose names are there to be set
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptReading:
     """What the text of a script says of its imports."""
 
-    level: str  # what it may find imported: torch, dynamo, inductor; "" for nothing
+    level: str  # what may be imported before it, in this order: "numpy+torch+compilers"; "" for nothing
     cold_because: str = ""  # why nothing
 
 
@@ -45,18 +70,21 @@ class _Refusal(Exception):  # noqa: N818 - it is no error
 
 def read_script(path: Path) -> ScriptReading:
     """Read a script and the modules beside it that it imports; never raises."""
+    before = set[str]()
     try:
         trees = _trees(path)
-        is_first = _reaches_torch(trees[path].body, path, trees)
+        is_first = _reaches_torch(trees[path].body, path, trees, before)
     except _Refusal as refusal:
         return ScriptReading("", str(refusal))
     except (OSError, SyntaxError, ValueError, RecursionError) as error:
         return ScriptReading("", f"it cannot be read: {error}")
     if not is_first:
         return ScriptReading("", "it does not import torch at its beginning")
-    if watching := sorted(filter(None, map(_watches_imports, trees.values()))):
-        return ScriptReading("", f"it uses {watching[0]}")
-    return ScriptReading(_level(trees.values()))
+    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    if showing := sorted(filter(None, map(_shows_fork, nodes))):
+        return ScriptReading("", f"it uses {showing[0]}, which a fork may change")
+    is_read = all(_is_read(path, name) for node in nodes for name in _imported(node))
+    return ScriptReading("+".join([*sorted(before & {NUMPY}), TORCH, *(_further(nodes) if is_read else ())]))
 
 
 def _trees(path: Path) -> dict[Path, ast.Module]:
@@ -88,19 +116,28 @@ def _beside(script: Path, name: str) -> Path | None:
     return None
 
 
-def _reaches_torch(body: list[ast.stmt], script: Path, trees: dict[Path, ast.Module]) -> bool:
-    """Return whether statements import torch before anything else happens, False where nothing happens at all."""
+def _is_read(script: Path, name: str) -> bool:
+    """Return whether it is known what a module does that a script imports: other packages are not read."""
+    return name.partition(".")[0] in {TORCH, *HARMLESS_BEFORE} or _beside(script, name) is not None
+
+
+def _reaches_torch(body: list[ast.stmt], script: Path, trees: dict[Path, ast.Module], before: set[str]) -> bool:
+    """Return whether statements import torch before anything else happens, False where nothing happens at all.
+
+    What they import before is added to `before`.
+    """
     for statement in body:
         names = _imported(statement)
         for name in names:
             top, beside = name.partition(".")[0], _beside(script, name)
             if top == TORCH:
                 return True
+            before.add(top)
             if beside is None and top not in HARMLESS_BEFORE:
                 raise _Refusal(f"it imports {name} before torch (line {statement.lineno})")
-            if beside not in (None, script) and _reaches_torch(trees[beside].body, script, trees):
+            if beside not in (None, script) and _reaches_torch(trees[beside].body, script, trees, before):
                 return True
-        if isinstance(statement, ast.Try) and _reaches_torch(statement.body, script, trees):
+        if isinstance(statement, ast.Try) and _reaches_torch(statement.body, script, trees, before):
             return True
         if not names and not _is_harmless(statement):
             raise _Refusal(f"it does something before it imports torch (line {statement.lineno})")
@@ -120,51 +157,82 @@ def _is_harmless(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Pass) or is_docstring(statement)
 
 
-def _watches_imports(tree: ast.Module) -> str:
-    """Return what in a module looks at imports, "" where nothing does."""
-    for node in ast.walk(tree):
-        names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else {_name(node)}
-        if watching := WATCHES_IMPORTS & names:
-            return min(watching)
-        origin = node.module if isinstance(node, ast.ImportFrom) else _origin(node)
-        if origin == "sys" and "modules" in names:
-            return "sys.modules"
+def _shows_fork(node: ast.AST) -> str:
+    """Return what in a node asks for what a fork shows otherwise, "" for nothing."""
+    match node:
+        case ast.Import() | ast.ImportFrom():
+            tops = {name.partition(".")[0] for name in _imported(node)}
+            names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set[str]()
+            renamed = {alias.name for alias in node.names if alias.asname and isinstance(node, ast.Import)}
+            showing = (tops & MODULES_SHOWING) | (names & NAMES_SHOWING) | (renamed & {"sys"})
+            if tops == {"sys"}:
+                showing |= {f"sys.{name}" for name in names - SYS_EQUAL}
+            return min(showing, default="")
+        case ast.Attribute(value=ast.Name(id="sys"), attr=name):
+            return "" if name in SYS_EQUAL else f"sys.{name}"
+        case ast.Attribute(value=ast.Name(id="inspect"), attr="stack" | "trace" as name):
+            return f"inspect.{name}"
+        case ast.Attribute(attr=name) | ast.Name(id=name) | ast.keyword(arg=str(name)) if name in NAMES_SHOWING:
+            return name
+        case ast.Call(func=ast.Name(id=name)) if name in CALLS_SHOWING:
+            return name
+        case ast.Call(args=[*_, ast.Name(id="sys")]) | ast.Call(args=[ast.Name(id="sys"), *_]):
+            return "sys"
+        case ast.Assign(value=ast.Name(id="sys")):
+            return "sys"
+        case ast.Constant(value=str(text)) if PROCESS_FILES in text:
+            return PROCESS_FILES
+        case ast.Constant(value=bytes(data)) if PROCESS_FILES.encode() in data:
+            return PROCESS_FILES
     return ""
 
 
-def _level(trees: Iterable[ast.Module]) -> str:
-    """Return how much may be imported before the script."""
-    nodes = [node for tree in trees for node in ast.walk(tree)]
+def _further(nodes: list[ast.AST]) -> list[str]:
+    """Return what may be imported before the script, beside torch."""
     words = set[str]()
     for node in nodes:
         if isinstance(node, ast.Attribute) and _origin(node) != "re":
             words.add(node.attr)
+        elif isinstance(node, ast.Name):
+            words |= {node.id} & STEERS_IMPORTS
         elif isinstance(node, ast.Import | ast.ImportFrom):
             modules = [*_imported(node), *(alias.name for alias in node.names)]
             words.update(part for module in modules for part in module.split("."))
-    if not words & (COMPILERS | LAZY) or words & STEERS_IMPORTS or any(map(_changes_environ, nodes)):
-        return "torch"
-    return "inductor" if INDUCTOR in words or any(map(_compiles_with_inductor, nodes)) else "dynamo"
+    acts = (_changes_environ, _changes_torch, _enters)
+    steers = bool(words & STEERS_IMPORTS) or any(act(node) for node in nodes for act in acts)
+    if OPERATORS in words:
+        dotted = [_parts(node) for node in nodes if isinstance(node, ast.Attribute)]
+        steers = steers or not dotted.count([TORCH, OPERATORS]) == dotted.count([TORCH, OPERATORS, "aten"]) > 0
+    return ["compilers"] if words & (COMPILERS | LAZY) and not steers else []
 
 
 def _changes_environ(node: ast.AST) -> bool:
     """Return whether a node changes the process's variables: a compiler's modules read them later than torch does."""
     if isinstance(node, ast.Call):
-        name = _name(node.func)
-        return name in ENVIRON_FUNCTIONS or (name in ENVIRON_CALLS and _origin(node.func) in ENVIRON)
+        return _name(node.func) in ENVIRON_CALLS and _origin(node.func) in ENVIRON
     if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
         return _name(node.value) in ENVIRON
     return isinstance(node, ast.AugAssign) and _name(node.target) in ENVIRON
 
 
-def _compiles_with_inductor(node: ast.AST) -> bool:
-    """Return whether a node is a `torch.compile` that names no other backend, called or as a decorator."""
-    if isinstance(node, ast.FunctionDef):
-        return any(_name(decorator) == "compile" for decorator in node.decorator_list)
-    if not isinstance(node, ast.Call) or _name(node.func) != "compile" or _origin(node.func) == "re":
+def _changes_torch(node: ast.AST) -> bool:
+    """Return whether a node sets a name of torch."""
+    if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
         return False
-    backends = [word.value for word in node.keywords if word.arg == "backend"]
-    return not (backends and isinstance(backends[0], ast.Constant) and backends[0].value in OTHER_BACKENDS)
+    parts = _parts(node)
+    return parts[0] == TORCH and not SET_BY_USERS & set(parts)
+
+
+def _enters(node: ast.AST) -> bool:
+    """Return whether a node is a `with`, which may enter a mode of torch that acts on what is imported in it."""
+    if not isinstance(node, ast.With | ast.AsyncWith):
+        return False
+    return any(_name(getattr(item.context_expr, "func", item)) not in HARMLESS_CONTEXTS for item in node.items)
+
+
+def _parts(node: ast.AST) -> list[str]:
+    """Return the parts of a dotted name, "" for what is no name."""
+    return [*_parts(node.value), node.attr] if isinstance(node, ast.Attribute) else [_name(node)]
 
 
 def _name(node: ast.AST) -> str:

@@ -36,7 +36,10 @@ class EnvironmentQueue:
     made_on: set[str] = field(default_factory=set)  # hosts that have it
     hosts: Counter[str] = field(default_factory=Counter)  # that have batches of it now
     install_key: str = field(init=False)
-    _order: tuple[int, tuple[bool, float, int]] = (-1, (False, 0.0, -1))  # of the next cell, by its position
+    _order: tuple[int, tuple[bool, float, bool, int]] = (
+        -1,
+        (False, 0.0, False, -1),
+    )  # of the next cell, by its position
 
     def __post_init__(self) -> None:
         self.install_key = self.work.request.unpatched.install_key
@@ -53,23 +56,24 @@ class EnvironmentQueue:
         return is_all_sent and not self.hosts.total()
 
     @property
-    def order(self) -> tuple[bool, float, int]:
+    def order(self) -> tuple[bool, float, bool, int]:
         """The place of the next cell among those of all environments, the lowest first.
 
         Expected hangs are the last: by then passes elsewhere have shortened their limit. Of the others the longest are
-        the first, so that none is left over at the end.
+        the first, so that none is left over at the end. Forked cells are short. Those of an environment come together,
+        and each slot rather stays with one environment, because they share what it has imported.
         """
         position = (self.alone or self.left)[0]
         if self._order[0] != position:
             self._order = position, self._order_of(position)
-        return self._order[1]
+        expects_hang, shortness, _, _ = self._order[1]
+        return expects_hang, shortness, bool(self.hosts.total()), position
 
-    def _order_of(self, position: int) -> tuple[bool, float, int]:
+    def _order_of(self, position: int) -> tuple[bool, float, bool, int]:
         planned, environment = self.work.cells[position], self.environment
         assert environment is not None
-        # a forked cell is short: those of an environment come together, and share what it has imported
-        shortness = 0.0 if planned.may_fork(environment) else -planned.scenario.timeout
-        return planned.expects_hang(environment), shortness, position
+        shortness = 0.0 if planned.forks else -planned.scenario.timeout
+        return planned.expects_hang(environment), shortness, False, position
 
     def is_at_hand(self, worker: Worker) -> bool:
         """Return whether the environment is there on a worker's host."""

@@ -168,7 +168,7 @@ class RecordedRun:
 
     def run(self, planned: Sequence[PlannedCell], keep_cells: bool = True) -> MatrixRun:
         """Run cells to their end, or until the user interrupts; what is done is kept."""
-        forks = any(cell.options.fork for cell in planned)
+        forks = any(cell.forks for cell in planned)
         with self.show(len(planned)) as emit, self.machines.site(self.records, self.store, emit, forks=forks) as site:
             step = MatrixRun(planned, CellScheduler(site), keep_cells)
             with answering(site.running_lines, emit, lambda: site.running):

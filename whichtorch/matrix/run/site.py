@@ -49,6 +49,7 @@ class ReadyCell:
     planned: PlannedCell
     environment: Environment
     cancelled: threading.Event
+    forks: bool = False  # its first attempt may be forked
     shared: SharedProcess | None = None  # of a test of a command: how it ran after others
 
 
@@ -117,7 +118,7 @@ class LocalSite(Site):
                 return BatchResult()
         ends: list[CellEnd] = []
         for position, planned in batch.cells.items() if environment.is_usable else ():
-            ready = ReadyCell(position, planned, environment, batch.cancelled)
+            ready = ReadyCell(position, planned, environment, batch.cancelled, forks=batch.forks)
             end = batch.trial.run(ready, self) if batch.trial else self._run(ready)
             if end is None:
                 break
@@ -138,7 +139,8 @@ class LocalSite(Site):
     def run_cell(self, ready: ReadyCell, made: Sequence[Record] = ()) -> CellEnd | None:
         """Make the attempts that are missing beside those `made`, and return the cell's end; None if interrupted."""
         planned, environment = ready.planned, ready.environment
-        known = planned.counting(self.records.of(planned.key(environment)), environment)
+        on_record = self.records.of(planned.key(environment))
+        known = planned.counting(on_record, environment)
         just_made = set(map(identity, made))
         known = [record for record in known if identity(record) not in just_made]
         judging = [record for record in known if record.attempt.role is Role.JUDGE]
@@ -152,10 +154,11 @@ class LocalSite(Site):
         while not module.problem and planned.wants_attempt(judging[:reused], judging[reused:]):
             if judging and self._had_longer_look(planned, judging[-1].attempt):
                 break
-            record = self._next_record(ready, judging, uncounted, module.path)
+            forks = ready.forks and not judging and not uncounted and planned.may_fork(environment, on_record)
+            record = self._next_record(ready, judging, uncounted, module.path, forks=forks)
             if record is None:
                 return None
-            (judging if planned.counts(record, environment) else uncounted).append(record)
+            (judging if planned.counts(record, environment, on_record) else uncounted).append(record)
         if not module.problem and planned.wants_observation([*judging, *observing]):
             order = AttemptRequest(limit=planned.limits.timeout, role=Role.OBSERVE, native=module.path)
             record = self._attempt(ready, order)  # slower than a plain one, so it gets all of the timeout
@@ -166,9 +169,18 @@ class LocalSite(Site):
         return CellEnd(position=ready.position, records=records, reused=reused, problem=module.problem)
 
     def _next_record(
-        self, ready: ReadyCell, judging: Sequence[Record], uncounted: Sequence[Record], native: Path | None
+        self,
+        ready: ReadyCell,
+        judging: Sequence[Record],
+        uncounted: Sequence[Record],
+        native: Path | None,
+        *,
+        forks: bool,
     ) -> Record | None:
-        """Return the next record of a cell: of a plain attempt, or of a longer one if the last was slow."""
+        """Return the next record of a cell: of a plain attempt, or of a longer one if the last was slow.
+
+        Only the first one may be forked: what a process forks has one seed for hashes, and the same addresses.
+        """
         planned, last = ready.planned, judging[-1].attempt if judging else None
         environment = ready.environment
         has_hung_at = partial(self.records.has_hung_at, planned.scenario, planned.variant)
@@ -187,7 +199,7 @@ class LocalSite(Site):
                 is_brief=limit < patience.due,
                 hung_before=hung_before,
                 rerun_because=because,
-                may_fork=planned.may_fork(environment) and not uncounted,
+                may_fork=forks,
                 cold_because=because,
             )
             return self._attempt(ready, order)

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from whichtorch.matrix.run.site import LocalSite, ReadyCell
 
 
+FORKED_FROM = 4  # cells of an environment; for fewer, importing torch ahead of them costs more than it saves
+
+
 class CellTrial(Protocol):
     """A run of a cell's script that is not an attempt of the cell: its record says nothing about the cell."""
 
@@ -104,6 +107,7 @@ class Batch:
     environment: Environment | None = None  # None: not there yet
     cells: Mapping[int, PlannedCell] = field(default_factory=dict)
     trial: CellTrial | None = None  # as in `EnvironmentWork`
+    forks: bool = False  # first attempts may be forked
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 

@@ -2,16 +2,16 @@
 
     python fork_server.py LEVEL DESCRIPTOR
 
-The descriptor is a socket. First a message tells that the imports are done. An order, a line of JSON, then comes with
-a descriptor to wait on; the answer is the process id of a forked process, which is handed over to the caller: its
-parent has ended. It has become what `python script.py` would be after its first imports, and runs the script as soon
-as it can read a byte.
+The level is what is imported, in this order: `torch`, `numpy+torch`, `torch+compilers`. The descriptor is a socket.
+First a message tells that the imports are done. An order, a line of JSON, then comes with a descriptor to wait on; the
+answer is the process id of a forked process, which is handed over to the caller: its parent has ended. It has become
+what `python script.py` would be after its import of torch, and runs the script as soon as it can read a byte.
 
 Runs in the environments under test, under any Python that has torch wheels, with the standard library only. Nothing
 here runs an operator or touches a GPU: threads and devices do not survive a fork.
 """
 # importing pathlib would be seen by the script
-# ruff: noqa: PTH109, PTH118, PTH119, PTH120, PTH123
+# ruff: noqa: PTH109, PTH118, PTH119, PTH120, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 FOLDER = os.path.dirname(os.path.realpath(__file__))
 BRIEF_EXIT = "WHICHTORCH_BRIEF_EXIT"  # torch and the interpreter are not taken apart at the end of a script
+COMPILERS = "compilers"  # in a level: what is hidden until the script imports it
 FOLDER_CACHES = ("cache_dir", "default_cache_dir", "cubin_cache_dir")  # functions of inductor that old releases cache
 OUTPUT_KEPT = 1 << 20  # bytes that `import torch` may write to stdout, and to stderr
 
@@ -42,7 +43,8 @@ class Server:
     def __init__(self, level: str, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)
         self.channel = socket.socket(fileno=descriptor)
-        self.level = level
+        self.first = [name for name in level.split("+") if name != COMPILERS]  # the script imports them in this order
+        self.has_compilers = COMPILERS in level.split("+")
         self.heard = b""
         self.said = (b"", b"")  # what `import torch` wrote to stdout and stderr
         self.folder = os.getcwd()  # torch notes it
@@ -52,16 +54,17 @@ class Server:
         """Import; return what forbids to fork, which is nothing in general."""
         if not getattr(sys.flags, "safe_path", False):
             del sys.path[0]  # this folder
-        levels = load_module("fork_levels.py")
-        importlib.import_module("torch")
+        levels = self.levels = load_module("fork_levels.py")
+        for name in self.first:
+            importlib.import_module(name)
         sys.stdout.flush()
         sys.stderr.flush()
         self.said = (os.pread(1, OUTPUT_KEPT, 0), os.pread(2, OUTPUT_KEPT, 0))
         with open("/proc/self/environ", "rb") as given:
             rows = set(given.read().split(b"\0"))
         self.environ = {name: text for name, text in os.environ.items() if os.fsencode(name + "=" + text) not in rows}
-        levels.import_level(self.level)
-        return str(levels.why_not_forkable())
+        problem = levels.import_compilers() if self.has_compilers else ""
+        return str(problem or levels.why_not_forkable())
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a message."""
@@ -103,8 +106,10 @@ class Server:
         try:
             self.channel.close()
             order["env"].update(self.environ)
+            imported = {**sys.modules, **self.levels.AHEAD.hidden}
             script = Script(order, self.said)
-            reset_process_state(self.folder)
+            script.check_beside(imported)
+            reset_process_state(self.folder, imported)
             message = {"pid": os.getpid()}  # type: dict[str, Any]
         except BaseException as error:  # noqa: BLE001  # it is told, and another start is tried
             message = {"problem": "a fork failed: " + type(error).__name__ + ": " + str(error)}
@@ -113,6 +118,10 @@ class Server:
         if "problem" in message or not os.read(gate, 1):
             os._exit(1)
         os.close(gate)
+        if "WHICHTORCH_STACKS" in os.environ:  # its file gets the descriptor that it has in a process that was started
+            script.startup.register_stacks(os.environ["WHICHTORCH_STACKS"])
+            script.startup.register_loop(os.path.join(FOLDER, "startup"), os.environ["WHICHTORCH_STACKS"])
+        self.levels.AHEAD.begin()
         return script
 
 
@@ -146,8 +155,13 @@ class Script:
         if sys.version_info < (3, 14):
             self.names["__annotations__"] = {}
         sys.modules["__main__"] = main
-        if "WHICHTORCH_STACKS" in os.environ:
-            load_module(os.path.join("startup", "sitecustomize.py")).register_stacks(os.environ["WHICHTORCH_STACKS"])
+        self.startup = load_module(os.path.join("startup", "sitecustomize.py"))
+
+    def check_beside(self, imported: dict[str, Any]) -> None:
+        """Raise where a file beside the script has the name of a module that was imported: it would stand for that."""
+        names = {name.partition(".")[0] for name in os.listdir(os.path.dirname(os.path.realpath(self.path)))}
+        if shadowing := sorted(names & {name.partition(".")[0] for name in imported} - {"__main__"}):
+            raise ImportError(shadowing[0] + " beside the script has the name of a module")
 
     def run(self) -> None:
         """Run it as the interpreter would."""
@@ -184,21 +198,21 @@ class Script:
         os._exit(code)
 
 
-def reset_process_state(folder: str) -> None:
+def reset_process_state(folder: str, modules: dict[str, Any]) -> None:
     """Reset what belongs to the server's own folders, and seed the random generators again."""
-    modules = sys.modules
     if "tempfile" in modules:
-        modules["tempfile"].tempdir = None  # type: ignore[attr-defined]
+        modules["tempfile"].tempdir = None
     if "numpy.random" in modules:
         modules["numpy.random"].seed()
     if "multiprocessing.process" in modules:
-        modules["multiprocessing.process"].ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
+        modules["multiprocessing.process"].ORIGINAL_DIR = os.getcwd()
     debugging = os.path.join(folder, "torch_compile_debug")
-    dynamo, inductor = modules.get("torch._dynamo.config"), modules.get("torch._inductor.config")
+    dynamo = modules.get("torch._dynamo.config")  # type: Any
+    inductor = modules.get("torch._inductor.config")  # type: Any
     if getattr(dynamo, "debug_dir_root", "") == debugging:
-        dynamo.debug_dir_root = os.path.join(os.getcwd(), "torch_compile_debug")  # type: ignore[union-attr]
+        dynamo.debug_dir_root = os.path.join(os.getcwd(), "torch_compile_debug")
     if hasattr(inductor, "decide_compile_threads"):
-        inductor.compile_threads = inductor.decide_compile_threads()  # type: ignore[union-attr]
+        inductor.compile_threads = inductor.decide_compile_threads()
     for module in [modules[name] for name in list(modules) if name.startswith("torch._inductor.")]:
         for function in FOLDER_CACHES:
             getattr(getattr(module, function, None), "cache_clear", bool)()
