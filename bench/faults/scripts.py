@@ -20,14 +20,11 @@ if os.fork() == 0:
 time.sleep(0.3)
 """
 FORKS = """
-import mmap, os, time
-count = mmap.mmap(-1, 8)
-while True:
-    number = int.from_bytes(count[:8], "little") + 1
-    count[:8] = number.to_bytes(8, "little")
-    if number > 2000:  # nobody else is to be harmed where it is not stopped
-        time.sleep(600)
+import os, time
+for _ in range(11):  # 2,048 processes at most, so that nobody else is harmed where it is not stopped
     os.fork()
+    time.sleep(0.2)
+time.sleep(600)
 """
 STRANGE = """
 import sys
