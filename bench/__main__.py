@@ -42,8 +42,8 @@ def main() -> int:
     parser.add_argument("rows", nargs="*", metavar="ROW", help="all, real, hangs, or a row's name")
     parser.add_argument("--interpreter", default=sys.executable, help="a Python with torch, for hangs and fork")
     parser.add_argument("--runs", type=int, default=hangs.RUNS, help="of healthy programs, for hangs-slow")
-    parser.add_argument("--moments", type=int, default=50, help="at which a fault strikes, where that matters")
-    parser.add_argument("--most", type=int, metavar="N", help="so many faults of each family")
+    parser.add_argument("--moments", type=int, default=50, help="how many random moments to try")
+    parser.add_argument("--most", type=int, metavar="N", help="run only N faults of each family")
     parser.add_argument("--scripts", type=Path, action="append", default=[], help="a folder more, for the group fork")
     asked = parser.parse_args()
     rows: list[BenchRow] = [

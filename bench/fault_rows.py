@@ -18,7 +18,9 @@ def _faults(moments: int, most: int | None, folder: Path) -> Figure:
     broken = [f"{each.fault.family}: {each.fault.name}: {text}" for each in reports for text in each.broken]
     print(*broken, sep="\n\n", file=sys.stderr)
     times = sum(each.times for each in reports)
-    return Figure(text=f"{len(reports)} faults, {times} times: {times - len(broken)} kept", met=not broken)
+    tried = sum(bool(each.times) for each in reports)
+    text = f"{tried} of {len(reports)} faults, {times} times: {times - len(broken)} kept"
+    return Figure(text=text, met=not broken)
 
 
 def rows(moments: int, most: int | None) -> list[BenchRow]:

@@ -1,4 +1,7 @@
-"""Small scripts that ask for what a fork might show otherwise. `import torch` is put before those that lack it."""
+"""Small scripts that look for differences between a forked and a freshly started Python.
+
+`import torch` is put before those that lack it.
+"""
 # ruff: noqa: E501  a probe is a line
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ TABLE = re.compile(r"(?<=<!-- faults -->\n).*(?=<!-- end -->)", re.DOTALL)  # of
 def strike(folder: Path, words: Sequence[str], moments: int, seed: int, most: int | None = None) -> list[Report]:
     """Let the faults of some families, or with some names, strike; without words all of them.
 
-    With `most`, so many of each family, which the seed chooses.
+    With `most`, only so many of each family, which the seed chooses.
     """
     chosen = [each for each in FAULTS if not words or {each.family, each.name} & set(words)]
     if most is not None:
@@ -57,8 +57,8 @@ def main() -> int:
     """Exit with 1 where a promise is broken."""
     parser = argparse.ArgumentParser(prog="python -m bench.faults", description=__doc__)
     parser.add_argument("words", nargs="*", help="of a family or a fault")
-    parser.add_argument("--moments", type=int, default=50, help="at which a fault strikes, where that matters")
-    parser.add_argument("--most", type=int, metavar="N", help="so many faults of each family, chosen by the seed")
+    parser.add_argument("--moments", type=int, default=50, help="how many random moments to try")
+    parser.add_argument("--most", type=int, metavar="N", help="run only N faults of each family")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--page", type=Path, help="write the table into a page of the documentation")
     asked = parser.parse_args()

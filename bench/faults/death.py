@@ -12,11 +12,11 @@ from importlib.util import find_spec
 
 import psutil
 
-from bench.faults.fault import Fault, Moment, NotHereError
+from bench.faults.fault import Fault, Moment, NotHereError, NotStruckError
 from bench.faults.ground import ALL, COMMANDS, Command, Fields, Ground, matrix
 from tests.cli.cluster import two_workers
 
-FORKED = matrix("passes.py", "fails.py", "tree.py", more=("--jobs", "2", "--fork"))
+FORKED = matrix("passes.py", "fails.py", "crashes.py", "tree.py", more=("--jobs", "2", "--fork"))
 ROLES: dict[str, str] = {  # what the command line of a victim holds
     "the supervisor": "supervisor_program",
     "the fork server": "fork_server.py",
@@ -66,18 +66,21 @@ def kill_part(words: str, fields: Fields, ground: Ground, moment: Moment) -> Non
     calm = fields.calm(command)
     process = ground.start(command.words)
     since, due = time.monotonic(), moment.dice.uniform(0.0, 0.8 * calm.seconds)
-    while process.poll() is None:
+    is_struck = False
+    while process.poll() is None and not is_struck:
         victims = [each for each in ground.processes() if _has(words, each)]
         if victims and time.monotonic() - since > due:
             with suppress(psutil.Error):
                 moment.dice.choice(victims).kill()
-            break
+                is_struck = True
         time.sleep(0.01)
     ended = ground.ended(process)
     ground.check_line(ended)
     is_script = words == ".py"  # a script that is killed has crashed: nobody can tell who sent the signal
     ground.check_verdicts(calm, {"crash"} if is_script else set())
     ground.check_recovery(command, calm, ("--fresh",) if is_script else ())
+    if not is_struck:
+        raise NotStruckError("the command ended first")
 
 
 def kill_party(role: str, fields: Fields, ground: Ground, moment: Moment) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench.faults.fault import Fault, Moment, NotHereError
+from bench.faults.fault import Fault, Moment, NotHereError, NotStruckError
 from bench.faults.ground import ALL, SMALL, BrokenError, Fields, Ground
 from bench.faults.shim import preloaded
 
@@ -22,21 +22,25 @@ LEFT_KB, LEFT_INODES = 400, 150  # at most, of what the command needs once its e
 def failing(call: str, number: int, fields: Fields, ground: Ground, moment: Moment) -> None:
     """Let calls on files of the state folder fail from a random one on, in every process; then no more."""
     calm = fields.calm(ALL)
+    struck = ground.user.folder.parent / "struck"
     environ = preloaded(fields.folder) | {
         "FAULT_CALL": call,
         "FAULT_BELOW": str(ground.state),
         "FAULT_AFTER": str(moment.dice.randrange(MOST_CALLS[call])),
         "FAULT_ERRNO": str(number),
+        "FAULT_STRUCK": str(struck),
     }
     ended = ground.give(ALL.words, environ)
     ground.check_line(ended)
     ground.check_verdicts(calm)
     ground.wait_until_quiet()
     ground.check_recovery(ALL, calm)
+    if not struck.exists():
+        raise NotStruckError("no process makes so many calls")
 
 
 def slow(fields: Fields, ground: Ground, moment: Moment) -> None:
-    """Let every write and every new file take 20 ms longer: the same is found."""
+    """Let every write take 20 ms longer: the same is found."""
     calm = fields.calm(ALL)
     environ = preloaded(fields.folder) | {"FAULT_CALL": "write", "FAULT_BELOW": str(ground.state)}
     ended = ground.give(ALL.words, environ | {"FAULT_DELAY": "20000"})

@@ -4,6 +4,7 @@
  * FAULT_BELOW  the folder on whose files they fail
  * FAULT_AFTER  how many calls of a process succeed before
  * FAULT_ERRNO  with what the later ones fail; 0: they only take FAULT_DELAY microseconds longer
+ * FAULT_STRUCK a file elsewhere, which is made when a call fails
  * FAULT_CLOCK  seconds by which the clock of the day jumps FAULT_AFTER calls after a process has started
  */
 #define _GNU_SOURCE
@@ -34,6 +35,7 @@ static int is_due(const char *call, const char *path) {
     if (!chosen || strcmp(chosen, call) != 0 || !is_below(path)) return 0;
     if (__atomic_add_fetch(&calls, 1, __ATOMIC_SEQ_CST) <= number("FAULT_AFTER")) return 0;
     if (number("FAULT_DELAY")) usleep(number("FAULT_DELAY"));
+    if (getenv("FAULT_STRUCK")) close(creat(getenv("FAULT_STRUCK"), 0600));
     errno = number("FAULT_ERRNO");
     return errno != 0;
 }

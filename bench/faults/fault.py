@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from bench.faults.ground import BrokenError, Fields, Ground
 
-if TYPE_CHECKING:
-    pass
-
 AT_ONCE = 3  # faults; most of their time they wait
+REPORTING = threading.Lock()
 
 
 class NotHereError(Exception):
     """The machine lacks what the fault needs."""
+
+
+class NotStruckError(Exception):
+    """What the fault was to strike never came."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,13 @@ class Fault:
     family: str
     name: str
     strike: Callable[[Fields, Ground, Moment], None]  # raises BrokenError
-    promise: str = ""  # what the commands do
     at_moments: bool = False  # again and again, each time at another moment
 
 
 @dataclass(frozen=True)
 class Moment:
-    """When a fault strikes: which of how many times, and the dice."""
+    """When a fault strikes."""
 
-    number: int
     dice: random.Random
 
 
@@ -47,7 +47,8 @@ class Report:
     """What came of a fault."""
 
     fault: Fault
-    times: int = 0
+    times: int = 0  # that it struck
+    missed: int = 0
     broken: list[str] = field(default_factory=list)
     skipped: str = ""
 
@@ -55,7 +56,9 @@ class Report:
     def text(self) -> str:
         if self.skipped:
             return f"not tried: {self.skipped}"
-        return f"kept {self.times - len(self.broken)} of {self.times}"
+        kept = f"kept {self.times - len(self.broken)} of {self.times}" if self.times else ""
+        missed = f"not struck {self.missed} times" if self.missed else ""
+        return ", ".join(filter(None, (kept, missed)))
 
 
 def strike_all(fields: Fields, faults: Iterable[Fault], moments: int) -> list[Report]:
@@ -72,21 +75,25 @@ def _strike(fields: Fields, report: Report, number: int) -> None:
     fault, since = report.fault, time.monotonic()
     seed = f"{fields.seed} {fault.family} {fault.name} {number}"
     ground = fields.ground()
-    problem = ""
+    problem = missed = skipped = ""
     try:
-        fault.strike(fields, ground, Moment(number, random.Random(seed)))
+        fault.strike(fields, ground, Moment(random.Random(seed)))
     except NotHereError as error:
+        skipped = f"not tried: {error}"
         report.skipped = str(error)
+    except NotStruckError as error:
+        missed = f"not struck: {error}"
     except BrokenError as error:
         problem = str(error)
     except Exception:  # noqa: BLE001  a fault that cannot be tried is shown, and the others go on
         problem = traceback.format_exc()
     finally:
         ground.clear()
-    report.times += 1
-    if problem:
-        report.broken.append(problem)
-    said = report.skipped or problem or "kept"
+    with REPORTING:
+        report.times += not (missed or skipped)
+        report.missed += bool(missed)
+        report.broken += [problem] if problem else []
+    said = skipped or missed or problem or "kept"
     seconds = time.monotonic() - since
     print(f"{fault.family}: {fault.name} {number}, {seconds:.1f} s: {said}", file=sys.stderr, flush=True)
     if not problem:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 SCRIPTS = {
     "writes.py": "NOTE\nimport tempfile\nfor _ in range(5):\n    print('line' * 10_000)\n"
     "    tempfile.NamedTemporaryFile(delete=False).write(b'.' * 40_000)\n",
-    "passes.py": "NOTE\nimport torch\n",
+    "passes.py": "import torch\nNOTE\n",  # can be forked
     "fails.py": FAILS_IN_OLD,
     "hangs.py": "NOTE\nimport threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n",
     "crashes.py": "NOTE\nimport os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n",
@@ -112,7 +111,6 @@ class Ground:
 
     user: User
     index: Index
-    random: random.Random
 
     @property
     def state(self) -> Path:
@@ -120,7 +118,7 @@ class Ground:
         return Path(self.user.environ["WHICHTORCH_HOME"])
 
     @classmethod
-    def new(cls, folder: Path, index: Index, seed: object) -> Ground:
+    def new(cls, folder: Path, index: Index) -> Ground:
         """Make it in an empty folder."""
         user = new_user(folder, index)
         for name in ("tmp", "empty"):
@@ -128,7 +126,7 @@ class Ground:
         user.environ |= {"TMPDIR": str(folder / "tmp"), "WHICHTORCH_HOME": str(user.folder / ".whichtorch")}
         for name, source in SCRIPTS.items():
             user.script(name, source)
-        return cls(user, index, random.Random(str(seed)))
+        return cls(user, index)
 
     def prepare(self, command: Command) -> None:
         """Give the command that another one needs."""
@@ -296,33 +294,35 @@ class Fields:
     seed: int = 0
     _calm: dict[tuple[str, ...], Calm] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
+    _trying: threading.Lock = field(default_factory=threading.Lock)  # what a command does undisturbed
     _made: int = 0
 
-    def ground(self, seed: object = "") -> Ground:
+    def ground(self) -> Ground:
         """Return new ground."""
         with self._guard:
             self._made += 1
             folder = self.folder / f"{self._made:04d}"
         folder.mkdir()
-        return Ground.new(folder, self.index, (self.seed, seed))
+        return Ground.new(folder, self.index)
 
     def calm(self, command: Command) -> Calm:
         """Return what a command does undisturbed."""
-        if command.words not in self._calm:
-            ground = self.ground()
-            ground.prepare(command)
-            since = time.monotonic()
-            ended = ground.give(command.words)
-            seconds = time.monotonic() - since
-            outcomes: dict[str, set[str]] = {}
-            for record in ground.records():
-                outcomes.setdefault(record["scenario"], set()).add(record["attempt"]["outcome"])
-            counts = Counter((each["environment"], each["scenario"]) for each in ground.records())
-            ground.wait_until_quiet()
-            ground.check_left()
-            self._calm[command.words] = Calm(ended.code, ground.answer(command), seconds, outcomes, counts)
-            ground.remove()
-        return self._calm[command.words]
+        with self._trying:
+            if command.words not in self._calm:
+                ground = self.ground()
+                ground.prepare(command)
+                since = time.monotonic()
+                ended = ground.give(command.words)
+                seconds = time.monotonic() - since
+                outcomes: dict[str, set[str]] = {}
+                for record in ground.records():
+                    outcomes.setdefault(record["scenario"], set()).add(record["attempt"]["outcome"])
+                counts = Counter((each["environment"], each["scenario"]) for each in ground.records())
+                ground.wait_until_quiet()
+                ground.check_left()
+                self._calm[command.words] = Calm(ended.code, ground.answer(command), seconds, outcomes, counts)
+                ground.remove()
+            return self._calm[command.words]
 
 
 def _described(process: psutil.Process) -> str:

@@ -98,7 +98,7 @@ def strike(damage: Damage, fields: Fields, ground: Ground, moment: Moment) -> No
     ground.give(STAYS.words)
     (run,) = (ground.state / "runs").iterdir()
     damage(run, moment)
-    for words in READERS if moment.number % 2 else ():  # the index is there already, or knows nothing yet
+    for words in moment.dice.choice((READERS, ())):  # the index is there already, or knows nothing yet
         ground.check_line(ground.give(words))
     ground.check_recovery(STAYS, calm, may_lose=True)
     for words in READERS:

@@ -106,11 +106,13 @@ SCRIPTS: dict[str, tuple[str, set[str]]] = {  # by what it does: its source, and
 }
 
 
-def strike(source: str, allowed: set[str], forks: bool, fields: Fields, ground: Ground, moment: Moment) -> None:
-    """Run the script beside one that passes, and make the reports."""
-    (ground.user.folder / "odd.py").write_text(HEADER.format(timeout=60 if source == FORKS else 8) + source)
+def strike(source: str, allowed: set[str], fields: Fields, ground: Ground, moment: Moment) -> None:
+    """Run the script beside one that passes, perhaps with both forked, and make the reports."""
+    forks = moment.dice.choice((False, True))
+    beginning = "import torch\n" if forks else ""
+    (ground.user.folder / "odd.py").write_text(HEADER.format(timeout=60 if source == FORKS else 8) + beginning + source)
     words = ("matrix", "--torch", "9.2.0", "--script", "odd.py", "--script", "passes.py", "--json", "result.json")
-    ended = ground.give((*words, "--fork") if forks else words)
+    ended = ground.give((*words, "--script", "tree.py", "--script", "writes.py", "--fork") if forks else words)
     ground.check_line(ended)
     cells = json.loads((ground.user.folder / "result.json").read_text())["cells"]
     outcomes = {cell["scenario"]: cell["outcome"] for cell in cells}
@@ -130,6 +132,6 @@ def strike(source: str, allowed: set[str], forks: bool, fields: Fields, ground: 
 
 
 FAULTS = [
-    Fault("script", f"a script that {name}", partial(strike, source, allowed, False))
+    Fault("script", f"a script that {name}", partial(strike, source, allowed))
     for name, (source, allowed) in SCRIPTS.items()
 ]

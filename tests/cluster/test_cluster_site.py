@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cluster.fakes import FakeEngine, FakeWorker
-from tests.fakes import PASSED
+from tests.fakes import PASSED, FakeExecutor
 from tests.run.test_pipeline import requests, scenario
+from whichtorch.matrix.cluster import batch_host
 from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
 from whichtorch.matrix.environments.machine import Machine
 from whichtorch.matrix.errors import PreventedError, UsageError
@@ -21,6 +23,7 @@ from whichtorch.matrix.plan import planning
 from whichtorch.matrix.records.store import new_run, read_lines, read_records
 from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.pipeline import MatrixRun
+from whichtorch.matrix.run.work import MIN_CELLS_TO_FORK
 from whichtorch.matrix.suite import selection
 
 if TYPE_CHECKING:
@@ -79,6 +82,18 @@ def test_cells_run_on_workers_and_their_records_and_files_come_back(tmp_path: Pa
     assert {(outing.home / record.attempt.stdout).read_text() for record in outing.records} == {"hello"}
     assert sum(isinstance(event, AttemptEnded) for event in outing.events) == 6
     assert {event.host for event in outing.events if isinstance(event, AttemptStarted)} <= {"w1", "w2"}
+
+
+@pytest.mark.parametrize(("count", "forked"), [(MIN_CELLS_TO_FORK, MIN_CELLS_TO_FORK), (MIN_CELLS_TO_FORK - 1, 0)])
+def test_all_cells_of_an_environment_decide_whether_a_batch_forks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, forked: int
+) -> None:
+    """A batch of a single cell is forked where its environment has enough cells."""
+    forking = FakeExecutor(lambda _: replace(PASSED, start="fork torch"))
+    monkeypatch.setattr(batch_host, "ForkingExecutor", lambda _servers: nullcontext(forking))
+    worker = FakeWorker(tmp_path, "w1")
+    Outing(tmp_path / "c", FakeEngine(worker)).run(plan(tmp_path, count, fork=True))
+    assert (len(forking.tasks), len(worker.executor.tasks)) == (forked, count - forked)
 
 
 def test_what_is_known_is_not_sent(tmp_path: Path) -> None:

@@ -254,7 +254,7 @@ def test_what_acts_on_an_import_ends_the_fork(tmp_path: Path, packages: Path, ex
     text = "torch.sets(torch.compile)\nimport torch._dynamo"
     ending = forked(executor, task_of(tmp_path, packages, text), "torch+compilers")
     assert ending.exit_code == 1
-    assert "this script changes something" in (tmp_path / "err").read_text()
+    assert "the script changed its environment" in (tmp_path / "err").read_text()
 
 
 def test_a_file_that_stands_for_a_module(tmp_path: Path, packages: Path, executor: ForkingExecutor) -> None:
@@ -264,6 +264,22 @@ def test_a_file_that_stands_for_a_module(tmp_path: Path, packages: Path, executo
     assert ending is not None
     assert (ending.start, ending.exit_code) == ("cold", 0)
     assert "socket beside the script" in ending.cold_because
+
+
+def test_shadowed_scripts_are_no_failures_of_the_server(
+    tmp_path: Path, packages: Path, executor: ForkingExecutor
+) -> None:
+    """However many scripts are shadowed, the same server forks the next one."""
+    imports, environ = packages / "torch" / "imports", {"TORCH_LOGS": "shadowed often"}
+    before = imports.read_text() if imports.exists() else ""
+    for number in range(forking_executor.FAILURES + 1):
+        task = task_of(tmp_path / str(number), packages, "", env=environ)
+        (tmp_path / str(number) / "socket.py").write_text("")
+        ending = executor.run(task)
+        assert ending is not None
+        assert ending.start == "cold"
+    forked(executor, task_of(tmp_path / "last", packages, "", env=environ))
+    assert len(imports.read_text()) - len(before) == forking_executor.FAILURES + 2  # each cold start, and the server
 
 
 def test_variables_that_act_as_python_starts(tmp_path: Path, packages: Path, executor: ForkingExecutor) -> None:
@@ -412,6 +428,31 @@ def test_server_with_threads_forks_nothing(tmp_path: Path, packages: Path) -> No
         assert ending is not None
         assert (ending.start, ending.exit_code) == ("cold", 0)
         assert "2 threads are left" in ending.cold_because
+
+
+def test_server_that_cannot_tell_of_devices_forks_nothing(tmp_path: Path) -> None:
+    """The child that asks ends there, whatever torch raises, and the server says why it forks nothing."""
+    (tmp_path / "strange" / "torch").mkdir(parents=True)
+    text = "class cuda:\n    def _is_in_bad_fork(): raise SystemError\n    def is_initialized(): return False"
+    (tmp_path / "strange" / "torch" / "__init__.py").write_text(text)
+    with ForkingExecutor() as executor:
+        ending = executor.run(task_of(tmp_path, tmp_path / "strange", ""))
+        assert ending is not None
+        assert (ending.start, ending.exit_code) == ("cold", 0)
+        assert "may have asked for a device" in ending.cold_because
+
+
+def test_a_driver_that_crashes_counts_no_devices() -> None:
+    """A child that a signal ended has no exit code that would be a count."""
+    program = (
+        "import os, signal, sys\n"
+        "from whichtorch.matrix.environments.inside.fork_levels import counted_in_child\n"
+        "print(counted_in_child(lambda: 3)(), flush=True)\n"
+        "counted_in_child(lambda: os.kill(os.getpid(), signal.SIGKILL))()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.returncode) == ("3\n", 1)
+    assert "the devices cannot be counted" in ended.stderr
 
 
 def test_a_supervisor_that_cannot_be_started_takes_no_place(

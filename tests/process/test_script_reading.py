@@ -33,6 +33,11 @@ FORKED = {
     "import os, torch\nos.putenv('A', 'b')\ntorch.compile(f)": TORCH,
     "import torch\ntorch.set_default_device('meta')\ntorch.compile(f)": TORCH,
     "import torch\ntorch.nn.Module.x = 1\ntorch.compile(f)": TORCH,
+    "from torch import nn\nnn.Module.forward = None\ntorch.compile(f)": TORCH,
+    "import os, torch as t\nt.add = None\nt.compile(f)": TORCH,
+    "import torch.nn.functional as F\ndel F.relu\ntorch.compile(f)": TORCH,
+    "import torch\nfrom torch import *\nnn.Module.forward = None\ntorch.compile(f)": TORCH,
+    "import torch\nfrom torch._inductor import config as c\nc.x = 1\ntorch.compile(f)": COMPILERS,
     "import torch\nsetattr(torch, 'x', 1)\ntorch.compile(f)": TORCH,
     "import torch, warnings\nwarnings.simplefilter('error')\ntorch.compile(f)": TORCH,
     # what they have registered

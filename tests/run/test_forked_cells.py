@@ -32,7 +32,7 @@ SEEN_RED = ({"outcome": "fail", "why": "a known bug"},)
 
 @pytest.fixture(autouse=True)
 def _few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cell_scheduler, "FORKED_FROM", 1)
+    monkeypatch.setattr(cell_scheduler, "MIN_CELLS_TO_FORK", 1)
 
 
 @dataclass
@@ -112,7 +112,7 @@ def test_only_the_first_attempt_is_forked(tmp_path: Path) -> None:
 
 def test_few_cells_are_not_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Importing ahead of a single script takes as long as starting it."""
-    monkeypatch.setattr(cell_scheduler, "FORKED_FROM", 2)
+    monkeypatch.setattr(cell_scheduler, "MIN_CELLS_TO_FORK", 2)
     ended = run(tmp_path)
     assert (ended.forked, ended.cold) == (0, 1)
 

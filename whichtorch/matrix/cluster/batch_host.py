@@ -24,7 +24,7 @@ from whichtorch.matrix.records.known_records import Records, identity
 from whichtorch.matrix.records.store import RunStore, new_run, read_lines, read_records
 from whichtorch.matrix.run.signals import running_lines
 from whichtorch.matrix.run.site import LocalSite
-from whichtorch.matrix.run.work import FORKED_FROM, Batch, BatchResult
+from whichtorch.matrix.run.work import Batch, BatchResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -119,7 +119,7 @@ class BatchHost:
                 cancelled = self._cancelled.setdefault(order.id, threading.Event())
                 if self.is_closing:
                     cancelled.set()
-            forks = order.options.fork and len(order.cells) >= FORKED_FROM
+            forks = order.options.fork and order.forks
             try:
                 if order.trial is not None and order.trial.forks:
                     (planned,) = cells.values()

@@ -100,6 +100,7 @@ class BatchRequest(Model):
     options: RunOptions
     cells: tuple[OrderedCell, ...] = ()
     trial: RemoteTrial | None = None  # of its one cell; None: its cells get the attempts that they need
+    forks: bool = False  # its environment has enough cells for it
     scripts: tuple[ScriptFiles, ...] = ()
     known: tuple[Record, ...] = ()  # of the client's, that bear on these cells
     lock: SharedLock | None = None

@@ -101,7 +101,7 @@ class PlannedCell:
     def counting(self, records: Sequence[Record], environment: Environment) -> Sequence[Record]:
         """Return those of its earlier records that count: with --fresh, only observations are reused.
 
-        What was an error then is run again: the machine may be well by now.
+        What was an error then is run again: the machine may be fine by now.
         """
         if self.options.fresh:
             return [each for each in records if each.attempt.role is Role.OBSERVE]
@@ -114,17 +114,20 @@ class PlannedCell:
         return self.options.fork and self.scenario.command is None
 
     def may_fork(self, environment: Environment, known: Sequence[Record]) -> bool:
-        """Return whether its next attempt begins forked: it is to pass, or to fail as a cold one of the `known` has."""
-        return self.forks and (self._is_to_pass(environment) or bool(_cold_failures(known)))
+        """Return whether its next attempt may be forked.
+
+        It is expected to pass, or a cold attempt in `known` has failed.
+        """
+        return self.forks and (self._is_expected_to_pass(environment) or bool(_cold_failures(known)))
 
     def counts(self, record: Record, environment: Environment, known: Sequence[Record]) -> bool:
         """Return whether a record may judge it: a forked one by an expected pass, or as a cold one of the `known`."""
         if not record.attempt.evidence.is_forked:
             return True
-        is_pass = record.attempt.outcome in {Outcome.PASS, Outcome.SKIP} and self._is_to_pass(environment)
+        is_pass = record.attempt.outcome in {Outcome.PASS, Outcome.SKIP} and self._is_expected_to_pass(environment)
         return self.forks and (is_pass or (record.attempt.outcome, record.signature) in _cold_failures(known))
 
-    def _is_to_pass(self, environment: Environment) -> bool:
+    def _is_expected_to_pass(self, environment: Environment) -> bool:
         return selection.is_as_expected(Outcome.PASS, self.expectation(environment))
 
     def is_settled(self, records: Sequence[Record]) -> bool:

@@ -35,7 +35,8 @@ class RunOptions:
         "-x --fail-fast", default=False, help="Stop after the first failure that no scenario expects."
     )
     fork: bool = running_option(
-        default=False, help="Import torch once for many scripts; what does not pass is confirmed cold."
+        default=False,
+        help="Import torch once and fork it for each script; what does not pass is run again in a fresh Python.",
     )
     until: frozenset[str] = frozenset()  # outcomes: after an attempt with one of these, no other is made
     provisional: bool = False  # a slow attempt does not get a longer look

@@ -25,12 +25,13 @@ PROGRAM = Path(__file__).parents[1] / "environments" / "inside" / "fork_server.p
 SERVERS = 2  # alive at once: each holds some 300 MB
 USES = 200  # forks of a server, after which another takes its place
 FAILURES = 2  # of servers for the same interpreter, level and variables, after which none is tried any more
+SHADOWED = "beside the script shadows a module"  # a server says so of a script, and can fork others
 END_PATIENCE = 10.0  # seconds for a supervisor to end its server
 # Variables that differ between attempts, and that nothing reads while it is imported: no part of what a server is.
 PER_ATTEMPT = {"TMPDIR", "HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR"}
 # Of Python's own variables, those that do the same for a fork; the others act, or print, while Python starts or ends.
 PYTHON_PREFIX = "PYTHON"
-PYTHON_EQUAL = {
+FORK_SAFE_PYTHON_VARIABLES = {
     *("PYTHONPATH", "PYTHONHOME", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "PYTHONWARNINGS"),
     *("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONNOUSERSITE"),
     *("PYTHONSAFEPATH", "PYTHONOPTIMIZE", "PYTHONCOERCECLOCALE", "PYTHONBREAKPOINT", "PYTHONSTARTUP"),
@@ -154,11 +155,12 @@ class ForkingExecutor(LocalExecutor):
 
     def _give_back(self, slot: ForkSlot, ending: Ending | None) -> None:
         """Keep a slot for the next task, unless its server failed, grew old, or is not wanted any more."""
-        was_forked = ending is not None and ending.start != "cold" and not ending.problem
+        is_shadowed = ending is not None and SHADOWED in ending.cold_because
+        is_fit = ending is not None and not ending.problem and (ending.start != "cold" or is_shadowed)
         with self._lock:
-            if ending is not None and ending.cold_because:
+            if ending is not None and ending.cold_because and not is_shadowed:
                 self._failures[slot.key] += 1
-            if was_forked and slot.uses < USES and not self._is_closed:
+            if is_fit and slot.uses < USES and not self._is_closed:
                 self._idle.append(slot)
                 return
             self._alive -= 1
@@ -184,7 +186,9 @@ def level_of(task: Task) -> tuple[str, str]:
         return "", "it is no script of Python"
     if not task.argv[1].endswith(".py") or not Path(task.argv[1]).is_absolute():
         return "", "it is no script with an absolute path"
-    python = {name for name, text in task.env.items() if name.startswith(PYTHON_PREFIX) and text} - PYTHON_EQUAL
+    python = {
+        name for name, text in task.env.items() if name.startswith(PYTHON_PREFIX) and text
+    } - FORK_SAFE_PYTHON_VARIABLES
     if python:
         return "", f"{min(python)} is set"
     if hooks:

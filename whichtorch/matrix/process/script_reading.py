@@ -1,8 +1,8 @@
 """Read from a script how much of what it imports may be imported before it starts.
 
 Only a script that does nothing before `import torch` may start in a process that has imported torch: variables, paths,
-filters, hooks and threads can change what an import does. A script that asks for what a fork shows otherwise, such as
-its process, its stack or its imports, starts cold. Code that is not understood counts as doing something.
+filters, hooks and threads can change what an import does. A script that looks at something that differs in a forked
+process, such as its stack or its imports, starts cold. Code that is not understood counts as doing something.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.syntax import Function, is_constant, is_docstring
@@ -22,34 +23,34 @@ HARMLESS_BEFORE = sys.stdlib_module_names | {NUMPY, "typing_extensions"}  # may 
 COMPILERS = {"compile", "_dynamo", "dynamo", "export", "_export", "_inductor", "compiler", "_compile", "aot_compile"}
 # These import most of the compilers' modules, too, as soon as they are used.
 LAZY = {"optim", "assert_close", "make_fx", "_subclasses", "fake_tensor", "FakeTensorMode", "symbolic_shapes"}
-# What a process is asked for that was forked, and would answer otherwise than one that was started.
-MODULES_SHOWING = {
+# What differs between a process that was forked and one that was started.
+FORK_REVEALING_MODULES = {
     *("gc", "resource", "tracemalloc", "faulthandler", "psutil", "memory_profiler", "memray", "objgraph"),
     *("trace", "bdb", "pdb", "profile", "cProfile", "coverage", "line_profiler", "pyinstrument", "viztracer", "yappi"),
     *("runpy", "imp", "zipimport", "modulefinder"),
 }
-NAMES_SHOWING = {
+FORK_REVEALING_NAMES = {
     *("print_stack", "format_stack", "extract_stack", "walk_stack", "currentframe", "getouterframes"),
     *("stack_info", "stacklevel", "RecursionError", "__import__", "reload"),
     *("process_time", "process_time_ns", "thread_time", "thread_time_ns", "times", "clock_gettime"),
 }
-CALLS_SHOWING = {"exec", "eval"}  # by their plain names: of what they run nothing is read
-SYS_EQUAL = {  # names of sys that are the same in a fork
+FORK_REVEALING_CALLS = {"exec", "eval"}  # by their plain names: of what they run nothing is read
+SAME_IN_FORK_SYS_NAMES = {
     *("argv", "orig_argv", "executable", "flags", "path", "prefix", "base_prefix", "warnoptions"),
     *("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__", "exit", "excepthook", "unraisablehook"),
     *("version", "version_info", "hexversion", "implementation", "platform", "byteorder", "maxsize", "float_info"),
     *("exc_info", "exception", "getdefaultencoding", "getsizeof", "intern", "stdlib_module_names"),
 }
 PROCESS_FILES = "/proc"
-# What is there when the compilers' modules are imported can change them, or show that they were imported before.
 ENVIRON = {"environ", "environb"}
 ENVIRON_CALLS = {"setdefault", "update", "pop", "popitem", "clear", "__setitem__", "__delitem__"}
-STEERS_IMPORTS = {
+# If a script uses any of these, the compilers are not preloaded: they could affect that import, or reveal it.
+BLOCKS_PRELOADING = {
     *("set_default_device", "set_default_dtype", "set_default_tensor_type", "putenv", "unsetenv", "chdir"),
     *("setattr", "delattr", "patch", "filterwarnings", "simplefilter", "catch_warnings"),
     *("threading", "concurrent", "asyncio", "multiprocessing", "fork", "signal"),
     *("no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "autocast", "__enter__", "enter_context"),
-    *("time", "timeit", "datetime", "benchmark", "importlib", "pkgutil", "find_spec", "library", "_C"),
+    *("time", "timeit", "datetime", "benchmark", "importlib", "pkgutil", "find_spec", "library", "_C", "*"),
 }
 HARMLESS_CONTEXTS = {"open", "suppress", "raises", "TemporaryDirectory"}
 OPERATORS = "ops"  # a part of torch; only of torch's own operators is it known that the compilers change none
@@ -60,7 +61,7 @@ SET_BY_USERS = {"config", "backends"}  # parts of torch whose names are there to
 class ScriptReading:
     """What the text of a script says of its imports."""
 
-    level: str  # what may be imported before it, in this order: "numpy+torch+compilers"; "" for nothing
+    level: str  # `torch`, optionally `numpy+` before it and `+compilers` after it; "" for nothing
     cold_because: str = ""  # why nothing
 
 
@@ -81,10 +82,10 @@ def read_script(path: Path) -> ScriptReading:
     if not is_first:
         return ScriptReading("", "it does not import torch at its beginning")
     nodes = [node for tree in trees.values() for node in ast.walk(tree)]
-    if showing := sorted(filter(None, map(_shows_fork, nodes))):
+    if showing := sorted(filter(None, map(_reveals_fork, nodes))):
         return ScriptReading("", f"it uses {showing[0]}, which a fork may change")
     is_read = all(_is_read(path, name) for node in nodes for name in _imported(node))
-    return ScriptReading("+".join([*sorted(before & {NUMPY}), TORCH, *(_further(nodes) if is_read else ())]))
+    return ScriptReading("+".join([*sorted(before & {NUMPY}), TORCH, *(_preloadable(nodes) if is_read else ())]))
 
 
 def _trees(path: Path) -> dict[Path, ast.Module]:
@@ -157,24 +158,24 @@ def _is_harmless(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Pass) or is_docstring(statement)
 
 
-def _shows_fork(node: ast.AST) -> str:
-    """Return what in a node asks for what a fork shows otherwise, "" for nothing."""
+def _reveals_fork(node: ast.AST) -> str:
+    """Return what in a node looks at something that differs in a forked process, "" for nothing."""
     match node:
         case ast.Import() | ast.ImportFrom():
             tops = {name.partition(".")[0] for name in _imported(node)}
             names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set[str]()
             renamed = {alias.name for alias in node.names if alias.asname and isinstance(node, ast.Import)}
-            showing = (tops & MODULES_SHOWING) | (names & NAMES_SHOWING) | (renamed & {"sys"})
+            showing = (tops & FORK_REVEALING_MODULES) | (names & FORK_REVEALING_NAMES) | (renamed & {"sys"})
             if tops == {"sys"}:
-                showing |= {f"sys.{name}" for name in names - SYS_EQUAL}
+                showing |= {f"sys.{name}" for name in names - SAME_IN_FORK_SYS_NAMES}
             return min(showing, default="")
         case ast.Attribute(value=ast.Name(id="sys"), attr=name):
-            return "" if name in SYS_EQUAL else f"sys.{name}"
+            return "" if name in SAME_IN_FORK_SYS_NAMES else f"sys.{name}"
         case ast.Attribute(value=ast.Name(id="inspect"), attr="stack" | "trace" as name):
             return f"inspect.{name}"
-        case ast.Attribute(attr=name) | ast.Name(id=name) | ast.keyword(arg=str(name)) if name in NAMES_SHOWING:
+        case ast.Attribute(attr=name) | ast.Name(id=name) | ast.keyword(arg=str(name)) if name in FORK_REVEALING_NAMES:
             return name
-        case ast.Call(func=ast.Name(id=name)) if name in CALLS_SHOWING:
+        case ast.Call(func=ast.Name(id=name)) if name in FORK_REVEALING_CALLS:
             return name
         case ast.Call(args=[*_, ast.Name(id="sys")]) | ast.Call(args=[ast.Name(id="sys"), *_]):
             return "sys"
@@ -187,22 +188,24 @@ def _shows_fork(node: ast.AST) -> str:
     return ""
 
 
-def _further(nodes: list[ast.AST]) -> list[str]:
+def _preloadable(nodes: list[ast.AST]) -> list[str]:
     """Return what may be imported before the script, beside torch."""
     words = set[str]()
     for node in nodes:
         if isinstance(node, ast.Attribute) and _origin(node) != "re":
             words.add(node.attr)
         elif isinstance(node, ast.Name):
-            words |= {node.id} & STEERS_IMPORTS
+            words |= {node.id} & BLOCKS_PRELOADING
         elif isinstance(node, ast.Import | ast.ImportFrom):
             modules = [*_imported(node), *(alias.name for alias in node.names)]
             words.update(part for module in modules for part in module.split("."))
-    acts = (_changes_environ, _changes_torch, _enters)
-    steers = bool(words & STEERS_IMPORTS) or any(act(node) for node in nodes for act in acts)
+    torch_names = _torch_names(nodes)
+    acts = (_changes_environ, partial(_changes_torch, torch_names), _enters)
+    steers = bool(words & BLOCKS_PRELOADING) or any(act(node) for node in nodes for act in acts)
     if OPERATORS in words:
         dotted = [_parts(node) for node in nodes if isinstance(node, ast.Attribute)]
-        steers = steers or not dotted.count([TORCH, OPERATORS]) == dotted.count([TORCH, OPERATORS, "aten"]) > 0
+        of_all, of_torch = dotted.count([TORCH, OPERATORS]), dotted.count([TORCH, OPERATORS, "aten"])
+        steers = steers or of_torch == 0 or of_all != of_torch
     return ["compilers"] if words & (COMPILERS | LAZY) and not steers else []
 
 
@@ -215,12 +218,23 @@ def _changes_environ(node: ast.AST) -> bool:
     return isinstance(node, ast.AugAssign) and _name(node.target) in ENVIRON
 
 
-def _changes_torch(node: ast.AST) -> bool:
+def _torch_names(nodes: list[ast.AST]) -> dict[str, str]:
+    """Return the names that stand for torch or something of it, with what they stand for."""
+    found = {TORCH: TORCH}
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            package = f"{_imported(node)[0]}." if isinstance(node, ast.ImportFrom) else ""
+            names = {alias.asname or alias.name: package + alias.name for alias in node.names}
+            found |= {name: whole for name, whole in names.items() if whole.partition(".")[0] == TORCH}
+    return found
+
+
+def _changes_torch(names: dict[str, str], node: ast.AST) -> bool:
     """Return whether a node sets a name of torch."""
     if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
         return False
-    parts = _parts(node)
-    return parts[0] == TORCH and not SET_BY_USERS & set(parts)
+    first, *parts = _parts(node)
+    return first in names and not SET_BY_USERS & {*names[first].split("."), *parts}
 
 
 def _enters(node: ast.AST) -> bool:

@@ -30,7 +30,7 @@ ROOT = str(Path(__file__).resolve().parents[3])  # the folder that holds the pac
 PROGRAM = "import sys; sys.path.insert(0, {!r}); from whichtorch.matrix.process.supervisor_program import main; main()"
 OUTER_GRACE = 40.0  # seconds past the timeout: twice what a working supervisor can take
 FORK_GRACE = 150.0  # seconds more, where a fork server may have to be started first
-SUSPENDED = 3.0  # seconds that a look takes too long: the tool was stopped, and the supervisor with it
+SUSPENDED_AFTER = 3.0  # seconds of oversleeping after which tool and supervisor are assumed to have been stopped
 INTERRUPT_CHECK = 0.1  # seconds between looks at whether a task is to be interrupted
 INTERRUPT_PATIENCE = 2.5  # seconds from `interrupt` until the supervisor itself is given up
 
@@ -191,7 +191,7 @@ class Supervised:
             elif cancelled is not None and cancelled.is_set():
                 self.interrupt()
             late, looked = time.monotonic() - looked - INTERRUPT_CHECK, time.monotonic()
-            self._deadline += late if late > SUSPENDED else 0.0
+            self._deadline += late if late > SUSPENDED_AFTER else 0.0
         try:
             ending = _ENDING.validate_json(answer)
         except ValueError:

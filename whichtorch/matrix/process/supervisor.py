@@ -35,7 +35,7 @@ RESERVE_SHARE = 0.25  # of a short one
 STALL_FIRST = 0.4  # seconds after the start: most scripts are still importing
 HEADWAY_FIRST = 1.0  # seconds after the start: many tasks end before
 HEADWAY_OF_SHORT = 0.2  # of a short timeout
-SUSPENDED = 3.0  # seconds that this process sleeps too long: it was stopped, by the user or with the machine
+SUSPENDED_AFTER = 3.0  # seconds of oversleeping after which this process is assumed to have been stopped
 IDLE = 0.3  # of a core: a tree that uses more is not examined for a stall at all
 
 
@@ -131,7 +131,7 @@ class Supervisor:
 
     def _give_back(self, late: float) -> None:
         """Give the task the time back for which all of it, with this process, was suspended; look at it anew."""
-        if late < SUSPENDED:
+        if late < SUSPENDED_AFTER:
             return
         self.notes.append(f"it was suspended for {late:.0f} s")
         self.begun += late

@@ -61,7 +61,7 @@ class EnvironmentQueue:
 
         Expected hangs are the last: by then passes elsewhere have shortened their limit. Of the others the longest are
         the first, so that none is left over at the end. Forked cells are short. Those of an environment come together,
-        and each slot rather stays with one environment, because they share what it has imported.
+        and each slot prefers to stay with one environment, because they share what it has imported.
         """
         position = (self.alone or self.left)[0]
         if self._order[0] != position:

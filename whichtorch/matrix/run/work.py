@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.run.site import LocalSite, ReadyCell
 
 
-FORKED_FROM = 4  # cells of an environment; for fewer, importing torch ahead of them costs more than it saves
+MIN_CELLS_TO_FORK = 4  # cells of an environment; for fewer, importing torch ahead of them costs more than it saves
 
 
 class CellTrial(Protocol):

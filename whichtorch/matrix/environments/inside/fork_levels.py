@@ -60,10 +60,13 @@ DEVICES = ("cuda", "xpu", "mtia", "hpu")
 TORCH_OWN = ("_TORCH", "CUDA_MODULE_LOADING")  # variables that torch itself sets, as it compiles
 BRIEF_EXIT = "WHICHTORCH_BRIEF_EXIT"
 COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
+CHANGED = (
+    b"whichtorch: the script changed its environment before it imported a preloaded module; it is run again cold\n"
+)
 SETTLING = 2.0  # seconds for threads that have been joined to be gone
 
 
-class ImportedAhead:
+class PreloadedModules:
     """Modules that were imported ahead of a script, which sees none of them before it imports them.
 
     While they are imported, each is noted with what it asks for itself. The import of one of them then brings into
@@ -71,13 +74,13 @@ class ImportedAhead:
     """
 
     def __init__(self) -> None:
-        self.asked = {}  # type: dict[str, set[str]]  # names, by the module that asks for them
+        self.requested_by = {}  # type: dict[str, set[str]]  # names, by the module that asks for them
         self.importing = []  # type: list[str]  # the innermost last
-        self.speaking = {}  # type: dict[str, int]  # bytes, by the module that prints
+        self.printed_bytes = {}  # type: dict[str, int]  # by the module that prints
         self.hidden = {}  # type: dict[str, ModuleType]  # in the order of their imports
         self.unbound = set()  # type: set[str]  # of these, what their packages had under their names
         self.changes = []  # type: list[tuple[dict[str, Any], str, Any, Any]]  # names of other modules: before, after
-        self.surroundings = []  # type: list[Any]  # when the script began
+        self.import_state = []  # type: list[Any]  # when the script began
         self.specs = {}  # type: dict[int, ModuleSpec | None]  # of modules that are about to be seen, by their ids
 
     def prepare(self, names: tuple[str, ...], functions: tuple[tuple[str, str], ...]) -> str:
@@ -90,12 +93,12 @@ class ImportedAhead:
             module = import_(name, names, local, asked, level)
             if self.importing:
                 base = _bootstrap._resolve_name(name, _bootstrap._calc___package__(names), level) if level else name
-                self.asked[self.importing[-1]].update([base, *(base + "." + str(each) for each in asked or ())])
+                self.requested_by[self.importing[-1]].update([base, *(base + "." + str(each) for each in asked or ())])
             return module
 
         def noting_import_module(name: str, package: str | None = None) -> Any:
             if self.importing:
-                self.asked[self.importing[-1]].add(importlib.util.resolve_name(name, package))
+                self.requested_by[self.importing[-1]].add(importlib.util.resolve_name(name, package))
             return import_module(name, package)
 
         core = sys.modules.get("torch._C")
@@ -115,23 +118,23 @@ class ImportedAhead:
             builtins.__import__, importlib.import_module = import_, import_module
             for name, count in counts.items():
                 setattr(core, name, count)
-        if output_size() - said != sum(self.speaking.values()):
+        if output_size() - said != sum(self.printed_bytes.values()):
             return "what the imports print cannot be told apart"
         self.hide(before)
         return "" if registered_operators() == operators else "the imports change torch's own operators"
 
     def note(self, name: str, load: Callable[[], Any]) -> Any:
         """Load a module, or work something out for none, and note what that imports, and whether it prints."""
-        asked, imported = self.asked.setdefault(name, set()), set(sys.modules)
+        asked, imported = self.requested_by.setdefault(name, set()), set(sys.modules)
         self.importing.append(name)
-        said, spoken = output_size(), sum(self.speaking.values())
+        size, printed = output_size(), sum(self.printed_bytes.values())
         try:
             return load()
         finally:
             self.importing.pop()
             asked.update(set(sys.modules) - imported)
-            if own := output_size() - said - (sum(self.speaking.values()) - spoken):
-                self.speaking[name] = self.speaking.get(name, 0) + own
+            if own := output_size() - size - (sum(self.printed_bytes.values()) - printed):
+                self.printed_bytes[name] = self.printed_bytes.get(name, 0) + own
 
     def hide(self, before: dict[str, dict[str, Any]]) -> None:
         """Take what is new out of sight: modules, and names of the modules that were there before."""
@@ -142,7 +145,7 @@ class ImportedAhead:
             if names.get(child) is module:
                 self.unbound.add(name)
                 del names[child]
-        for name in self.speaking:
+        for name in self.printed_bytes:
             self.hidden.pop(name, None)
         for module_name, old in before.items():
             names = vars(sys.modules[module_name])
@@ -162,14 +165,14 @@ class ImportedAhead:
         around = self.hidden.get(package) or sys.modules.get(package)
         return (vars(around) if around else {}), child
 
-    def brought(self, name: str) -> set[str]:
+    def revealed_by_import(self, name: str) -> set[str]:
         """Return what the import of a module brings into sight."""
         found, waiting = set(), [name]  # type: set[str], list[str]
         while waiting:
             each = waiting.pop()
-            if each not in found and (each in self.hidden or each in self.speaking):
+            if each not in found and (each in self.hidden or each in self.printed_bytes):
                 found.add(each)
-                waiting += [each.rpartition(".")[0], *self.asked.get(each, ())]
+                waiting += [each.rpartition(".")[0], *self.requested_by.get(each, ())]
         return found
 
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:
@@ -181,9 +184,9 @@ class ImportedAhead:
         return spec  # type: ignore[no-any-return]
 
     def begin(self) -> None:
-        """Take in that a script begins now."""
+        """Remember the state in which the script starts."""
         if self.hidden:
-            self.surroundings = surroundings()
+            self.import_state = import_state()
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Return a hidden module, and bring what its import brings.
@@ -191,15 +194,15 @@ class ImportedAhead:
         Where the script has changed what may act on the import, this process cannot go on: it fails, and the script is
         started again without it.
         """
-        if surroundings() != self.surroundings:
-            os.write(2, b"whichtorch: this script changes something before it imports what was imported ahead of it\n")
+        if import_state() != self.import_state:
+            os.write(2, CHANGED)
             os._exit(1)
         for names, name, _, value in self.changes:
             names[name] = value
         self.changes = []
         module = self.hidden[spec.name]
         self.specs[id(module)] = vars(module).get("__spec__")
-        found = self.brought(spec.name)
+        found = self.revealed_by_import(spec.name)
         shown = {name: each for name, each in self.hidden.items() if name in found}
         sys.modules.update(shown)
         for name in self.unbound & set(shown):
@@ -207,7 +210,7 @@ class ImportedAhead:
             names[child] = shown[name]
         for name in shown:
             del self.hidden[name]
-        for name in sorted(found & set(self.speaking)):
+        for name in sorted(found & set(self.printed_bytes)):
             try_import(name)
         return module
 
@@ -216,7 +219,7 @@ class ImportedAhead:
         vars(module)["__spec__"] = self.specs.pop(id(module))
 
 
-AHEAD = ImportedAhead()
+PRELOADED = PreloadedModules()
 
 
 def modules() -> dict[str, ModuleType]:
@@ -225,14 +228,20 @@ def modules() -> dict[str, ModuleType]:
 
 
 def registered_operators() -> list[set[str]]:
-    """Return torch's own operators by the keys that they have kernels for; other libraries' are their modules'."""
+    """Return torch's own operators by the keys that they have kernels for.
+
+    Operators of other libraries are ignored.
+    """
     listed = getattr(sys.modules["torch"], "_C", None)
     ask = getattr(listed, "_dispatch_get_registrations_for_dispatch_key", lambda _key: ())
     return [{name for name in ask(key) if name.startswith("aten::")} for key in OPERATOR_KEYS]
 
 
 def counted_in_child(count: Callable[[], int]) -> Callable[[], int]:
-    """Return a function that has devices counted by a forked process: who counts can use none after a fork."""
+    """Return a function that counts devices in a forked child.
+
+    A process that has counted them cannot use them after a fork.
+    """
 
     def ask() -> int:
         pid = os.fork()
@@ -241,7 +250,8 @@ def counted_in_child(count: Callable[[], int]) -> Callable[[], int]:
                 os._exit(count())
             finally:
                 os._exit(NO_COUNT)
-        code = os.WEXITSTATUS(os.waitpid(pid, 0)[1])
+        status = os.waitpid(pid, 0)[1]
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else NO_COUNT
         if code == NO_COUNT:
             raise RuntimeError("the devices cannot be counted")
         return code
@@ -249,7 +259,7 @@ def counted_in_child(count: Callable[[], int]) -> Callable[[], int]:
     return ask
 
 
-def surroundings() -> list[Any]:
+def import_state() -> list[Any]:
     """Return what a script may have changed, as it is now, and what acts on an import."""
     environ = {name: text for name, text in os.environ.items() if not name.startswith(TORCH_OWN)}
     threading = sys.modules.get("threading")
@@ -265,11 +275,14 @@ def output_size() -> int:
 
 
 def import_compilers() -> str:
-    """Import what scripts need beside torch that compile, fake or trace; return why nothing may be forked then."""
+    """Preload what scripts that compile, fake or trace need besides torch.
+
+    Return why the process must not be forked, or "".
+    """
     freeze_objects()
     before = os.environ.get(COMPILE_THREADS)
     os.environ[COMPILE_THREADS] = "1"  # else importing inductor starts a pool of processes
-    problem = AHEAD.prepare(COMPILERS, TABLES)
+    problem = PRELOADED.prepare(COMPILERS, TABLES)
     del os.environ[COMPILE_THREADS]
     if before is not None:
         os.environ[COMPILE_THREADS] = before
@@ -313,10 +326,13 @@ def why_not_forkable() -> str:
         return "a trace or profile function is set by the imports"
     pid = os.fork()  # what libraries do before a fork is to end their threads: OpenBLAS starts some when it is loaded
     if not pid:
-        devices = [getattr(torch, name, None) for name in DEVICES]
-        os._exit(any(getattr(device, "_is_in_bad_fork", bool)() for device in devices))
+        try:
+            devices = [getattr(torch, name, None) for name in DEVICES]
+            os._exit(any(getattr(device, "_is_in_bad_fork", bool)() for device in devices))
+        finally:
+            os._exit(1)
     if os.waitpid(pid, 0)[1]:
-        return "the imports have asked for a device, which a fork could not use"
+        return "the imports may have asked for a device, which a fork could not use"
     end = time.monotonic() + SETTLING
     while (threads := len(os.listdir("/proc/self/task"))) > 1:
         if time.monotonic() > end:

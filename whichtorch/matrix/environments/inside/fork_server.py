@@ -2,10 +2,11 @@
 
     python fork_server.py LEVEL DESCRIPTOR
 
-The level is what is imported, in this order: `torch`, `numpy+torch`, `torch+compilers`. The descriptor is a socket.
-First a message tells that the imports are done. An order, a line of JSON, then comes with a descriptor to wait on; the
-answer is the process id of a forked process, which is handed over to the caller: its parent has ended. It has become
-what `python script.py` would be after its import of torch, and runs the script as soon as it can read a byte.
+The level is what is imported, in this order: `torch`, optionally `numpy+` before it and `+compilers` after it. The
+descriptor is a socket. First a message tells that the imports are done. An order, a line of JSON, then comes with a
+descriptor to wait on; the answer is the process id of a forked process, which is handed over to the caller: its parent
+has ended. It has become what `python script.py` would be after its import of torch, and runs the script as soon as it
+can read a byte.
 
 Runs in the environments under test, under any Python that has torch wheels, with the standard library only. Nothing
 here runs an operator or touches a GPU: threads and devices do not survive a fork.
@@ -51,7 +52,7 @@ class Server:
         self.environ = {}  # type: dict[str, str]  # variables that Python's start and `import torch` have set
 
     def prepare(self) -> str:
-        """Import; return what forbids to fork, which is nothing in general."""
+        """Import everything; return why forking is not possible, usually ""."""
         if not getattr(sys.flags, "safe_path", False):
             del sys.path[0]  # this folder
         levels = self.levels = load_module("fork_levels.py")
@@ -106,7 +107,7 @@ class Server:
         try:
             self.channel.close()
             order["env"].update(self.environ)
-            imported = {**sys.modules, **self.levels.AHEAD.hidden}
+            imported = {**sys.modules, **self.levels.PRELOADED.hidden}
             script = Script(order, self.said)
             script.check_beside(imported)
             reset_process_state(self.folder, imported)
@@ -121,7 +122,7 @@ class Server:
         if "WHICHTORCH_STACKS" in os.environ:  # its file gets the descriptor that it has in a process that was started
             script.startup.register_stacks(os.environ["WHICHTORCH_STACKS"])
             script.startup.register_loop(os.path.join(FOLDER, "startup"), os.environ["WHICHTORCH_STACKS"])
-        self.levels.AHEAD.begin()
+        self.levels.PRELOADED.begin()
         return script
 
 
@@ -158,10 +159,10 @@ class Script:
         self.startup = load_module(os.path.join("startup", "sitecustomize.py"))
 
     def check_beside(self, imported: dict[str, Any]) -> None:
-        """Raise where a file beside the script has the name of a module that was imported: it would stand for that."""
+        """Raise if a file beside the script shadows an imported module."""
         names = {name.partition(".")[0] for name in os.listdir(os.path.dirname(os.path.realpath(self.path)))}
         if shadowing := sorted(names & {name.partition(".")[0] for name in imported} - {"__main__"}):
-            raise ImportError(shadowing[0] + " beside the script has the name of a module")
+            raise ImportError(shadowing[0] + " beside the script shadows a module")
 
     def run(self) -> None:
         """Run it as the interpreter would."""
