@@ -264,9 +264,9 @@ def test_a_command_that_one_environment_lacks(user: User, project: Path, wheels:
 
 
 def test_a_script_of_another_python_is_not_the_command(user: User) -> None:
-    """A pytest that only the user's PATH has would test another torch; a shell script there is run."""
+    """A pytest that only the user's PATH has would test another torch; a shell script that runs `python` is run."""
     for name, interpreter in {"tool": sys.executable, "task": "/bin/sh"}.items():
-        (user.folder / name).write_text(f"#!{interpreter}\n")
+        (user.folder / name).write_text(f"#!{interpreter}\npython -c 'import torch'\n")
         (user.folder / name).chmod(0o755)
     path = {"PATH": f"{user.folder}:{user.environ['PATH']}"}
     ended = user.run("matrix", "--torch", "9.2.0", "--", "tool", environ=path)

@@ -47,10 +47,10 @@ def insert() -> None:
         (failing(errno.EDQUOT), "make room"),
         (insert, "make room"),
         (failing(errno.EIO), "check the disk"),
-        (failing(errno.EROFS), "make it writable"),
-        (read_only, "make it writable"),
-        (failing(errno.ENOENT), "put back what was removed"),
-        (failing(errno.EMFILE), "end other programs or raise the limit"),
+        (failing(errno.EROFS), "make that path writable"),
+        (read_only, "make that path writable"),
+        (failing(errno.ENOENT), "restore the missing file or folder"),
+        (failing(errno.EMFILE), "close other programs, or raise the limit (ulimit)"),
     ],
 )
 def test_a_disk_that_fails_ends_with_one_line(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
+import pytest
+
 from whichtorch.matrix.cluster.wire import ScriptFiles
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.plan.command_options import CommandOptions
 from whichtorch.matrix.suite import selection
 
 if TYPE_CHECKING:
@@ -35,3 +40,18 @@ def test_a_script_of_the_suite_travels_alone(tmp_path: Path) -> None:
     """Its folder holds other scenarios."""
     scenario = next(each for each in selection.suite() if not each.native)
     assert set(ScriptFiles.of(scenario, tmp_path).files) == {scenario.path.name}
+
+
+def test_a_project_that_is_too_large_stays_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packing ends once the limit is passed; below it, the project is the same on the other machine."""
+    mine, here, there = tmp_path / "mine", tmp_path / "here", tmp_path / "there"
+    (mine / "tests").mkdir(parents=True)
+    (mine / "tests" / "large.bin").write_bytes(random.Random(1).randbytes(20_000))
+    (mine / "link").symlink_to("tests")
+    monkeypatch.chdir(mine)
+    command = CommandOptions(ok_exit=(), skip_exit=(), in_place=False).scenario(("pytest",), here)
+    laid = ScriptFiles.model_validate_json(ScriptFiles.of(command, here).model_dump_json()).laid(there)
+    assert (laid.path / "link" / "large.bin").read_bytes() == (mine / "tests" / "large.bin").read_bytes()
+    monkeypatch.setattr("whichtorch.matrix.cluster.wire.MOST_BYTES", 10_000)
+    with pytest.raises(UsageError, match="the packed project is larger"):
+        ScriptFiles.of(command, here)

@@ -104,7 +104,7 @@ def test_failure_is_named_by_its_last_exception_and_frames() -> None:
 def test_a_failure_for_want_of_room_is_the_machines(words: str) -> None:
     """What a script could not write says nothing about torch."""
     verdict = judge(ending(exit_code=1), f"Traceback (most recent call last):\nOSError: {words}\n", MEMORY)
-    assert (verdict.outcome, verdict.note) == (Outcome.ERROR, f"the disk failed it: {words}")
+    assert (verdict.outcome, verdict.note) == (Outcome.ERROR, f"could not write to the disk: {words}")
 
 
 def test_colors_are_no_part_of_what_was_said() -> None:

@@ -20,10 +20,11 @@ from whichtorch.matrix.process.temporary_folders import new_temporary_folder
 from whichtorch.matrix.records.store import new_run
 
 store = new_run(Path(sys.argv[1]), ("matrix",))
-for is_recorded in (True, False):
+for is_recorded, has_ended in ((True, False), (False, False), (False, True)):
     folder = store.attempt_folder()
     (folder / "stdout.txt").write_text("a secret")
-    (folder / "tmp" / "large").mkdir(parents=True)
+    if not has_ended:
+        (folder / "tmp" / "large").mkdir(parents=True)
     if is_recorded:
         made = record()
         path = store.path_of(folder) + "/stdout.txt"

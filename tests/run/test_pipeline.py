@@ -443,7 +443,7 @@ def test_a_failure_on_a_full_disk_is_no_verdict(tmp_path: Path, monkeypatch: pyt
     planned = planning.plan(requests("2.11.0"), scenarios, planning.RunOptions())
     done = run(tmp_path, planned, lambda task: failed if "prints" in task.argv[1] else PASSED)
     assert [cell.outcome for cell in done.run.cells] == [Outcome.PASS, Outcome.ERROR]
-    assert done.run.cells[1].attempts[-1].note == "the disk failed it: No space left on device"
+    assert done.run.cells[1].attempts[-1].note == "could not write to the disk: No space left on device"
 
 
 def test_what_was_an_error_is_run_again(tmp_path: Path) -> None:

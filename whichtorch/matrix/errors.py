@@ -56,9 +56,13 @@ def why_stopped(interrupt: KeyboardInterrupt) -> str:
 _REMEDIES: dict[object, str] = {  # by the number of an error, or its name where it is SQLite's
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, "SQLITE_FULL"), "make room"),
     **dict.fromkeys((errno.EIO, errno.ESTALE, "SQLITE_IOERR"), "check the disk"),
-    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM, "SQLITE_READONLY", "SQLITE_CANTOPEN"), "make it writable"),
-    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "put back what was removed"),
-    **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN), "end other programs or raise the limit"),
+    **dict.fromkeys(
+        (errno.EROFS, errno.EACCES, errno.EPERM, "SQLITE_READONLY", "SQLITE_CANTOPEN"), "make that path writable"
+    ),
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "restore the missing file or folder"),
+    **dict.fromkeys(
+        (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN), "close other programs, or raise the limit (ulimit)"
+    ),
 }
 
 

@@ -52,16 +52,18 @@ def say(console: Console, lines: Iterable[str]) -> None:
 
     Where there is no terminal, a line stays a line: programs and logs read lines.
     """
-    rows = []
-    for line in lines:
-        first, *others = _PART.split(line) if console.file.isatty() else (line,)
-        for part in (first, *(f"    {other}" for other in others)):
-            text = Text(visible(part))
-            for found in _RED_WORD.finditer(text.plain):
-                text.stylize(_STYLES[found[1]], *found.span())
-            rows += _wrapped(console, text)
-    if rows:
-        _print_rows(console, rows)
+    rows = list[Text]()
+    try:
+        for line in lines:
+            first, *others = _PART.split(line) if console.file.isatty() else (line,)
+            for part in (first, *(f"    {other}" for other in others)):
+                text = Text(visible(part))
+                for found in _RED_WORD.finditer(text.plain):
+                    text.stylize(_STYLES[found[1]], *found.span())
+                rows += _wrapped(console, text)
+    finally:
+        if rows:
+            _print_rows(console, rows)
 
 
 def _print_rows(console: Console, rows: Sequence[Text]) -> None:

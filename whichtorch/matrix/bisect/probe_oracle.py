@@ -10,7 +10,7 @@ from whichtorch.matrix.bisect.strategy.shared_search import SharedProbe
 from whichtorch.matrix.events import ProbeChosen
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.run.pipeline import check_possible
+from whichtorch.matrix.run.pipeline import raise_if_impossible
 from whichtorch.matrix.search.driving import drive
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def driven(
         return None, (ledger.stop(end),)
     finally:
         ledger.bench.close()
-    check_possible(seen.cell for seen in ledger.seen)
+    raise_if_impossible(seen.cell for seen in ledger.seen)
     return found, ()
 
 
@@ -77,7 +77,7 @@ class ProbeRunner:
         if problems:
             raise SearchEndedError(problems[0])
         if ledger.evidence.keys() >= set(search.bounds):  # no others are installed for a command that is misspelled
-            check_possible(seen.cell for seen in ledger.seen if seen.environment.is_usable)
+            raise_if_impossible(seen.cell for seen in ledger.seen if seen.environment.is_usable)
         return frozenset(probed.position for probed in ended)
 
     def _is_affordable(self, probe: NextProbe) -> bool:

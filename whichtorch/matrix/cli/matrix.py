@@ -45,7 +45,7 @@ def matrix(options: MatrixOptions) -> Exit:
     had an outcome there were kept from running.
     """
     from whichtorch.matrix.records import stored_runs
-    from whichtorch.matrix.run.pipeline import check_possible
+    from whichtorch.matrix.run.pipeline import raise_if_impossible
     from whichtorch.matrix.run.planned_matrix import PlannedMatrix
     from whichtorch.matrix.run.site import ThisMachine
     from whichtorch.reports import table
@@ -69,12 +69,12 @@ def matrix(options: MatrixOptions) -> Exit:
             ended = {"interrupted": run.interrupt is not None, "exit_code": int(code)}
             run_store.run = run_store.run.model_copy(update=ended)
     shown = run_store.shown()
-    check_possible(() if shown.left_out else shown.result.cells)
     called = where_it_ran(command.called, shown.result.run)
     display.say(_report_lines(shown, options, called))
     files = named_files(options.files)
     if files:
         write_reports(files, stored_runs.find(run_store.run.id, options.home), options.home, before)
+    raise_if_impossible(() if shown.left_out else shown.result.cells)
     if before is None:
         return code
     compared = _compared(before.read(), run_store.stored() if shown.left_out else shown, called, display)

@@ -65,13 +65,13 @@ class ScriptFiles(Model):
 def _packed_project(command: ProjectCommand, home: Path) -> bytes:
     """Return the files of a command's project as an archive. Raises UsageError for what cannot be sent."""
     if command.in_place:
-        hint = "leave out --in-place: each worker runs it in a copy of the project"
-        raise UsageError("a command on a cluster cannot run in the folder itself", hint=hint)
-    packed = project.pack_kept(home, command.project)
-    if len(packed) > MOST_BYTES:
-        hint = "list what the command does not need in .gitignore, or give it without --executor"
-        size, most = f"{len(packed) / 1e6:.0f} MB", f"{MOST_BYTES / 1e6:.0f} MB"
-        raise UsageError(f"the packed project has {size}, and a worker is sent at most {most}", hint=hint)
+        hint = "leave out --in-place: each worker runs the command in its own copy of the project"
+        raise UsageError("--in-place does not work on a cluster", hint=hint)
+    packed = project.pack_kept(home, command.project, MOST_BYTES)
+    if packed is None:
+        hint = "list what the command does not need in .gitignore, or leave out --executor"
+        most = f"{MOST_BYTES / 1e6:.0f} MB"
+        raise UsageError(f"the packed project is larger than {most}, the most that is sent to a worker", hint=hint)
     return packed
 
 

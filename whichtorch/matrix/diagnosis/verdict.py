@@ -60,7 +60,7 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
     raised = read_exception(stderr) if outcome is Outcome.FAIL else None
     said = raised.first_line if raised else last_words(stderr, stdout) if outcome is Outcome.FAIL else ""
     if _NO_ROOM.search(said):
-        return Verdict(outcome=Outcome.ERROR, note=f"the disk failed it: {said}"[:MESSAGE_LENGTH])
+        return Verdict(outcome=Outcome.ERROR, note=f"could not write to the disk: {said}"[:MESSAGE_LENGTH])
     signature = Signature.of(raised) if raised else _signature(outcome, ending, stderr, look.place)
     return Verdict(
         outcome=outcome,

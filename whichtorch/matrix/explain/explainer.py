@@ -24,7 +24,7 @@ from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
 from whichtorch.matrix.privacy.redaction import Redactor
 from whichtorch.matrix.records import store
 from whichtorch.matrix.records.latest_cells import LatestCells
-from whichtorch.matrix.run.pipeline import check_possible, recorded_run
+from whichtorch.matrix.run.pipeline import raise_if_impossible, recorded_run
 from whichtorch.matrix.run.site import ThisMachine
 from whichtorch.matrix.search.delta import minimal_set
 from whichtorch.matrix.search.driving import drive
@@ -134,7 +134,7 @@ class Explainer:
             return [(scenario, variant) for variant in selection.variants_of(scenario)]
         plain: dict[str, str] = {}
         ran = [self._run_cell(request, scenario, plain) for request in (self.pool if self.run is not None else ())]
-        check_possible(filter(None, ran))
+        raise_if_impossible(filter(None, ran))
         records = self.evidence.records
         own = records.of_test(scenario.source_hash, {})
         ids = dict.fromkeys(id_ for record in own for id_ in record.attempt.evidence.tests or ())

@@ -5,6 +5,8 @@ Each has the process that made it in its name.
 
 from __future__ import annotations
 
+import hashlib
+import platform
 import re
 import shutil
 import tempfile
@@ -43,5 +45,6 @@ def remove_left_behind() -> None:
 
 
 def _prefix() -> str:
-    """Return how the names begin; with the pid namespace, because ids of another container mean nothing here."""
-    return f"whichtorch-{re.sub(r'[^0-9]', '', kernel.link('/proc/self/ns/pid'))}-"
+    """Return how the names begin; with the machine and the pid namespace, because a pid means nothing elsewhere."""
+    place = f"{platform.node()} {kernel.link('/proc/self/ns/pid')}"
+    return f"whichtorch-{hashlib.sha256(place.encode()).hexdigest()[:12]}-"

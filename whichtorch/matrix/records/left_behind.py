@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
-from itertools import chain
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.model import Record
@@ -15,8 +15,6 @@ from whichtorch.matrix.records.store import OPEN, is_open, read_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-SCRATCH = ("tmp", "project")  # folders that an attempt has until it ends
 
 
 def clear_left_behind(home: Path) -> None:
@@ -31,10 +29,11 @@ def clear_left_behind(home: Path) -> None:
 
 
 def _remove_unfinished(run: Path) -> None:
-    """Remove a run's attempts without a record: nobody has redacted their files. And its copies of a project."""
-    recorded = {folder_of(record.attempt) for record in read_lines(run / "records.jsonl", Record)}
-    for scratch in chain.from_iterable(run.glob(f"attempts/*/{name}") for name in SCRATCH):
-        attempt = scratch.parent
-        shutil.rmtree(scratch if f"runs/{run.name}/attempts/{attempt.name}" in recorded else attempt, True)
+    """Remove a run's unrecorded attempts, whose files may not be redacted, and its copies of a project."""
+    folders = (PurePosixPath(folder_of(record.attempt)) for record in read_lines(run / "records.jsonl", Record))
+    recorded = {part for folder in folders for part in folder.parts[3:4]}  # runs/ID/attempts/ATTEMPT, and what is in it
+    for attempt in run.glob("attempts/*"):
+        for folder in (attempt / "tmp", attempt / "project") if attempt.name in recorded else (attempt,):
+            shutil.rmtree(folder, ignore_errors=True)
     for copy in run.glob("project-*"):
         shutil.rmtree(copy, ignore_errors=True)

@@ -280,7 +280,7 @@ class StoredRun:
 
 
 def _is_plain(file: Path, *folders: Path) -> bool:
-    """Return whether a path leads into one of some folders, and to nothing but a file or a folder, if to anything."""
+    """Return whether a path stays within the given folders, and is a regular file, a folder, or missing."""
     try:
         place = file.resolve()
         is_within = any(place.is_relative_to(folder.resolve()) for folder in folders)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -134,7 +135,7 @@ def _disk_problem(folder: Path) -> str:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(ROOM))
     except OSError as error:
-        return f"the disk failed it: {error.strerror}"
+        return f"could not write to the disk: {error.strerror}"
     return ""
 
 
@@ -307,9 +308,14 @@ def _is_of_another_python(program: Path, environment: Environment) -> bool:
     """Return whether a program outside an environment is a script that Python runs, or that chooses a Python."""
     if environment.interpreter and program.parent == environment.interpreter.parent:
         return False
-    with program.open("rb") as file:
-        head = file.read(HEAD_READ)
-    return head.startswith(b"#!") and any(name in head.lower() for name in (b"python", b"pyenv"))
+    try:
+        with program.open("rb") as file:
+            head = file.read(HEAD_READ).lower()
+    except OSError:  # it may be run, but not read
+        return False
+    is_script, line = head.startswith(b"#!"), head.partition(b"\n")[0]
+    # pip writes an `exec` where the path of its Python is too long for the first line; pyenv puts shims in its place
+    return is_script and (b"python" in line or any(name in head for name in (b"'exec'", b"pyenv")))
 
 
 def _observing(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
@@ -338,7 +344,8 @@ def _remove_irregular(folder: Path) -> None:
     """Remove what a script has put in place of its output: nobody is to follow a link or to wait for a pipe."""
     for path in folder.rglob("*"):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # what can be redacted still is
+                path.unlink(missing_ok=True)
 
 
 def _remove(folder: Path) -> None:

@@ -224,7 +224,7 @@ def with_answers(
         yield key, cell, environment, _answer(position, cell, environment, records) if environment else None
 
 
-def check_possible(cells: Iterable[Cell]) -> None:
+def raise_if_impossible(cells: Iterable[Cell]) -> None:
     """Raise UsageError where no environment can have what the user asks for: the packages, or the command."""
     asked = list(cells)
     ran = [cell for cell in asked if cell.outcome not in {Outcome.UNBUILDABLE, Outcome.BROKEN}]

@@ -91,11 +91,14 @@ class Project:
             raise PreventedError(f"files of {self.root} changed while they were copied", hint="run it again")
 
 
-def pack_kept(home: Path, digest: str) -> bytes:
-    """Return the kept files of a project as an archive."""
-    buffer = io.BytesIO()
+def pack_kept(home: Path, digest: str, most: int) -> bytes | None:
+    """Return the kept files of a project as an archive; None where it would have more than `most` bytes."""
+    buffer, kept = io.BytesIO(), kept_copy(home, digest)
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        archive.add(kept_copy(home, digest), arcname=".")
+        for path in sorted(kept.rglob("*")):
+            archive.add(path, arcname=path.relative_to(kept), recursive=False)
+            if buffer.tell() > most:
+                return None
     return buffer.getvalue()
 
 
@@ -106,7 +109,7 @@ def keep_packed(home: Path, digest: str, packed: bytes) -> None:
 
 
 def _keep(kept: Path, fill: Callable[[Path], None]) -> None:
-    """Have a kept folder filled, unless it is there; nobody sees it half full."""
+    """Fill a kept folder unless it exists; it is there only once it is complete."""
     if kept.is_dir():
         os.utime(kept)
         return

@@ -186,11 +186,11 @@ def _stacks(stored: StoredRun, attempt: Attempt) -> Iterator[Excerpt]:
         return
     diagnosis = attempt.diagnosis
     if diagnosis is None or not (diagnosis.stacks or diagnosis.left_out):  # of an older version of the tool
-        try:
-            readable = _file(stored, f"{attempt.stacks}/{READABLE}")
-            with (readable or folder / "none").open("rb") as file:  # the diagnosis that was written for people
+        readable = _file(stored, f"{attempt.stacks}/{READABLE}")  # the diagnosis that was written for people
+        if readable is not None and readable.is_file():
+            with readable.open("rb") as file:
                 yield Excerpt(title="stacks", head=file.read(STACKS))
-        except OSError:
+        else:
             names = ", ".join(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ""
             text = f"nobody made sense of them; {attempt.stacks} holds {names}"
             yield Excerpt(title="stacks", head=text.encode())

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urljoin
 import pypi_simple
 import requests
 from filelock import FileLock, Timeout
+from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
 from whichtorch.matrix.environments.index.releases import best_fit
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 INDEX_TIMEOUT = 20.0  # seconds without a byte before an index counts as not answering
-PAGE_SECONDS = 120.0  # that a page may take: one that trickles would never end
+PAGE_SECONDS = 120.0  # seconds a page may take: one that trickles would never end
 PAGE_BYTES = 50_000_000  # of a page; the largest of PyPI have 10 MB
 PAUSES = (1.0, 2.0)  # seconds before the second and third try of an index
 REQUEST = "WHICHTORCH_FETCH"  # variable that holds a FetchRequest as JSON: no argument shows an index's credentials
@@ -70,8 +71,24 @@ def read_file(page: Path) -> list[pypi_simple.DistributionPackage]:
     return _parse(page.read_bytes(), page.as_uri())
 
 
+class _Adapter(HTTPAdapter):
+    """Reads nothing of the page of a redirect, which may be endless."""
+
+    def send(self, *arguments: Any, **options: Any) -> requests.Response:
+        """Return the response to a request."""
+        response = super().send(*arguments, **options)
+        if response.is_redirect:
+            response._content = b""
+        return response
+
+
 class _Session(requests.Session):
-    """Reads no page for ever. What is streamed, such as a wheel, has no limit."""
+    """Limits how large a page may be and how long it may take; what is streamed, such as a wheel, has no limit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for scheme in ("https://", "http://"):
+            self.mount(scheme, _Adapter())
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         """Return the response to a request, with its content."""
