@@ -28,6 +28,7 @@ pytestmark = [
 ]
 TIMEOUT = 4.0  # seconds
 LATE = 2.0  # seconds past it, in which the tree is ended
+CROWDED = 1.5  # times as long as it needs: the machine kept a task waiting for a core
 STUBBORN = """\
 import signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -124,7 +125,12 @@ def test_a_pause_goes_on_while_the_stacks_are_taken(tmp_path: Path) -> None:
     """What does nothing from before its last seconds to its end has done nothing for all of that time."""
     timeout = 8.0
     busy = timeout * (1 - RESERVE_SHARE) - PAUSE / 2
-    ending, _ = ended(tmp_path, ASLEEP_SINCE, str(busy), timeout=timeout, collectors={})
+    for attempt in range(3):  # on a crowded machine it falls asleep too late for its pause to be long enough
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        ending, _ = ended(folder, ASLEEP_SINCE, str(busy), timeout=timeout, collectors={})
+        if headway_of(ending).stretch < CROWDED:
+            break
     assert ending.stopped_by == "timeout"
     assert not headway_of(ending).makes_headway, ending.evidence
 
