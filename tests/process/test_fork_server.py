@@ -418,28 +418,28 @@ def test_server_that_cannot_import_is_none(tmp_path: Path, packages: Path) -> No
             assert "ImportError: no library" in (tmp_path / str(number) / "err").read_text()
 
 
-def test_server_with_threads_forks_nothing(tmp_path: Path, packages: Path) -> None:
-    """A process whose imports leave threads is not forked."""
-    (tmp_path / "threaded" / "torch").mkdir(parents=True)
-    text = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()"
-    (tmp_path / "threaded" / "torch" / "__init__.py").write_text(text)
+@pytest.mark.parametrize(
+    ("text", "because"),
+    [
+        (
+            "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()",
+            "2 threads are left",
+        ),
+        (
+            "class cuda:\n    def _is_in_bad_fork(): raise SystemError\n    def is_initialized(): return False",
+            "may have asked for a device",
+        ),
+    ],
+)
+def test_a_server_that_may_not_be_forked_says_why(tmp_path: Path, text: str, because: str) -> None:
+    """The imports leave threads; or the child that asks for devices ends there, whatever torch raises."""
+    (tmp_path / "made" / "torch").mkdir(parents=True)
+    (tmp_path / "made" / "torch" / "__init__.py").write_text(text)
     with ForkingExecutor() as executor:
-        ending = executor.run(task_of(tmp_path, tmp_path / "threaded", ""))
+        ending = executor.run(task_of(tmp_path, tmp_path / "made", ""))
         assert ending is not None
         assert (ending.start, ending.exit_code) == ("cold", 0)
-        assert "2 threads are left" in ending.cold_because
-
-
-def test_server_that_cannot_tell_of_devices_forks_nothing(tmp_path: Path) -> None:
-    """The child that asks ends there, whatever torch raises, and the server says why it forks nothing."""
-    (tmp_path / "strange" / "torch").mkdir(parents=True)
-    text = "class cuda:\n    def _is_in_bad_fork(): raise SystemError\n    def is_initialized(): return False"
-    (tmp_path / "strange" / "torch" / "__init__.py").write_text(text)
-    with ForkingExecutor() as executor:
-        ending = executor.run(task_of(tmp_path, tmp_path / "strange", ""))
-        assert ending is not None
-        assert (ending.start, ending.exit_code) == ("cold", 0)
-        assert "may have asked for a device" in ending.cold_because
+        assert because in ending.cold_because
 
 
 def test_a_driver_that_crashes_counts_no_devices() -> None:

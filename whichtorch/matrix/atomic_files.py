@@ -42,6 +42,11 @@ def read_json(file: Path, form: type[Form], max_age: float = math.inf) -> Form |
         return None
 
 
+def is_regular(path: Path) -> bool:
+    """Return whether a path is a file or a folder itself: a link may lead anywhere, and a pipe may never end."""
+    return not path.is_symlink() and (path.is_file() or path.is_dir())
+
+
 def remove_tree(path: Path) -> None:
     """Remove a folder. It is moved aside first, so that a killed removal leaves no part of it where it was."""
     if path.exists() or path.is_symlink():

@@ -72,8 +72,7 @@ def _print_rows(console: Console, rows: Sequence[Text]) -> None:
 
 
 def _wrapped(console: Console, text: Text) -> list[Text]:
-    """Return the rows of a line, which may hold anybody's words; on a terminal, those after the first are indented."""
-    text.plain = visible(text.plain)
+    """Return the rows of a line; on a terminal, those after the first are indented."""
     if not console.file.isatty() or len(text) <= console.width or _COPIED.match(text.plain):
         return [text]
     indent, start = " " * (len(text) - len(text.plain.lstrip()) + 4), 0
@@ -131,6 +130,7 @@ class Progress:
         with self._lock:
             line = self._line(event)
         if line and (self._detail or isinstance(event, events.Interrupted | events.StatusShown)):
+            line.plain = visible(line.plain)  # it may hold anybody's words
             _print_rows(self._console, _wrapped(self._console, line))
 
     def _line(self, event: events.Event) -> Text | None:

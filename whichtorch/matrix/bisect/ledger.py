@@ -22,7 +22,7 @@ from whichtorch.matrix.compare.factors import changed_packages, commit_of, compa
 from whichtorch.matrix.diagnosis.missing_package import missing_everywhere
 from whichtorch.matrix.errors import TimeOverError
 from whichtorch.matrix.grouping import counted
-from whichtorch.matrix.model import Cell, Environment, Outcome, combine, judging_records, name_of_test
+from whichtorch.matrix.model import Cell, Environment, Outcome, combine, judging_records, lasting_records, name_of_test
 from whichtorch.matrix.plan.planning import PlannedCell
 
 if TYPE_CHECKING:
@@ -106,8 +106,7 @@ class Ledger:
         """Take in what earlier runs recorded of a position; return False if they leave its outcome open."""
         planned = self.planned(position)
         environment = self.bench.cache.known(planned.request)
-        known = [] if environment is None else self.bench.records.of(planned.key(environment))
-        records = [record for record in known if record.attempt.outcome is not Outcome.ERROR]
+        records = () if environment is None else lasting_records(self.bench.records.of(planned.key(environment)))
         if environment is None or not judging_records(records) or planned.wants_observation(records):
             return False
         self._reused.setdefault(position, len(judging_records(records)))

@@ -55,7 +55,7 @@ def explain(options: ExplainOptions) -> Exit:
     )
     cluster = options.cluster if options.may_run else ClusterAddress()
     again = "" if options.may_run else command.rerun_command("explain", "--run")
-    own = (word for scenario in suite if scenario.command for word in scenario.command.options)
+    own = (word for scenario in suite for word in scenario.command_options)
     added = options.axes.added
     matrix = " ".join(
         [command.called("matrix"), *map(shlex.quote, (*added.package_options, *added.variable_options, *own))]

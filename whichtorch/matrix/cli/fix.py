@@ -127,10 +127,9 @@ def _write_answer(answer: "FixAnswer", options: FixOptions, scenario: "Scenario"
     kind = "script" if Path(options.test.partition("[")[0]).suffix == ".py" else "scenario"
     script_arguments = ["--", *options.script_arguments] if options.script_arguments else []
     added = (*options.axes.added.package_options, *options.axes.added.variable_options)
-    own = scenario.command.options if scenario.command else ()
     test = shlex.join(
         [
-            *(*added, *own),
+            *(*added, *scenario.command_options),
             *([f"--{kind}", options.test] if options.test else []),
             *options.cluster.arguments,
             *script_arguments,

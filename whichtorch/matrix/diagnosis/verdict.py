@@ -21,6 +21,7 @@ KERNEL_OOM_SHARE = 0.5  # of the memory limit: a SIGKILL from outside above it w
 CROWD = 2.0  # times as long as with a core for each thread: from here on the note also blames the machine
 MESSAGE_LENGTH = 500  # characters: longer ones hold data
 
+DISK_FAILED = "could not write to the disk"  # begins the note of an error that is the machine's
 _NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
 _STILL = {  # what a longer look has seen go on
     Decider.COMPILE: "compiling",
@@ -60,7 +61,7 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
     raised = read_exception(stderr) if outcome is Outcome.FAIL else None
     said = raised.first_line if raised else last_words(stderr, stdout) if outcome is Outcome.FAIL else ""
     if _NO_ROOM.search(said):
-        return Verdict(outcome=Outcome.ERROR, note=f"could not write to the disk: {said}"[:MESSAGE_LENGTH])
+        return Verdict(outcome=Outcome.ERROR, note=f"{DISK_FAILED}: {said}"[:MESSAGE_LENGTH])
     signature = Signature.of(raised) if raised else _signature(outcome, ending, stderr, look.place)
     return Verdict(
         outcome=outcome,

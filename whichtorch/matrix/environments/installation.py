@@ -221,10 +221,12 @@ def install(
         forget(commander.home / "cache" / "uv")
         sync()
     (site,) = folder.venv.glob(SITE)
-    if damage(site):  # most likely what uv unpacked earlier is damaged, and linked here
+    damaged = damage(site)
+    if damaged:  # most likely what uv unpacked earlier is damaged, and linked here
         cache = commander.home / "cache" / "uv"
         forget(cache, {wheel.path.name for wheel in unpacked(cache) if damage(wheel.path)})
         sync("--reinstall")
+        damaged = damage(site)
     packages = installed_packages(folder.venv)
     _check_installed(request, packages, folder.lock.read_text(encoding="utf-8"), log)
     # the interpreter need not be started to know its full version
@@ -239,7 +241,7 @@ def install(
         watched=stamps_of(wheels),
         seconds=round(time.monotonic() - started, 1),
         venv=str(folder.venv),
-        damage=damage(site),
+        damage=damaged,
     )
     write_atomic(folder.record, installation.model_dump_json())
 

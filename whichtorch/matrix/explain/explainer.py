@@ -135,10 +135,7 @@ class Explainer:
         plain: dict[str, str] = {}
         ran = [self._run_cell(request, scenario, plain) for request in (self.pool if self.run is not None else ())]
         raise_if_impossible(filter(None, ran))
-        records = self.evidence.records
-        own = records.of_test(scenario.source_hash, {})
-        ids = dict.fromkeys(id_ for record in own for id_ in record.attempt.evidence.tests or ())
-        tests = [scenario.of_test(id_) for id_ in ids]
+        tests = self.evidence.records.tests_of(scenario, plain)
         red = [(test, plain) for test in tests if any(known.is_red for known in self._observed(test, {}))]
         return red or [(scenario, plain)]
 

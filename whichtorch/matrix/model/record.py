@@ -73,6 +73,11 @@ def judging_records(records: Iterable[Record]) -> tuple[Record, ...]:
     return tuple(record for record in records if record.attempt.role is Role.JUDGE)
 
 
+def lasting_records(records: Iterable[Record]) -> tuple[Record, ...]:
+    """Return the records that later runs may use: an error says nothing of a test, and the machine may be fine now."""
+    return tuple(record for record in records if record.attempt.outcome is not Outcome.ERROR)
+
+
 def combine(attempts: Sequence[Attempt]) -> Attempt | None:
     """Return the attempt that speaks for a cell.
 

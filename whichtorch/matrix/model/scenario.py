@@ -133,6 +133,11 @@ class Scenario(Model):
         files = (self.path / word.partition("::")[0] for word in words)
         return "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file())
 
+    @property
+    def command_options(self) -> tuple[str, ...]:
+        """The options of the command line that say how its command is run; none for a script."""
+        return self.command.options if self.command else ()
+
     def of_test(self, id_: str) -> Scenario:
         """Return one test of a command, as a scenario of its own."""
         assert self.command is not None

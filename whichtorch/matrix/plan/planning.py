@@ -30,6 +30,7 @@ from whichtorch.matrix.model import (
     Scenario,
     combine,
     judging_records,
+    lasting_records,
     name_of_test,
     record_key,
 )
@@ -99,14 +100,10 @@ class PlannedCell:
         return line is not None and line.outcome is Outcome.HANG
 
     def counting(self, records: Sequence[Record], environment: Environment) -> Sequence[Record]:
-        """Return those of its earlier records that count: with --fresh, only observations are reused.
-
-        What was an error then is run again: the machine may be fine by now.
-        """
+        """Return those of its earlier records that count: with --fresh, only observations are reused."""
         if self.options.fresh:
             return [each for each in records if each.attempt.role is Role.OBSERVE]
-        said = (each for each in records if each.attempt.outcome is not Outcome.ERROR)
-        return [each for each in said if self.counts(each, environment, records)]
+        return [each for each in lasting_records(records) if self.counts(each, environment, records)]
 
     @property
     def forks(self) -> bool:
@@ -210,7 +207,7 @@ class PlannedCell:
             command=command.words_of_test(_pytest_root(attempts), self.scenario.path)
             if command and command.test
             else (),
-            options=command.options if command else (),
+            options=self.scenario.command_options,
         )
 
     def _observed(self, records: Sequence[Record]) -> tuple[tuple[ConditionResult, ...], Doubt | None, str | None]:

@@ -85,13 +85,18 @@ class Records:
         """Return the records of a test in every environment and under all limits, oldest first."""
         return self._lines.lines("test = :test", test=_test(source_hash, variant))
 
-    def of_tests(self, scenario: Scenario, variant: dict[str, str]) -> list[Record]:
-        """Return the records of the tests that a command was seen to have; none for any other scenario."""
+    def tests_of(self, scenario: Scenario, variant: dict[str, str]) -> list[Scenario]:
+        """Return the tests that a command was seen to have, in any environment; none for any other scenario."""
         if scenario.command is None or scenario.command.test:
             return []
         own = self.of_test(scenario.source_hash, variant)
         ids = dict.fromkeys(id_ for record in own for id_ in record.attempt.evidence.tests or ())
-        return [each for id_ in ids for each in self.of_test(scenario.of_test(id_).source_hash, variant)]
+        return list(map(scenario.of_test, ids))
+
+    def of_tests(self, scenario: Scenario, variant: dict[str, str]) -> list[Record]:
+        """Return the records of the tests that a command was seen to have; none for any other scenario."""
+        tests = self.tests_of(scenario, variant)
+        return [each for test in tests for each in self.of_test(test.source_hash, variant)]
 
     def slowest_pass(self, scenario: Scenario, variant: dict[str, str], hardware: str = "") -> float | None:
         """Return the seconds of a test's slowest pass in any environment on a kind of machine, or None."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.atomic_files import is_regular
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Attempt, Cell, Environment, Outcome, Record, Run, combine
 from whichtorch.matrix.records.attempt_files import folder_of, with_folder
@@ -110,9 +111,8 @@ def _merged(group: Sequence[CellOfPart], attempts: Sequence[Attempt]) -> Cell:
 
 
 def _irregular(folder: str, names: list[str]) -> set[str]:
-    """Return the links and devices in a folder, which may lead anywhere."""
-    paths = {name: Path(folder, name) for name in names}
-    return {name for name, path in paths.items() if path.is_symlink() or not (path.is_file() or path.is_dir())}
+    """Return the names in a folder that are neither files nor folders themselves."""
+    return {name for name in names if not is_regular(Path(folder, name))}
 
 
 def _copied(attempt: Attempt, part: StoredRun, store: RunStore, copies: dict[Path, str]) -> Attempt:

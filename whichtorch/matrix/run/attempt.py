@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whichtorch.matrix.atomic_files import is_regular
 from whichtorch.matrix.diagnosis.busy_loop import busy_loop
 from whichtorch.matrix.diagnosis.conditions import stuck_calls
 from whichtorch.matrix.diagnosis.deadline import StoppedLook, agreeing
 from whichtorch.matrix.diagnosis.hang import stack_folder
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import RUNNING
 from whichtorch.matrix.diagnosis.tracebacks import shortened
-from whichtorch.matrix.diagnosis.verdict import NOT_APPLICABLE, Verdict, judge
+from whichtorch.matrix.diagnosis.verdict import DISK_FAILED, NOT_APPLICABLE, Verdict, judge
 from whichtorch.matrix.errors import NoCommandError
 from whichtorch.matrix.model import (
     NO_COMMAND,
@@ -135,7 +136,7 @@ def _disk_problem(folder: Path) -> str:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(ROOM))
     except OSError as error:
-        return f"could not write to the disk: {error.strerror}"
+        return f"{DISK_FAILED}: {error.strerror}"
     return ""
 
 
@@ -343,7 +344,7 @@ def _end_of(path: Path) -> str:
 def _remove_irregular(folder: Path) -> None:
     """Remove what a script has put in place of its output: nobody is to follow a link or to wait for a pipe."""
     for path in folder.rglob("*"):
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+        if not is_regular(path):
             with suppress(OSError):  # what can be redacted still is
                 path.unlink(missing_ok=True)
 

@@ -112,13 +112,11 @@ class CommandCell:
         if planned.options.fresh:
             return None
         own: Record | None = None
-        known: dict[str, None] = {}  # ids, from any environment
-        for record in records.of_test(planned.scenario.source_hash, planned.variant):
-            tests = dict.fromkeys(record.attempt.evidence.tests or ())
-            known |= tests
-            if record.key == planned.key(environment) and tests:
-                own, self.ids = record, self.ids | tests
-        for test in map(planned.of_test, known):
+        for record in records.of(planned.key(environment)):
+            if tests := record.attempt.evidence.tests:
+                own, self.ids = record, self.ids | dict.fromkeys(tests)
+        for scenario in records.tests_of(planned.scenario, planned.variant):
+            test = replace(planned, scenario=scenario)
             if counting := test.counting(records.of(test.key(environment)), environment):
                 self.tests[test.scenario.name] = list(counting)
         return own

@@ -36,10 +36,7 @@ class EnvironmentQueue:
     made_on: set[str] = field(default_factory=set)  # hosts that have it
     hosts: Counter[str] = field(default_factory=Counter)  # that have batches of it now
     install_key: str = field(init=False)
-    _order: tuple[int, tuple[bool, float, bool, int]] = (
-        -1,
-        (False, 0.0, False, -1),
-    )  # of the next cell, by its position
+    _rank: tuple[int, tuple[bool, float]] = (-1, (False, 0.0))  # of the next cell, by its position
 
     def __post_init__(self) -> None:
         self.install_key = self.work.request.unpatched.install_key
@@ -64,16 +61,16 @@ class EnvironmentQueue:
         and each slot prefers to stay with one environment, because they share what it has imported.
         """
         position = (self.alone or self.left)[0]
-        if self._order[0] != position:
-            self._order = position, self._order_of(position)
-        expects_hang, shortness, _, _ = self._order[1]
-        return expects_hang, shortness, bool(self.hosts.total()), position
+        if self._rank[0] != position:
+            self._rank = position, self._rank_of(position)
+        return *self._rank[1], bool(self.hosts.total()), position
 
-    def _order_of(self, position: int) -> tuple[bool, float, bool, int]:
+    def _rank_of(self, position: int) -> tuple[bool, float]:
+        """Return whether a cell is expected to hang, and how short it is, as far as the plan says."""
         planned, environment = self.work.cells[position], self.environment
         assert environment is not None
         shortness = 0.0 if planned.forks else -planned.scenario.timeout
-        return planned.expects_hang(environment), shortness, False, position
+        return planned.expects_hang(environment), shortness
 
     def is_at_hand(self, worker: Worker) -> bool:
         """Return whether the environment is there on a worker's host."""
@@ -88,7 +85,7 @@ class EnvironmentQueue:
     def begin(self, environment: Environment, cells: Iterable[int]) -> None:
         """Take in that the environment is ready, with the cells that are to be run."""
         self.environment = environment
-        self.left.extend(sorted(cells, key=self._order_of))
+        self.left.extend(sorted(cells, key=lambda position: (*self._rank_of(position), position)))
 
     def take(self, worker: Worker, records: Records, most: float) -> dict[int, PlannedCell]:
         """Remove and return the cells of a batch of about `most` seconds, by their positions."""

@@ -55,7 +55,7 @@ TABLES = (
 COMPILERS = TORCH + DYNAMO + tuple("torch._inductor." + part for part in INDUCTOR_PARTS)
 OPERATOR_KEYS = ("CPU", "Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd", "AutogradCPU", "Autograd")
 C_STATE = "__pybind11"  # names in builtins, that extension modules share
-DEVICE_COUNTS, NO_COUNT = ("_cuda_getDeviceCount", "_xpu_getDeviceCount"), 255
+DEVICE_COUNTS, UNTOLD = ("_cuda_getDeviceCount", "_xpu_getDeviceCount"), 255
 DEVICES = ("cuda", "xpu", "mtia", "hpu")
 TORCH_OWN = ("_TORCH", "CUDA_MODULE_LOADING")  # variables that torch itself sets, as it compiles
 BRIEF_EXIT = "WHICHTORCH_BRIEF_EXIT"
@@ -244,19 +244,24 @@ def counted_in_child(count: Callable[[], int]) -> Callable[[], int]:
     """
 
     def ask() -> int:
-        pid = os.fork()
-        if not pid:
-            try:
-                os._exit(count())
-            finally:
-                os._exit(NO_COUNT)
-        status = os.waitpid(pid, 0)[1]
-        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else NO_COUNT
-        if code == NO_COUNT:
+        number = told_by_child(count)
+        if number == UNTOLD:
             raise RuntimeError("the devices cannot be counted")
-        return code
+        return number
 
     return ask
+
+
+def told_by_child(ask: Callable[[], int]) -> int:
+    """Return the small number that a forked child finds out; UNTOLD where it fails."""
+    pid = os.fork()
+    if not pid:
+        try:
+            os._exit(ask())
+        finally:
+            os._exit(UNTOLD)
+    status = os.waitpid(pid, 0)[1]
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else UNTOLD
 
 
 def import_state() -> list[Any]:
@@ -324,14 +329,8 @@ def why_not_forkable() -> str:
         return "CUDA is initialized after the imports"
     if sys.gettrace() or sys.getprofile():
         return "a trace or profile function is set by the imports"
-    pid = os.fork()  # what libraries do before a fork is to end their threads: OpenBLAS starts some when it is loaded
-    if not pid:
-        try:
-            devices = [getattr(torch, name, None) for name in DEVICES]
-            os._exit(any(getattr(device, "_is_in_bad_fork", bool)() for device in devices))
-        finally:
-            os._exit(1)
-    if os.waitpid(pid, 0)[1]:
+    # what libraries do before a fork is to end their threads: OpenBLAS starts some when it is loaded
+    if told_by_child(lambda: any(getattr(getattr(torch, name, None), "_is_in_bad_fork", bool)() for name in DEVICES)):
         return "the imports may have asked for a device, which a fork could not use"
     end = time.monotonic() + SETTLING
     while (threads := len(os.listdir("/proc/self/task"))) > 1:
