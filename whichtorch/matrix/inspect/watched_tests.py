@@ -109,7 +109,7 @@ class SessionWatch(CommandWatch):
         age, now = time.time() - begun, time.clock_gettime(time.CLOCK_BOOTTIME)
         for pid in set(pids) - {event.pid for event in events}:
             process = kernel.process(pid)
-            if process and now - process.started / kernel.TICK <= age:
+            if process and now - (process.started + 1) / kernel.TICK <= age:  # it started within that tick
                 kernel.send(pid, signal.SIGKILL)
 
     def _write_junit(self, file: Path, tests: dict[int, str], sentence: str) -> None:
