@@ -49,3 +49,12 @@ def _no_record_contradicts_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         add(self, record)
 
     monkeypatch.setattr(RunStore, "add_record", checked)
+
+
+@pytest.fixture(autouse=True)
+def _no_test_keeps_a_signal() -> Iterator[None]:
+    """Find what a test did to the signals of its process where it did it, and not in a later test without Ctrl-C."""
+    heard = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+    before = [signal.getsignal(number) for number in heard]
+    yield
+    assert [signal.getsignal(number) for number in heard] == before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import json
 import os
 import signal
@@ -417,11 +416,7 @@ def test_interrupted_attempt_is_no_record(tmp_path: Path) -> None:
             return None
         return PASSED
 
-    gc.disable()  # Python loses an interrupt that comes while the collector calls something
-    try:
-        ended = run(tmp_path, planned, behave, jobs=1)
-    finally:
-        gc.enable()
+    ended = run(tmp_path, planned, behave, jobs=1)
     assert ended.run.interrupt is not None
     assert [cell.scenario for cell in ended.run.cells] == ["one"]
     again = run(tmp_path, planned)

@@ -57,7 +57,6 @@ class Children:
         self.spared: frozenset[int] = frozenset()  # the fork server, which is no member of the tree
         self.started_by = "cold"
         self.cold_because = ""  # why it was not forked, though a server was there
-        self._wakeup = _wakeup_descriptor()
 
     def start_leader(self, task: dict[str, Any], link: ForkLink | None = None) -> None:
         """Start a task's program in a session of its own; raise OSError where it cannot be started.
@@ -65,6 +64,7 @@ class Children:
         Its stdin is empty, and its outputs append to files that exist. Where a fork server is there, the leader is
         forked from it; where that fails, it is started as any other.
         """
+        _wakeup_descriptor()  # a signal that comes from here on asks for the end, and does not end the supervisor
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)  # it becomes the parent of descendants whose own parent ends
         if link is not None:
             try:
@@ -89,14 +89,15 @@ class Children:
 
     def listen(self, seconds: float, *descriptors: int) -> bool:
         """Sleep the same, or until one of some descriptors can be read; return whether one can."""
-        sources = [self._wakeup] if self.interrupted else [0, self._wakeup]
+        wakeup = _wakeup_descriptor()
+        sources = [wakeup] if self.interrupted else [0, wakeup]
         ready: list[int] = []
         with contextlib.suppress(InterruptedError):
             ready = select.select([*sources, *descriptors], [], [], seconds)[0]
             if 0 in ready:
                 os.read(0, 4096)  # an empty line asks for the end of this task, the end of the file for that of all
                 self.interrupted = True
-            if self._wakeup in ready and set(os.read(self._wakeup, 4096)) - {signal.SIGCHLD}:
+            if wakeup in ready and set(os.read(wakeup, 4096)) - {signal.SIGCHLD}:
                 self.interrupted = True
                 self.notes.append("the supervisor was asked to end by a signal")
         return not set(descriptors).isdisjoint(ready)
