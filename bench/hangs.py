@@ -33,7 +33,7 @@ TIMEOUT = 20.0  # seconds that ranks are given
 
 
 @contextmanager
-def _crowd(processes: int) -> Iterator[None]:
+def crowd(processes: int) -> Iterator[None]:
     """Keep so many processes busy meanwhile."""
     command = [sys.executable, "-S", "-c", "while True: pass"]
     # A session of its own each: the kernel shares cores out among sessions first.
@@ -54,7 +54,7 @@ def slow(folder: Path, interpreter: str, runs: int) -> Figure:
         (WORKING, WORKING_AT_ONCE, WORKS, LOAD - WORKING_AT_ONCE),
     ):
         suite = [selection.script(str(PROGRAMS / f"{name}.py")) for name in group]
-        with _crowd(beside):
+        with crowd(beside):
             for _ in range(max(runs // len(WORKING + WAITING), 1)):
                 for cell in cells_of(folder, suite, 1, at_once, first, interpreter):
                     name = Path(cell.scenario).stem
@@ -70,7 +70,7 @@ def slow(folder: Path, interpreter: str, runs: int) -> Figure:
 def deadlock(folder: Path, load: int, most: float) -> Figure:
     """Return the seconds from the start of a deadlocked program to the verdict, the longest of some."""
     script = selection.script(str(PROGRAMS / "locks_cross.py"))
-    with _crowd(load):
+    with crowd(load):
         cells = cells_of(folder, [script], DEADLOCKS, 1, 60.0)
     seconds = [cell.seconds for cell in cells]
     hung = sum(cell.outcome is Outcome.HANG for cell in cells)

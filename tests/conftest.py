@@ -17,8 +17,10 @@ from whichtorch.matrix.records.store import RunStore
 # The commands under test are started a hundred times over: with bytecode each start takes 0.2 s less of a core.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# whoever starts the tests in the background of a shell has Ctrl-C ignored, and so would all commands under test
+# whoever starts the tests in the background of a shell has Ctrl-C ignored, and with nohup a closed terminal, too; all
+# commands under test would ignore the same
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # how long an example takes is the machine's mood, not the code's
 settings.register_profile("untimed", deadline=None)

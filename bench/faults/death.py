@@ -26,7 +26,7 @@ ROLES: dict[str, str] = {  # what the command line of a victim holds
 }
 
 
-def _has(words: str, process: psutil.Process) -> bool:
+def is_at_work(words: str, process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         line = " ".join(process.cmdline()) + " "
         is_script = words != ".py" or ("whichtorch" not in line and "import sys" not in line)
@@ -52,7 +52,7 @@ def kill_all(fields: Fields, ground: Ground, moment: Moment) -> None:
     calm = fields.calm(ALL)
     process = ground.start(ALL.words)
     time.sleep(moment.dice.uniform(0.3, 1.0) * calm.seconds)
-    for each in (process.pid, *(each.pid for each in ground.processes() if _has("supervisor_program", each))):
+    for each in (process.pid, *(each.pid for each in ground.processes() if is_at_work("supervisor_program", each))):
         with suppress(ProcessLookupError):
             os.kill(each, signal.SIGKILL)
     process.wait()
@@ -68,7 +68,7 @@ def kill_part(words: str, fields: Fields, ground: Ground, moment: Moment) -> Non
     since, due = time.monotonic(), moment.dice.uniform(0.0, 0.8 * calm.seconds)
     is_struck = False
     while process.poll() is None and not is_struck:
-        victims = [each for each in ground.processes() if _has(words, each)]
+        victims = [each for each in ground.processes() if is_at_work(words, each)]
         if victims and time.monotonic() - since > due:
             with suppress(psutil.Error):
                 moment.dice.choice(victims).kill()
@@ -91,7 +91,7 @@ def kill_party(role: str, fields: Fields, ground: Ground, moment: Moment) -> Non
     with two_workers(ground.user, ground.user.folder.parent / "cluster") as (address, _):
         process = ground.start((*ALL.words, "--executor", address))
         time.sleep(moment.dice.uniform(0.2, 0.8) * calm.seconds)
-        victims = [each for each in ground.processes() if _has(f"whichtorch {role} ", each)]
+        victims = [each for each in ground.processes() if is_at_work(f"whichtorch {role} ", each)]
         moment.dice.choice(victims).kill()
         ended = ground.ended(process)
     shutil.rmtree(

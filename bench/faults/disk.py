@@ -50,7 +50,7 @@ def slow(fields: Fields, ground: Ground, moment: Moment) -> None:
 
 
 @contextmanager
-def _mounted(folder: Path, options: str) -> Iterator[None]:
+def mounted(folder: Path, options: str) -> Iterator[None]:
     if os.getuid() != 0:
         raise NotHereError("only root can mount")
     folder.mkdir(exist_ok=True)
@@ -70,7 +70,7 @@ def _remount(folder: Path, options: str) -> None:
 def full(what: str, fields: Fields, ground: Ground, moment: Moment) -> None:
     """Give the command on a disk that has room for the environments and a little more; make room, give it again."""
     calm = fields.calm(ALL)
-    with _mounted(ground.state, ROOMY):
+    with mounted(ground.state, ROOMY):
         ground.give(SMALL.words)
         used = os.statvfs(ground.state)
         if what == "nr_inodes":
@@ -90,7 +90,7 @@ def full(what: str, fields: Fields, ground: Ground, moment: Moment) -> None:
 def read_only(is_new: bool, fields: Fields, ground: Ground, moment: Moment) -> None:
     """Give the command on a read-only state folder, new or with all that is known; then once more."""
     calm = fields.calm(ALL)
-    with _mounted(ground.state, ROOMY):
+    with mounted(ground.state, ROOMY):
         if not is_new:
             ground.give(ALL.words)
         _remount(ground.state, "ro")

@@ -16,12 +16,28 @@ from unittest.mock import Mock
 import pytest
 from rich.console import Console
 
+from whichtorch.matrix.cli.command import terminating_like_interrupt
 from whichtorch.matrix.events import EnvironmentStage, Event, StacksSeen, StatusShown
 from whichtorch.matrix.process.evidence.capture import find_tool
 from whichtorch.matrix.process.supervision import Task, start
 from whichtorch.matrix.run import signals
-from whichtorch.matrix.run.signals import SIGNALS, answering
+from whichtorch.matrix.run.signals import SIGNALS, answering, stopping_signals
 from whichtorch.reports.terminal import Progress
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    """A terminal that closes ends a run, but not one that was started with nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        assert signal.SIGHUP in stopping_signals()
+        with pytest.raises(KeyboardInterrupt), terminating_like_interrupt():
+            signal.raise_signal(signal.SIGHUP)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        assert signal.SIGHUP not in stopping_signals()
+        with terminating_like_interrupt():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("number", SIGNALS)

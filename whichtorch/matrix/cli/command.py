@@ -185,13 +185,14 @@ def failure_words(text: str, test: "tuple[Scenario, dict[str, str]]", home: Path
 @contextmanager
 def terminating_like_interrupt() -> Iterator[None]:
     """Handle SIGTERM and SIGHUP like Ctrl-C."""
+    from whichtorch.matrix.run.signals import stopping_signals
 
     def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
         if number == signal.SIGHUP:
             _leave_lost_terminal()
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, interrupt) for number in stopping_signals() if number != signal.SIGINT}
     try:
         yield
     finally:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.cluster.engine import HTTP_ADDRESS, import_distributed, make_certificates, security
 from whichtorch.matrix.errors import PreventedError
+from whichtorch.matrix.run.signals import stopping_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ async def serve(address: str, tls: Path, tell: Callable[[str], None]) -> None:
     certificates = security(address, tls)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in stopping_signals():
         loop.add_signal_handler(number, stop.set)
     host, _, port = address.rpartition("://")[2].rpartition(":")
     protocol = address.partition("://")[0]

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import signal
 import time
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from whichtorch.matrix.cluster.engine import (
 from whichtorch.matrix.cluster.wire import BatchRequest, WorkerFacts, code_version
 from whichtorch.matrix.environments.machine import this_machine
 from whichtorch.matrix.records.left_behind import clear_left_behind
+from whichtorch.matrix.run.signals import stopping_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +107,7 @@ class Dialler:
     async def run(self, idle: float | None) -> None:
         """Dial, work, and dial again; return after `idle` seconds without a batch, or when a signal says so."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in stopping_signals():
             loop.add_signal_handler(number, self._stop.set)
         patience = DIAL_AGAIN
         clear_left_behind(self._host.home)

@@ -30,6 +30,12 @@ LOOK_CHECK = 1.0  # seconds between checks for an attempt that has run so long
 LOOK_SHARE = 20  # pause after a look, in multiples of how long it took: looks use at most a twentieth of a core
 
 
+def stopping_signals() -> list[signal.Signals]:
+    """Return the signals that ask a program to stop. `nohup` starts it with SIGHUP ignored, and that stays so."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return [each for each in signals if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
+
+
 class Lookout:
     """Where attempts were last seen. While it is entered, a thread looks at those that have run for a while."""
 

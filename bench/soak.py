@@ -1,0 +1,294 @@
+"""One run of thousands of attempts while faults strike: nothing lost, twice, left or wrong, and the tool stays small.
+
+The scripts pass, fail, crash, hang, write much or start children, in two stand-in releases. Of the attempts of a cell,
+one may be forked, and the others are cold. Every twenty seconds on average a fault strikes. Where it ends the tool, the
+same command is given again, as a user would. At the end it is given once more without faults. What it finds then is
+compared with what one script of each kind does undisturbed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+from bench.faults.death import ROLES, is_at_work
+from bench.faults.disk import ROOMY, mounted
+from bench.faults.fault import NotHereError
+from bench.faults.ground import SAYS_NOTHING, SCRIPTS, BrokenError, Calm, Command, Ended, Fields, Ground, matrix
+from bench.hangs import crowd
+from bench.row import BenchRow, Figure
+from tests.cli.shell import old_and_new
+from tests.wheels import serve
+
+SEED = 27
+LOAD = 8  # busy processes beside it
+ATTEMPTS = 10_000
+REPEAT = 4  # attempts of a cell, of which the first may be forked
+FAULT_EVERY = 20.0  # seconds, on average
+LONGEST_PAUSE = 6.0  # seconds that everything stands still
+LONGEST_FULL = 3.0  # seconds that the disk is full
+SHARES = {"passes.py": 60, "fails.py": 15, "writes.py": 10, "crashes.py": 8, "tree.py": 5, "hangs.py": 2}  # in percent
+GROWTH_LIMIT = 1000.0  # bytes of the tool's memory for each attempt
+LEAST_LIFE = 300  # attempts that a tool lives through before its growth is measured
+WARM_AFTER = 100  # attempts after its start: by then it has imported all that it needs
+OPTIONS = ("--repeat", str(REPEAT), "--jobs", "4", "--quiet")
+STRUCK = tuple(ROLES[name] for name in ("the supervisor", "the fork server", "a script's child"))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The tool at a moment."""
+
+    attempts: int  # on record
+    memory: int  # bytes, resident
+    descriptors: int
+    threads: int
+
+
+@dataclass
+class Soak:
+    """A run under way."""
+
+    ground: Ground
+    command: Command
+    dice: random.Random
+    tool: subprocess.Popen[bytes] | None = None
+    struck: Counter[str] = field(default_factory=Counter)
+    lives: list[list[Sample]] = field(default_factory=list)  # of each tool
+    seen: set[int] = field(default_factory=set)  # hashes of records that were whole once
+
+    def live(self, until: float) -> None:
+        """Give the command until it ends by itself; a fault may end it before, and Ctrl-C does `until` a time."""
+        due = self._next_fault()
+        while True:
+            self.tool = tool = self.ground.start(self.command.words)
+            self.lives.append([])
+            struck_before = sum(self.struck[name] for name in ENDING)
+            while tool.poll() is None:
+                time.sleep(0.25)
+                self._sample()
+                if time.monotonic() > until:
+                    tool.send_signal(signal.SIGINT)
+                    self._check_life(self.ground.ended(tool))
+                    return
+                if time.monotonic() > due:
+                    name = self.dice.choice(list(FAULTS))
+                    self.struck[name] += FAULTS[name](self)
+                    due = self._next_fault()
+            self._check_life(self.ground.ended(tool))
+            if sum(self.struck[name] for name in ENDING) == struck_before:
+                return
+
+    def _next_fault(self) -> float:
+        return time.monotonic() + self.dice.expovariate(1 / FAULT_EVERY)
+
+    def _sample(self) -> None:
+        assert self.tool is not None
+        with suppress(psutil.Error):
+            process = psutil.Process(self.tool.pid)
+            with process.oneshot():
+                sample = Sample(self.attempts(), process.memory_info().rss, process.num_fds(), process.num_threads())
+            self.lives[-1].append(sample)
+
+    def attempts(self) -> int:
+        """Return how many attempts are on record."""
+        return sum(file.read_bytes().count(b"\n") for file in self.ground.state.glob("runs/*/records.jsonl"))
+
+    def _check_life(self, ended: Ended) -> None:
+        if ended.code != -signal.SIGKILL:
+            self.ground.check_line(ended)
+        now = {hash(json.dumps(record)) for record in self.ground.records()}
+        if lost := self.seen - now:
+            raise BrokenError(f"{len(lost)} records are lost")
+        self.seen = now
+
+
+def _kill(words: str, soak: Soak) -> bool:
+    victims = [each for each in soak.ground.processes() if is_at_work(words, each)]
+    with suppress(psutil.Error):
+        if victims:
+            soak.dice.choice(victims).kill()
+    return bool(victims)
+
+
+def _end_tool(number: signal.Signals, soak: Soak) -> bool:
+    assert soak.tool is not None
+    soak.tool.send_signal(number)
+    soak.tool.wait()
+    return True
+
+
+def _kill_and_tear(soak: Soak) -> bool:
+    """Kill the tool, and leave half a record behind, as a machine that loses its power does."""
+    _end_tool(signal.SIGKILL, soak)
+    soak.ground.wait_until_quiet()
+    file = max(soak.ground.state.glob("runs/*/records.jsonl"), key=lambda path: path.stat().st_mtime)
+    lines = file.read_bytes().splitlines(keepends=True)
+    with file.open("ab") as records:
+        records.write(lines[-1][: soak.dice.randrange(len(lines[-1]))] if lines else b"{")
+    return True
+
+
+def _pause(soak: Soak) -> bool:
+    """Let everything stand still, as a laptop does that sleeps."""
+    paused = soak.ground.processes()
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for process in paused:
+            with suppress(psutil.Error):
+                process.send_signal(number)
+        if number is signal.SIGSTOP:
+            time.sleep(soak.dice.uniform(1.0, LONGEST_PAUSE))
+    return True
+
+
+def _fill(soak: Soak) -> bool:
+    """Fill the disk of the state folder for a while."""
+    if not soak.ground.state.is_mount():
+        return False
+    filler = soak.ground.state / "filler"
+    with suppress(OSError), filler.open("wb", buffering=0) as file:
+        while file.write(bytes(1 << 20)):
+            pass
+    time.sleep(soak.dice.uniform(0.5, LONGEST_FULL))
+    filler.unlink(missing_ok=True)
+    return True
+
+
+def _read_beside(soak: Soak) -> bool:
+    """Give another command on the same state folder."""
+    words = soak.ground.user.command(*soak.dice.choice((("runs",), ("report",), ("history", "passes-0.py"))))
+    ended = subprocess.run(
+        words, cwd=soak.ground.user.folder, env=soak.ground.user.environ, capture_output=True, text=True, check=False
+    )
+    soak.ground.check_line(Ended(ended.returncode, ended.stdout + ended.stderr))
+    return True
+
+
+ENDING: dict[str, Callable[[Soak], bool]] = {  # faults after which the same command is given again
+    "kill -9 of the tool": partial(_end_tool, signal.SIGKILL),
+    "Ctrl-C": partial(_end_tool, signal.SIGINT),
+    "kill -9 of the tool, a torn record": _kill_and_tear,
+    "full disk": _fill,
+}
+FAULTS: dict[str, Callable[[Soak], bool]] = {
+    **ENDING,
+    **{f"kill -9 of {name}": partial(_kill, ROLES[name]) for name in ROLES if ROLES[name] in STRUCK},
+    "everything stands still": _pause,
+    "another command": _read_beside,
+}
+
+
+def soak(attempts: int, seconds: float | None, seed: int, folder: Path) -> Figure:
+    """Run so many attempts, or for so long, and say what became of them."""
+    with serve(old_and_new(folder / "wheels")) as index, ExitStack() as held:
+        fields = Fields(folder, index, seed)
+        calm = fields.calm(matrix(*SHARES, more=OPTIONS))
+        ground = fields.ground()
+        with suppress(NotHereError):
+            held.enter_context(mounted(ground.state, ROOMY))
+        held.callback(ground.clear)
+        scripts = list(_scripts(ground, max(1, attempts // (2 * REPEAT))))
+        run = Soak(ground, matrix(*scripts, more=OPTIONS), random.Random(seed))
+        since = time.monotonic()
+        until = float("inf") if seconds is None else since + seconds
+        with crowd(LOAD):
+            run.live(until)
+            run.ground.wait_until_quiet()
+            if seconds is None:
+                ended = ground.give(run.command.words)
+                ground.check_line(ended, calm.code)
+        problems = [*_problems(ground, calm, is_whole=seconds is None), *_growth(run.lives)]
+        forked = sum(record["attempt"]["evidence"]["start"] != "cold" for record in ground.records())
+        print(*problems, f"seed {seed}: {dict(run.struck)}", sep="\n", file=sys.stderr)
+        text = (
+            f"{run.attempts()} attempts, {forked} forked, {sum(run.struck.values())} faults, "
+            f"{time.monotonic() - since:.0f} s; {_size_text(run.lives)}; {len(problems)} broken"
+        )
+    return Figure(text=text, met=not problems)
+
+
+def _scripts(ground: Ground, count: int) -> Iterator[str]:
+    """Write scripts of each kind by its share."""
+    kinds = [kind for kind, share in SHARES.items() for _ in range(share)]
+    for number in range(count):
+        kind = kinds[number * 37 % len(kinds)]  # all kinds from the beginning on
+        yield ground.user.script(f"{Path(kind).stem}-{number}.py", SCRIPTS[kind])
+
+
+def _problems(ground: Ground, calm: Calm, *, is_whole: bool) -> Iterator[str]:
+    """Yield each promise that is not kept."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for record in ground.records():
+        kind = record["scenario"].partition("-")[0] + ".py"
+        outcome = record["attempt"]["outcome"]
+        counts[record["environment"], record["scenario"]] += outcome not in SAYS_NOTHING
+        if outcome not in {*SAYS_NOTHING, *calm.outcomes[kind]}:
+            yield f"wrong: {record['scenario']} is {outcome}"
+    for (environment, scenario), count in counts.items():
+        expected = calm.counts[environment, scenario.partition("-")[0] + ".py"]
+        if count > expected:
+            yield f"twice: {scenario} has {count} verdicts, not {expected}"
+        if is_whole and count < min(REPEAT, expected):
+            yield f"lost: {scenario} has {count} verdicts, not {expected}"
+    try:
+        ground.check_left(mounted=ground.state.is_mount())
+    except BrokenError as error:
+        yield str(error)
+
+
+def _growth(lives: list[list[Sample]]) -> Iterator[str]:
+    for samples in _long(lives):
+        slope = _slope(samples)
+        if slope > GROWTH_LIMIT:
+            yield f"the tool grows by {slope:.0f} bytes an attempt"
+        for name in ("descriptors", "threads"):
+            half = len(samples) // 2
+            first, last = (
+                statistics.median(getattr(each, name) for each in part) for part in (samples[:half], samples[half:])
+            )
+            if last > first + 2:
+                yield f"{name} go from {first} to {last}"
+
+
+def _long(lives: list[list[Sample]]) -> list[list[Sample]]:
+    """Return the samples of tools that lived long enough, without their beginnings."""
+    warm = [[each for each in life if each.attempts >= life[0].attempts + WARM_AFTER] for life in lives if life]
+    return [life for life in warm if life and life[-1].attempts - life[0].attempts >= LEAST_LIFE]
+
+
+def _slope(samples: list[Sample]) -> float:
+    """Return bytes an attempt."""
+    return statistics.linear_regression([each.attempts for each in samples], [each.memory for each in samples]).slope
+
+
+def _size_text(lives: list[list[Sample]]) -> str:
+    if not (found := _long(lives)):
+        return "no tool lived long enough to measure its growth"
+    last = max(found, key=len)
+    return f"the tool grows by {_slope(last):.0f} bytes an attempt, to {last[-1].memory >> 20} MB"
+
+
+def rows(seconds: float | None) -> list[BenchRow]:
+    """Return the row of the soak."""
+    return [
+        BenchRow(
+            name="soak",
+            what=f"{ATTEMPTS} attempts beside {LOAD} busy processes, a fault every {FAULT_EVERY:g} s",
+            target="nothing lost, twice, left or wrong; the tool does not grow",
+            measure=partial(soak, ATTEMPTS, seconds, SEED),
+            group="soak",
+        )
+    ]
