@@ -16,7 +16,7 @@ from bench.faults.fault import Fault, Moment, NotHereError, NotStruckError
 from bench.faults.ground import ALL, COMMANDS, Command, Fields, Ground, matrix
 from tests.cli.cluster import two_workers
 
-FORKED = matrix("passes.py", "fails.py", "crashes.py", "tree.py", more=("--jobs", "2", "--fork"))
+FORKED = matrix("passes.py", "fails.py", "crashes.py", "tree.py", more=("--jobs", "2"))
 ROLES: dict[str, str] = {  # what the command line of a victim holds
     "the supervisor": "supervisor_program",
     "the fork server": "fork_server.py",

@@ -112,7 +112,7 @@ def strike(source: str, allowed: set[str], fields: Fields, ground: Ground, momen
     beginning = "import torch\n" if forks else ""
     (ground.user.folder / "odd.py").write_text(HEADER.format(timeout=60 if source == FORKS else 8) + beginning + source)
     words = ("matrix", "--torch", "9.2.0", "--script", "odd.py", "--script", "passes.py", "--json", "result.json")
-    ended = ground.give((*words, "--script", "tree.py", "--script", "writes.py", "--fork") if forks else words)
+    ended = ground.give((*words, "--script", "tree.py", "--script", "writes.py") if forks else words)
     ground.check_line(ended)
     cells = json.loads((ground.user.folder / "result.json").read_text())["cells"]
     outcomes = {cell["scenario"]: cell["outcome"] for cell in cells}

@@ -45,7 +45,7 @@ def test_other_arguments_are_another_test(user: User) -> None:
     script = user.script("repro.py", TAKES_SIZE)
     sizes = {size: ["matrix", "--torch", "9.1.0", "--script", script, "--", "--size", size] for size in ("4", "8")}
     assert [user.run(*words).returncode for words in sizes.values()] == [1, 0]
-    assert user.run("matrix", "--torch", "9.1.0", "--script", script, "--fork").returncode == 0
+    assert user.run("matrix", "--torch", "9.1.0", "--script", script, "--cold").returncode == 0
     assert user.runs(script) == 3
     assert "all known" in user.run(*sizes["4"]).stdout
     assert user.runs(script) == 3

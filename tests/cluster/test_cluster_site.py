@@ -92,7 +92,7 @@ def test_all_cells_of_an_environment_decide_whether_a_batch_forks(
     forking = FakeExecutor(lambda _: replace(PASSED, start="fork torch"))
     monkeypatch.setattr(batch_host, "ForkingExecutor", lambda _servers: nullcontext(forking))
     worker = FakeWorker(tmp_path, "w1")
-    Outing(tmp_path / "c", FakeEngine(worker)).run(plan(tmp_path, count, fork=True))
+    Outing(tmp_path / "c", FakeEngine(worker)).run(plan(tmp_path, count))
     assert (len(forking.tasks), len(worker.executor.tasks)) == (forked, count - forked)
 
 

@@ -47,7 +47,7 @@ class ForkedRun:
 def run(
     tmp_path: Path,
     *,
-    fork: bool = True,
+    all_cold: bool = False,
     fresh: bool = False,
     repeat: int = 1,
     forks: Ending = FORKED,
@@ -57,7 +57,7 @@ def run(
     planned = planning.plan(
         requests("2.0.0"),
         [scenario(tmp_path, "sum", expect=expect)],
-        planning.RunOptions(fork=fork, fresh=fresh, repeat=repeat),
+        planning.RunOptions(cold=all_cold, fresh=fresh, repeat=repeat),
     )
     starting, forking = FakeExecutor(lambda _: cold), FakeExecutor(lambda _: forks)
     with new_run(tmp_path, ()) as store:
@@ -118,9 +118,9 @@ def test_few_cells_are_not_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_forked_pass_never_answers_for_a_cold_one(tmp_path: Path) -> None:
-    """Without --fork the cell is run again; with it, what was cold answers as well."""
+    """With --cold the cell is run again; without it, what was cold answers as well."""
     run(tmp_path)
-    cold = run(tmp_path, fork=False)
+    cold = run(tmp_path, all_cold=True)
     assert (cold.forked, cold.cold, cold.cell.reused) == (0, 1, 0)
     again = run(tmp_path)
     assert (again.forked, again.cold) == (0, 0)
@@ -131,5 +131,5 @@ def test_the_time_of_a_forked_pass_limits_no_cold_attempt(tmp_path: Path) -> Non
     run(tmp_path)
     known = read_records(tmp_path)
     assert known.slowest_pass(scenario(tmp_path, "sum"), {}) is None
-    run(tmp_path, fork=False)
+    run(tmp_path, all_cold=True)
     assert read_records(tmp_path).slowest_pass(scenario(tmp_path, "sum"), {}) is not None

@@ -119,7 +119,7 @@ class BatchHost:
                 cancelled = self._cancelled.setdefault(order.id, threading.Event())
                 if self.is_closing:
                     cancelled.set()
-            forks = order.options.fork and order.forks
+            forks = order.forks and not order.options.cold
             try:
                 if order.trial is not None and order.trial.forks:
                     (planned,) = cells.values()

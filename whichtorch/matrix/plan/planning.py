@@ -108,7 +108,7 @@ class PlannedCell:
     @property
     def forks(self) -> bool:
         """Whether attempts of it may be forked at all."""
-        return self.options.fork and self.scenario.command is None
+        return not self.options.cold and self.scenario.command is None
 
     def may_fork(self, environment: Environment, known: Sequence[Record]) -> bool:
         """Return whether its next attempt may be forked.

@@ -34,9 +34,8 @@ class RunOptions:
     fail_fast: bool = running_option(
         "-x --fail-fast", default=False, help="Stop after the first failure that no scenario expects."
     )
-    fork: bool = running_option(
-        default=False,
-        help="Import torch once and fork it for each script; what does not pass is run again in a fresh Python.",
+    cold: bool = running_option(
+        default=False, help="Start each script in a fresh Python, also where torch could be imported once for many."
     )
     until: frozenset[str] = frozenset()  # outcomes: after an attempt with one of these, no other is made
     provisional: bool = False  # a slow attempt does not get a longer look
