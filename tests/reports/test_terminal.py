@@ -18,6 +18,7 @@ from whichtorch.matrix.events import (
     StatusShown,
 )
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.run.forecast import Forecast
 from whichtorch.reports.terminal import Progress, say
 
 if TYPE_CHECKING:
@@ -137,3 +138,16 @@ def test_nobodys_words_control_the_terminal() -> None:
     assert not set("\x1b\x07\u202e\x00") & set(told)
     assert "\\u202e\\x00x" in told
     assert "\\u202e\\x00y" in told
+
+
+def test_a_bar_shows_how_much_is_done_and_how_long_the_rest_takes() -> None:
+    """Half of what a run was expected to take is over, at the pace that was expected."""
+    console = Console(file=Terminal(), width=100, force_terminal=True, color_system=None)
+    forecast = Forecast(cells=2, jobs=1, seconds=240.0, done=120.0)
+    progress = Progress(console, 2, forecast=forecast)
+    progress._begun -= 120.0
+    progress(CellDone(environment=NEW, cell=cell(NEW, Outcome.PASS)))
+    with console.capture() as captured:
+        console.print(progress._renderable())
+    (line,) = captured.get().splitlines()
+    assert line.split() == ["1/2", "cells", "\u2501" * 20, "about", "2", "minutes", "left"]

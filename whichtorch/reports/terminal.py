@@ -10,8 +10,10 @@ from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from whichtorch.matrix import events
@@ -26,6 +28,9 @@ from whichtorch.reports.table import cell_word
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from whichtorch.matrix.run.forecast import Forecast
+
+BAR_WIDTH = 40  # characters
 REFRESH = 4  # times a second, of the lines that say what is running
 REMINDER = 30.0  # seconds between lines that say what is running, where the lines cannot be rewritten
 
@@ -87,8 +92,11 @@ def _wrapped(console: Console, text: Text) -> list[Text]:
 class Progress:
     """Show events as they come, from any thread. `total` is the number of cells, None where unknown."""
 
-    def __init__(self, console: Console, total: int | None, detail: Detail = Detail.USUAL) -> None:
-        self._console, self._total, self._detail = console, total, detail
+    def __init__(
+        self, console: Console, total: int | None, detail: Detail = Detail.USUAL, forecast: Forecast | None = None
+    ) -> None:
+        self._console, self._total, self._detail, self._forecast = console, total, detail, forecast
+        self._begun = time.monotonic()
         self._rewrites = console.is_terminal and console.file.isatty()  # FORCE_COLOR makes a terminal of any file
         self._done = self._known = 0
         self._is_refusal_told = False
@@ -129,6 +137,8 @@ class Progress:
         """Print the line of an event, if it has one."""
         with self._lock:
             line = self._line(event)
+            if self._forecast:
+                self._forecast.hear(event)
         if line and (self._detail or isinstance(event, events.Interrupted | events.StatusShown)):
             line.plain = visible(line.plain)  # it may hold anybody's words
             _print_rows(self._console, _wrapped(self._console, line))
@@ -228,10 +238,19 @@ class Progress:
 
     def _renderable(self) -> RenderableType:
         with self._lock:
-            lines = [] if self._total is None else [Text(f"{self._done}/{self._total} cells", "bold")]
+            lines: list[RenderableType] = [] if self._total is None else [self._bar()]
             lines += [Text(f"  {label}: {stage}", "dim") for label, stage in self._stages.items()]
             lines += [Text(f"  {visible(line)}") for line in self._running_lines()]
         return Group(*lines)
+
+    def _bar(self) -> RenderableType:
+        """Return how many cells are done, and about how long the rest takes."""
+        count = Text(f"{self._done}/{self._total} cells", "bold")
+        if self._forecast is None or not self._forecast.seconds:
+            return count
+        left = self._forecast.left(time.monotonic() - self._begun)
+        bar = ProgressBar(total=1.0, completed=self._forecast.share_done, width=BAR_WIDTH)
+        return Columns([count, bar, Text(left, "dim")])
 
     def _running_lines(self) -> list[str]:
         now = time.monotonic()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from whichtorch.matrix.events import Emit, Event
+    from whichtorch.matrix.run.forecast import Forecast
     from whichtorch.reports.event_lines import EventLog
 
 _output_option = partial(option, panel="Output", default=False)
@@ -66,12 +67,12 @@ class Display:
         return EventLog(stream) if stream else None
 
     @contextmanager
-    def progress(self, total: int | None) -> Iterator["Emit"]:
+    def progress(self, total: int | None, forecast: "Forecast | None" = None) -> Iterator["Emit"]:
         """Show progress through `total` cells; None if their number is not known."""
         from whichtorch.reports.terminal import Detail, Progress
 
         detail = Detail.LITTLE if self.quiet else Detail.ALL if self.verbose else Detail.USUAL
-        with Progress(self.console, total, detail) as show:
+        with Progress(self.console, total, detail, forecast) as show:
 
             def emit(event: "Event") -> None:
                 show(event)

@@ -57,13 +57,15 @@ def matrix(options: MatrixOptions) -> Exit:
     here = ThisMachine.of(options.cache(options.home), options.jobs)
     with options.cluster.machines(here, options.jobs) as machines:
         planned = PlannedMatrix.of(options, machines)
-        for line in () if display.quiet else (*planned.notes, *planned.forecast()):
+        forecast = planned.forecast()
+        for line in () if display.quiet else (*planned.notes, *forecast.lines()):
             display.console.print(line, style="dim", highlight=False, soft_wrap=True)
         if options.list_only:
             display.say(table.plan_lines(planned))
         if options.list_only or not planned.planned.requests:  # a share may have no environments
             return Exit.GOOD
-        with command.terminating_like_interrupt(), planned.run(display.progress) as (run, run_store):
+        show = partial(display.progress, forecast=forecast)
+        with command.terminating_like_interrupt(), planned.run(show) as (run, run_store):
             is_cut = run.interrupt is not None and not isinstance(run.interrupt, FailFastError)
             code = Exit.INTERRUPTED if is_cut else command.exit_code(run_store.tally)
             ended = {"interrupted": run.interrupt is not None, "exit_code": int(code)}

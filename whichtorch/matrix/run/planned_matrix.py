@@ -10,16 +10,15 @@ from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.plan.planning import Plan, plan_matrix
 from whichtorch.matrix.records.store import RunStore, read_records
 from whichtorch.matrix.records.stored_runs import all_runs
-from whichtorch.matrix.run.environment_queue import TYPICAL_CELL, expected_seconds
-from whichtorch.matrix.run.pipeline import MatrixRun, recorded_run, with_answers
+from whichtorch.matrix.run.forecast import Forecast
+from whichtorch.matrix.run.pipeline import MatrixRun, recorded_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.events import Show
-    from whichtorch.matrix.model import Request
     from whichtorch.matrix.plan.environment_options import MatrixRequest
     from whichtorch.matrix.records.known_records import Records
     from whichtorch.matrix.run.work import Machines
@@ -59,48 +58,9 @@ class PlannedMatrix:
         with recorded_run(self.machines, self.records, show, len(self.planned)) as run_steps:
             yield run_steps.run(self.planned, keep_cells=False), run_steps.store
 
-    def forecast(self) -> Iterator[str]:
-        """Yield what a user reads before a run: how much is known, and about how much disk and time the rest takes.
-
-        Installs have the usual size and duration.
-        """
-        wanted = known_bugs = 0
-        has_untimed = False
-        seconds = 0.0
-        labels: set[str] = set()
-        requests: dict[tuple[str, ...], Request] = {}  # of environments that are to run something, by their keys
-        for key, cell, _, answer in with_answers(self.planned, self.environments, self.records):
-            labels.add(cell.request.label)
-            expected = cell.expectation(None)
-            known_bugs += expected is not None and expected.outcome.is_red
-            wanted += answer is None
-            if answer is None and cell.request.problem is None:
-                requests[key] = cell.request
-                seconds += expected_seconds(cell, self.records)
-                has_untimed |= (
-                    self.records.slowest_pass(cell.scenario, cell.variant, cell.request.hardware_name) is None
-                )
-        environments = len(labels)
-        words = [f"{counted(environments, 'environment')}, {counted(len(self.planned), 'cell')}"]
-        if wanted < len(self.planned):
-            words.append(f"{len(self.planned) - wanted} known, {wanted} to run" if wanted else "all known")
-        yield "; ".join([*words, *self._cost(seconds, list(requests.values()), has_untimed=has_untimed)])
-        if known_bugs:
-            verbs = "shows a known bug and is" if known_bugs == 1 else "show known bugs and are"
-            yield f"{known_bugs} of them {verbs} expected to fail or hang"
-
-    def _cost(self, seconds: float, requests: Sequence[Request], *, has_untimed: bool) -> Iterator[str]:
-        """Yield how much disk and time cells take that take so many seconds, one after another.
-
-        With `has_untimed`, some cells never passed before, so their time is a guess.
-        """
-        size, install_seconds = self.machines.install_cost(requests)
-        jobs = self.machines.slots
-        if size:
-            yield f"installs about {max(1, round(size / 1e9))} GB"
-        if total := install_seconds + seconds / jobs:
-            guess = f", longer if a test that never ran takes more than {TYPICAL_CELL:.0f} s" if has_untimed else ""
-            yield f"about {_duration(total)} with {counted(jobs, 'job')}{guess}"
+    def forecast(self) -> Forecast:
+        """Return how much is known, and about how much disk and time the rest takes."""
+        return Forecast.of(self.planned, self.machines, self.records)
 
 
 def _failed_last(planned: Plan, home: Path) -> tuple[Plan, str]:
@@ -115,9 +75,3 @@ def _failed_last(planned: Plan, home: Path) -> tuple[Plan, str]:
     if not chosen:
         return planned, f"--last-failed: none of these cells failed in {last.run.id}, so that all are run"
     return chosen, f"--last-failed: {len(chosen)} of {counted(len(planned), 'cell')}, as of {last.run.id}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return "a minute" if seconds > 30 else f"{max(1, round(seconds / 10)) * 10} seconds"
-    return f"{round(seconds / 60)} minutes" if seconds < 5400 else f"{round(seconds / 3600)} hours"
