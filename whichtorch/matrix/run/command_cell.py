@@ -157,6 +157,7 @@ class CommandCell:
             folder=self.folder,
             only=planned.scenario.only,
             skip=skip,
+            hung_before=self._has_hung_at,
             cancelled=self.ready.cancelled,
         )
         label = environment.label
@@ -168,6 +169,12 @@ class CommandCell:
             return None
         self.site.emit(AttemptEnded(environment=label, cell=planned.name, attempt=record.attempt))
         return record, read_session(self._attempt_folder(record))
+
+    def _has_hung_at(self, signature: str) -> bool:
+        """Return whether one of the tests was shown to hang with this signature in any environment."""
+        records, planned = self.site.records, self.planned
+        tests = records.tests_of(planned.scenario, planned.variant)
+        return any(records.has_hung_at(test, planned.variant, signature) for test in tests)
 
     def _keep_interrupted(self, folder: Path, limit: float) -> None:
         """Keep what came of the tests that had ended when the user stopped the command: it goes on from there."""
