@@ -25,7 +25,7 @@ from pathlib import Path
 import psutil
 
 from bench.faults.death import ROLES, is_at_work
-from bench.faults.disk import ROOMY, mounted
+from bench.faults.disk import ROOMY, mounted, remount
 from bench.faults.fault import NotHereError
 from bench.faults.ground import SAYS_NOTHING, SCRIPTS, BrokenError, Calm, Command, Ended, Fields, Ground, matrix
 from bench.hangs import crowd
@@ -42,6 +42,7 @@ LONGEST_PAUSE = 6.0  # seconds that everything stands still
 LONGEST_FULL = 3.0  # seconds that the disk is full
 SHARES = {"passes.py": 60, "fails.py": 15, "writes.py": 10, "crashes.py": 8, "tree.py": 5, "hangs.py": 2}  # in percent
 GROWTH_LIMIT = 1000.0  # bytes of the tool's memory for each attempt
+DISK = "size=2g"  # in memory, and filled up now and then
 LEAST_LIFE = 300  # attempts that a tool lives through before its growth is measured
 WARM_AFTER = 100  # attempts after its start: by then it has imported all that it needs
 OPTIONS = ("--repeat", str(REPEAT), "--jobs", "4", "--quiet")
@@ -197,10 +198,12 @@ def soak(attempts: int, seconds: float | None, seed: int, folder: Path) -> Figur
         fields = Fields(folder, index, seed)
         calm = fields.calm(matrix(*SHARES, more=OPTIONS))
         ground = fields.ground()
+        scripts = list(_scripts(ground, max(1, attempts // (2 * REPEAT))))
         with suppress(NotHereError):
             held.enter_context(mounted(ground.state, ROOMY))
+            ground.give(matrix(scripts[0], more=OPTIONS).words)  # an install wants more room than stand-ins take
+            remount(ground.state, DISK)
         held.callback(ground.clear)
-        scripts = list(_scripts(ground, max(1, attempts // (2 * REPEAT))))
         run = Soak(ground, matrix(*scripts, more=OPTIONS), random.Random(seed))
         since = time.monotonic()
         until = float("inf") if seconds is None else since + seconds
@@ -211,11 +214,12 @@ def soak(attempts: int, seconds: float | None, seed: int, folder: Path) -> Figur
                 ended = ground.give(run.command.words)
                 ground.check_line(ended, calm.code)
         problems = [*_problems(ground, calm, is_whole=seconds is None), *_growth(run.lives)]
-        forked = sum(record["attempt"]["evidence"]["start"] != "cold" for record in ground.records())
+        forked = sum(record["attempt"]["evidence"].get("start", "cold") != "cold" for record in ground.records())
         print(*problems, f"seed {seed}: {dict(run.struck)}", sep="\n", file=sys.stderr)
         text = (
             f"{run.attempts()} attempts, {forked} forked, {sum(run.struck.values())} faults, "
-            f"{time.monotonic() - since:.0f} s; {_size_text(run.lives)}; {len(problems)} broken"
+            f"{time.monotonic() - since:.0f} s; {_size_text(run.lives)}; {_state_text(ground, run.attempts())}; "
+            f"{len(problems)} broken"
         )
     return Figure(text=text, met=not problems)
 
@@ -279,6 +283,11 @@ def _size_text(lives: list[list[Sample]]) -> str:
         return "no tool lived long enough to measure its growth"
     last = max(found, key=len)
     return f"the tool grows by {_slope(last):.0f} bytes an attempt, to {last[-1].memory >> 20} MB"
+
+
+def _state_text(ground: Ground, attempts: int) -> str:
+    used = sum(path.lstat().st_size for path in (ground.state / "runs").rglob("*") if path.is_file())
+    return f"{used / max(1, attempts) / 1000:.1f} kB of runs an attempt"
 
 
 def rows(seconds: float | None) -> list[BenchRow]:

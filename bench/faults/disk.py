@@ -63,7 +63,7 @@ def mounted(folder: Path, options: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def _remount(folder: Path, options: str) -> None:
+def remount(folder: Path, options: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{options}", folder], check=True)
 
 
@@ -77,12 +77,12 @@ def full(what: str, fields: Fields, ground: Ground, moment: Moment) -> None:
             limit = used.f_files - used.f_ffree + moment.dice.randrange(LEFT_INODES)
         else:
             limit = (used.f_blocks - used.f_bfree) * used.f_bsize + moment.dice.randrange(LEFT_KB) * 1024
-        _remount(ground.state, f"{what}={limit}")
+        remount(ground.state, f"{what}={limit}")
         ended = ground.give(ALL.words)
         ground.check_line(ended)
         ground.check_verdicts(calm)
         ground.wait_until_quiet()
-        _remount(ground.state, ROOMY)
+        remount(ground.state, ROOMY)
         ground.check_recovery(ALL, calm, mounted=True)
     ground.check_left()
 
@@ -93,13 +93,13 @@ def read_only(is_new: bool, fields: Fields, ground: Ground, moment: Moment) -> N
     with mounted(ground.state, ROOMY):
         if not is_new:
             ground.give(ALL.words)
-        _remount(ground.state, "ro")
+        remount(ground.state, "ro")
         for words in (ALL.words, ("runs",), ("report",)):
             ended = ground.give(words)
             ground.check_line(ended, 3)
             if "cannot write to" not in ended.output:
                 raise BrokenError(f"said: {ended.output[-500:]}")
-        _remount(ground.state, "rw")
+        remount(ground.state, "rw")
         ground.check_recovery(ALL, calm, mounted=True)
 
 
