@@ -6,7 +6,7 @@ Rows of group `fork` run the suite, and scripts that look for differences, with 
 group `cluster` kill the parties of a cluster on this machine, some ten minutes; the row of group `millions` takes an
 hour and 5 GB of disk. The row of group `rules` measures what each rule of the reducer is worth, some ten minutes. The
 row of group `faults` lets faults strike while commands run, an hour; `--most 3 --moments 2` takes two minutes. The
-row of group `soak` makes ten thousand attempts while faults strike, an hour; `--seconds 120` ends it earlier.
+row of group `soak` makes ten thousand attempts while faults strike, half an hour; `--seconds 120` ends it earlier.
 Without names everything but these runs; `all` runs everything.
 """
 
@@ -46,7 +46,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=hangs.RUNS, help="of healthy programs, for hangs-slow")
     parser.add_argument("--moments", type=int, default=50, help="how many random moments to try")
     parser.add_argument("--most", type=int, metavar="N", help="run only N faults of each family")
-    parser.add_argument("--seconds", type=float, help="end the soak after so long")
+    parser.add_argument("--seconds", type=float, help="end the soak after this many seconds")
     parser.add_argument("--scripts", type=Path, action="append", default=[], help="a folder more, for the group fork")
     asked = parser.parse_args()
     rows: list[BenchRow] = [

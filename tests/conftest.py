@@ -17,8 +17,8 @@ from whichtorch.matrix.records.store import RunStore
 # The commands under test are started a hundred times over: with bytecode each start takes 0.2 s less of a core.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# whoever starts the tests in the background of a shell has Ctrl-C ignored, and with nohup a closed terminal, too; all
-# commands under test would ignore the same
+# A background shell starts the tests with SIGINT ignored, and nohup with SIGHUP ignored; the commands under test would
+# inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -54,9 +54,9 @@ def _no_record_contradicts_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_test_keeps_a_signal() -> Iterator[None]:
-    """Find what a test did to the signals of its process where it did it, and not in a later test without Ctrl-C."""
-    heard = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
-    before = [signal.getsignal(number) for number in heard]
+def _no_test_leaks_signal_handlers() -> Iterator[None]:
+    """Fail the test that changed a signal handler, not a later one that needs Ctrl-C."""
+    watched = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+    before = [signal.getsignal(number) for number in watched]
     yield
-    assert [signal.getsignal(number) for number in heard] == before
+    assert [signal.getsignal(number) for number in watched] == before

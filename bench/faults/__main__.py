@@ -41,7 +41,7 @@ def strike(folder: Path, words: Sequence[str], moments: int, seed: int, most: in
     if most is not None:
         families = grouped(chosen, lambda fault: fault.family).values()
         chosen = [each for family in families for each in random.Random(seed).sample(family, min(most, len(family)))]
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # with nohup it is ignored, and the commands would ignore it, too
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and the commands would inherit that
     with serve(old_and_new(folder / "wheels")) as index:
         return strike_all(Fields(folder, index, seed), chosen, moments)
 

@@ -64,7 +64,7 @@ class Outing:
 
 def plan(tmp_path: Path, count: int = 3, *versions: str, **options: Any) -> Sequence[PlannedCell]:
     suite = [scenario(tmp_path, f"s{number}") for number in range(count)]
-    return planning.plan(requests(*(versions or ("2.0.0",))), suite, planning.RunOptions(**options))
+    return planning.plan(requests(*(versions or ("2.0.0",))), suite, planning.RunOptions(**{"cold": True} | options))
 
 
 def test_cells_run_on_workers_and_their_records_and_files_come_back(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_all_cells_of_an_environment_decide_whether_a_batch_forks(
     forking = FakeExecutor(lambda _: replace(PASSED, start="fork torch"))
     monkeypatch.setattr(batch_host, "ForkingExecutor", lambda _servers: nullcontext(forking))
     worker = FakeWorker(tmp_path, "w1")
-    Outing(tmp_path / "c", FakeEngine(worker)).run(plan(tmp_path, count))
+    Outing(tmp_path / "c", FakeEngine(worker)).run(plan(tmp_path, count, cold=False))
     assert (len(forking.tasks), len(worker.executor.tasks)) == (forked, count - forked)
 
 

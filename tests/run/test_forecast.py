@@ -38,9 +38,9 @@ def test_what_is_left_follows_the_pace(tmp_path: Path) -> None:
     planned = plan([request("2.11.0", CPU)], [scenario(f"family/{number}") for number in range(100)], RunOptions())
     matrix = PlannedMatrix(planned=planned, machines=ThisMachine.of(EnvironmentCache(tmp_path), 1), records=Records())
     forecast = matrix.forecast()
-    assert forecast.left(0.0) == f"about {round(forecast.seconds / 60)} minutes left"
+    assert forecast.time_left(0.0) == f"about {round(forecast.seconds / 60)} minutes left"
     forecast.done = forecast.seconds * 0.9
-    assert forecast.left(forecast.seconds * 1.8) == f"about {round(forecast.seconds * 0.19 / 60)} minutes left"
+    assert forecast.time_left(forecast.seconds * 1.8) == f"about {round(forecast.seconds * 0.19 / 60)} minutes left"
 
 
 def installed(home: Path, of: Request, megabytes: int, seconds: float) -> None:

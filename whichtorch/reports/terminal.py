@@ -138,7 +138,7 @@ class Progress:
         with self._lock:
             line = self._line(event)
             if self._forecast:
-                self._forecast.hear(event)
+                self._forecast.update(event)
         if line and (self._detail or isinstance(event, events.Interrupted | events.StatusShown)):
             line.plain = visible(line.plain)  # it may hold anybody's words
             _print_rows(self._console, _wrapped(self._console, line))
@@ -248,7 +248,7 @@ class Progress:
         count = Text(f"{self._done}/{self._total} cells", "bold")
         if self._forecast is None or not self._forecast.seconds:
             return count
-        left = self._forecast.left(time.monotonic() - self._begun)
+        left = self._forecast.time_left(time.monotonic() - self._begun)
         bar = ProgressBar(total=1.0, completed=self._forecast.share_done, width=BAR_WIDTH)
         return Columns([count, bar, Text(left, "dim")])
 

@@ -68,7 +68,7 @@ class Display:
 
     @contextmanager
     def progress(self, total: int | None, forecast: "Forecast | None" = None) -> Iterator["Emit"]:
-        """Show progress through `total` cells; None if their number is not known."""
+        """Show progress through `total` cells, None if their number is not known, with the time left of a forecast."""
         from whichtorch.reports.terminal import Detail, Progress
 
         detail = Detail.LITTLE if self.quiet else Detail.ALL if self.verbose else Detail.USUAL

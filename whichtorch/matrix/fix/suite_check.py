@@ -88,7 +88,7 @@ def check_suite(
 
     An interrupt is raised as KeyboardInterrupt, with what is done kept.
     """
-    planned = plan([request, request.model_copy(update={"patch": patch})], suite, RunOptions())
+    planned = plan([request, request.model_copy(update={"patch": patch})], suite, RunOptions(cold=True))
     half = len(planned) // 2
     pairs = list(zip(planned[:half], planned[half:], strict=True))
     with recorded_run(machines, read_records(machines.environments.home), show, len(planned)) as steps:

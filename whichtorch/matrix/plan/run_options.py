@@ -35,7 +35,7 @@ class RunOptions:
         "-x --fail-fast", default=False, help="Stop after the first failure that no scenario expects."
     )
     cold: bool = running_option(
-        default=False, help="Start each script in a fresh Python, also where torch could be imported once for many."
+        default=False, help="Start each script in a fresh Python, even where torch could be imported once and shared."
     )
     until: frozenset[str] = frozenset()  # outcomes: after an attempt with one of these, no other is made
     provisional: bool = False  # a slow attempt does not get a longer look

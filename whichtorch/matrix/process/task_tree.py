@@ -64,7 +64,7 @@ class Children:
         Its stdin is empty, and its outputs append to files that exist. Where a fork server is there, the leader is
         forked from it; where that fails, it is started as any other.
         """
-        _wakeup_descriptor()  # a signal that comes from here on asks for the end, and does not end the supervisor
+        _wakeup_descriptor()  # from here on, a signal asks the supervisor to stop, and does not kill it
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)  # it becomes the parent of descendants whose own parent ends
         if link is not None:
             try:

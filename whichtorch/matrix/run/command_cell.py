@@ -152,29 +152,30 @@ class CommandCell:
     def _session(self, skip: Sequence[str]) -> tuple[Record, TestSession | None] | None:
         """Run the command once, without some of its tests; None where it was interrupted."""
         planned, environment = self.planned, self.ready.environment
+        site, folder = self.site, self.site.store.attempt_folder()
+
+        def hung_before(signature: str) -> bool:
+            """Return whether a test that runs now was shown to hang with this signature, in any environment."""
+            session = read_session(folder)
+            tests = map(planned.scenario.of_test, session.running if session else ())
+            return any(site.records.has_hung_at(test, planned.variant, signature) for test in tests)
+
         order = AttemptRequest(
             limit=planned.limits.timeout,
             folder=self.folder,
             only=planned.scenario.only,
             skip=skip,
-            hung_before=self._has_hung_at,
+            hung_before=hung_before,
             cancelled=self.ready.cancelled,
         )
         label = environment.label
         self.site.emit(AttemptStarted(environment=label, cell=planned.name, limit=order.limit))
-        site, folder = self.site, self.site.store.attempt_folder()
         record = run_attempt(planned, environment, order, site.executor, site.environments.home, site.store, folder)
         if record is None:
             self._keep_interrupted(folder, order.limit)
             return None
         self.site.emit(AttemptEnded(environment=label, cell=planned.name, attempt=record.attempt))
         return record, read_session(self._attempt_folder(record))
-
-    def _has_hung_at(self, signature: str) -> bool:
-        """Return whether one of the tests was shown to hang with this signature in any environment."""
-        records, planned = self.site.records, self.planned
-        tests = records.tests_of(planned.scenario, planned.variant)
-        return any(records.has_hung_at(test, planned.variant, signature) for test in tests)
 
     def _keep_interrupted(self, folder: Path, limit: float) -> None:
         """Keep what came of the tests that had ended when the user stopped the command: it goes on from there."""

@@ -7,6 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.run.work import MIN_CELLS_TO_FORK
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -69,7 +71,8 @@ class EnvironmentQueue:
         """Return whether a cell is expected to hang, and how short it is, as far as the plan says."""
         planned, environment = self.work.cells[position], self.environment
         assert environment is not None
-        shortness = 0.0 if planned.forks else -planned.scenario.timeout
+        forks = len(self.work.cells) >= MIN_CELLS_TO_FORK and planned.may_fork(environment, ())
+        shortness = 0.0 if forks else -planned.scenario.timeout
         return planned.expects_hang(environment), shortness
 
     def is_at_hand(self, worker: Worker) -> bool:

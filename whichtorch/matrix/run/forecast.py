@@ -1,4 +1,4 @@
-"""About how much disk and time a run takes, before it and while it goes on."""
+"""An estimate of the disk and time that a run takes, and of the time left as it goes on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Forecast:
 
     @classmethod
     def of(cls, planned: Plan, machines: Machines, records: Records) -> Forecast:
-        """Look at what is known of some cells."""
+        """Estimate from records what some cells will take."""
         forecast = cls(cells=len(planned), jobs=machines.slots)
         requests: dict[tuple[str, ...], Request] = {}  # of environments that are to run something, by their keys
         for key, cell, _, answer in with_answers(planned, machines.environments, records):
@@ -74,7 +74,7 @@ class Forecast:
             verbs = "shows a known bug and is" if self.known_bugs == 1 else "show known bugs and are"
             yield f"{self.known_bugs} of them {verbs} expected to fail or hang"
 
-    def hear(self, event: Event) -> None:
+    def update(self, event: Event) -> None:
         """Count what has ended."""
         match event:
             case EnvironmentReady():
@@ -91,9 +91,11 @@ class Forecast:
         """From 0 to 1."""
         return min(1.0, self.done / self.seconds) if self.seconds else 0.0
 
-    def left(self, elapsed: float) -> str:
+    def time_left(self, elapsed: float) -> str:
         """Return in words how long the rest takes: first by what was expected, then more and more by the pace seen."""
         left = 1 - self.share_done
+        if not left:
+            return "almost done"
         return f"about {_duration(left * (elapsed + left * self.seconds))} left"
 
 

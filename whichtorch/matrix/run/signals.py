@@ -31,7 +31,7 @@ LOOK_SHARE = 20  # pause after a look, in multiples of how long it took: looks u
 
 
 def stopping_signals() -> list[signal.Signals]:
-    """Return the signals that ask a program to stop. `nohup` starts it with SIGHUP ignored, and that stays so."""
+    """Return the signals that ask a program to stop, without SIGHUP if it is ignored, as `nohup` does."""
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     return [each for each in signals if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
 
