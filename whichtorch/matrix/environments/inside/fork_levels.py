@@ -58,6 +58,7 @@ C_STATE = "__pybind11"  # names in builtins, that extension modules share
 DEVICE_COUNTS, UNTOLD = ("_cuda_getDeviceCount", "_xpu_getDeviceCount"), 255
 DEVICES = ("cuda", "xpu", "mtia", "hpu")
 TORCH_OWN = ("_TORCH", "CUDA_MODULE_LOADING")  # variables that torch itself sets, as it compiles
+LADDER, BISECTED = "WHICHTORCH_LADDER", "TORCH_BISECT_"  # with the first, our hook sets what begins with the second
 BRIEF_EXIT = "WHICHTORCH_BRIEF_EXIT"
 COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 CHANGED = (
@@ -266,7 +267,8 @@ def told_by_child(ask: Callable[[], int]) -> int:
 
 def import_state() -> list[Any]:
     """Return what a script may have changed, as it is now, and what acts on an import."""
-    environ = {name: text for name, text in os.environ.items() if not name.startswith(TORCH_OWN)}
+    own = TORCH_OWN + ((BISECTED,) if LADDER in os.environ else ())
+    environ = {name: text for name, text in os.environ.items() if not name.startswith(own)}
     threading = sys.modules.get("threading")
     is_main = threading is None or threading.current_thread() is threading.main_thread()
     return [environ, list(sys.path), os.getcwd(), is_main]
