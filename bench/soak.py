@@ -212,6 +212,7 @@ FAULTS: dict[str, Callable[[Soak], bool]] = {
 
 def soak(attempts: int, seconds: float | None, seed: int, folder: Path) -> Figure:
     """Run so many attempts, or for so long, and say what became of them."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it, and commands inherit that
     with serve(old_and_new(folder / "wheels")) as index, ExitStack() as held:
         fields = Fields(folder, index, seed)
         calm = fields.calm(matrix(*SHARES, more=OPTIONS))
