@@ -13,10 +13,9 @@ from importlib.util import find_spec
 import psutil
 
 from bench.faults.fault import Fault, Moment, NotHereError, NotStruckError
-from bench.faults.ground import ALL, COMMANDS, Command, Fields, Ground, matrix
+from bench.faults.ground import ALL, COMMANDS, Command, Fields, Ground
 from tests.cli.cluster import two_workers
 
-FORKED = matrix("passes.py", "fails.py", "crashes.py", "tree.py", more=("--jobs", "2"))
 ROLES: dict[str, str] = {  # what the command line of a victim holds
     "the supervisor": "supervisor_program",
     "the fork server": "fork_server.py",
@@ -62,9 +61,8 @@ def kill_all(fields: Fields, ground: Ground, moment: Moment) -> None:
 
 def kill_part(words: str, fields: Fields, ground: Ground, moment: Moment) -> None:
     """Kill a process of a command that goes on; the command ends by itself, and the next one finds the same."""
-    command = FORKED if words == "fork_server.py" else ALL
-    calm = fields.calm(command)
-    process = ground.start(command.words)
+    calm = fields.calm(ALL)
+    process = ground.start(ALL.words)
     since, due = time.monotonic(), moment.dice.uniform(0.0, 0.8 * calm.seconds)
     is_struck = False
     while process.poll() is None and not is_struck:
@@ -78,7 +76,7 @@ def kill_part(words: str, fields: Fields, ground: Ground, moment: Moment) -> Non
     ground.check_line(ended)
     is_script = words == ".py"  # a script that is killed has crashed: nobody can tell who sent the signal
     ground.check_verdicts(calm, {"crash"} if is_script else set())
-    ground.check_recovery(command, calm, ("--fresh",) if is_script else ())
+    ground.check_recovery(ALL, calm, ("--fresh",) if is_script else ())
     if not is_struck:
         raise NotStruckError("the command ended first")
 

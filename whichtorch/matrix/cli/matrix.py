@@ -57,8 +57,8 @@ def matrix(options: MatrixOptions) -> Exit:
     here = ThisMachine.of(options.cache(options.home), options.jobs)
     with options.cluster.machines(here, options.jobs) as machines:
         planned = PlannedMatrix.of(options, machines)
-        forecast = planned.forecast()
-        for line in () if display.quiet else (*planned.notes, *forecast.lines()):
+        forecast = None if display.quiet else planned.forecast()
+        for line in (*planned.notes, *forecast.lines()) if forecast else ():
             display.console.print(line, style="dim", highlight=False, soft_wrap=True)
         if options.list_only:
             display.say(table.plan_lines(planned))
