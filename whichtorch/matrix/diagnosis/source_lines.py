@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from whichtorch.matrix.privacy.redaction import restored
+from whichtorch.matrix.source.syntax import parse_module
 
 _LARGEST = 2**22  # bytes of a source that are read
 
@@ -16,7 +17,7 @@ def parsed(path: str) -> ast.Module | None:
     """Return the module that a file holds, None where it cannot be read; a path may be redacted."""
     try:
         with restored(Path(path)).open("rb") as file:
-            return ast.parse(file.read(_LARGEST))
+            return parse_module(file.read(_LARGEST))
     except (OSError, RuntimeError, SyntaxError, ValueError):
         return None
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.fix.parts import statements_of
 from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order, means_the_same
 from whichtorch.matrix.source.names import dotted, parameters
-from whichtorch.matrix.source.syntax import Definition, Function
+from whichtorch.matrix.source.syntax import Definition, Function, parse_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -191,7 +191,7 @@ def _early_exit(unit: Unit, text: str) -> str:
 def _exits(text: str) -> list[str]:
     """Return the statements of a text, none where one of them does not leave: alone, or as all that an `if` does."""
     try:
-        nodes = ast.parse(textwrap.dedent(text)).body
+        nodes = parse_module(textwrap.dedent(text)).body
     except SyntaxError:
         return []
     inner = [node.body if isinstance(node, ast.If) and not node.orelse else [node] for node in nodes]

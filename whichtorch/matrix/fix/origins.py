@@ -23,6 +23,7 @@ from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.fix.patch import changed_lines, patched
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.source.names import import_statements
+from whichtorch.matrix.source.syntax import parse_module
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -253,7 +254,7 @@ def _import_place(line: str, good: str) -> int:
     if not re.match(r"\s*(import|from)\s", line):
         return 0
     try:
-        wanted, there = (list(import_statements(ast.walk(ast.parse(text)))) for text in (line.strip(), good))
+        wanted, there = (list(import_statements(ast.walk(parse_module(text)))) for text in (line.strip(), good))
     except (SyntaxError, ValueError):
         return 0
     lines = {statement: alias.lineno for statement, alias in there}

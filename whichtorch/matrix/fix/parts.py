@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.source.syntax import Definition
+from whichtorch.matrix.source.syntax import Definition, parse_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,7 +55,7 @@ class Part:
 def parts_of(text: str, tree: ast.Module | None = None) -> tuple[Part, ...]:
     """Return the parts of a module, from its first line to its last. Raises SyntaxError."""
     lines = _LINE.findall(text)
-    parts = list(_parts((tree or ast.parse(text)).body, lines, 0))
+    parts = list(_parts((tree or parse_module(text)).body, lines, 0))
     if rest := text[sum(len(part.whole) for part in parts) :]:
         parts.append(Part(name="end of file", text=rest, first=len(lines) - rest.count("\n") + 1))
     return unique(parts)
@@ -79,8 +79,8 @@ def statements_of(text: str) -> list[ast.stmt]:
     """
     first = next((line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")), "")
     if first == first.lstrip():
-        return ast.parse(text).body
-    (owner,) = ast.increment_lineno(ast.parse("class _:\n" + text + "\n"), -1).body
+        return parse_module(text).body
+    (owner,) = ast.increment_lineno(parse_module("class _:\n" + text + "\n"), -1).body
     assert isinstance(owner, ast.ClassDef)
     return owner.body
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.tracebacks import CodeFrame  # noqa: TC001  pydantic reads it
 from whichtorch.matrix.search.runs_oracle import Inquiry
+from whichtorch.matrix.source.syntax import parse_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,7 +68,7 @@ def _unreadable(files: Mapping[str, str | None]) -> str:
     """Return why Python could not read one of the files, "" where it can read them all."""
     for path, text in files.items():
         try:
-            ast.parse(text or "")
+            parse_module(text or "")
         except (SyntaxError, ValueError) as error:
             return f"{type(error).__name__}: {path}: {error}"
     return ""

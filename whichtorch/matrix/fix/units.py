@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from whichtorch.matrix.fix.parts import Part, parts_of
 from whichtorch.matrix.source.names import absolute, aliases, bound, dotted, import_statements, imported
-from whichtorch.matrix.source.syntax import Definition, Function
+from whichtorch.matrix.source.syntax import Definition, Function, parse_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -122,7 +122,7 @@ class ChangedFile:
 
     def __init__(self, pair: FilePair) -> None:
         self.path, self.bad_text, self.good_text = pair.path, pair.bad, pair.good
-        bad, good = ast.parse(pair.bad or ""), ast.parse(pair.good or "")
+        bad, good = parse_module(pair.bad or ""), parse_module(pair.good or "")
         self.bad_parts, self.good_parts = parts_of(pair.bad or "", bad), parts_of(pair.good or "", good)
         self.bad_names = frozenset(bound(bad.body))
         self.good_meanings = imported(good.body, self.path)  # what the good module's imports bind, as dotted paths

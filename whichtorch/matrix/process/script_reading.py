@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.source.syntax import Function, is_constant, is_docstring
+from whichtorch.matrix.source.syntax import Function, is_constant, is_docstring, parse_module
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,7 +93,7 @@ def _trees(path: Path) -> dict[Path, ast.Module]:
     trees: dict[Path, ast.Module] = {}
     waiting = [path]
     for file in waiting:  # grows as it goes
-        trees[file] = ast.parse(file.read_bytes(), str(file))
+        trees[file] = parse_module(file.read_bytes(), str(file))
         for node in ast.walk(trees[file]):
             waiting += {found for name in _imported(node) if (found := _beside(path, name))} - set(waiting)
     return trees

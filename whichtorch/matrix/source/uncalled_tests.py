@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from whichtorch.matrix.source.syntax import called_name
+from whichtorch.matrix.source.syntax import called_name, parse_module
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Pass)
@@ -16,7 +16,7 @@ def uncalled_tests(source: bytes) -> tuple[str, ...]:
     Anything else is a block, a loop, or a call of its own functions.
     """
     try:
-        tree = ast.parse(source)
+        tree = parse_module(source)
     except (SyntaxError, ValueError, RecursionError):
         return ()
     nodes = list(ast.walk(tree))

@@ -11,6 +11,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.source.syntax import parse_module
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -32,7 +34,7 @@ def companions(
     while unread:
         file = unread.pop()
         try:
-            tree = ast.parse(file.read_bytes())
+            tree = parse_module(file.read_bytes())
         except (OSError, ValueError, SyntaxError):
             continue
         modules = dict(_modules(tree, script.parent))

@@ -10,6 +10,7 @@ from whichtorch.matrix.diagnosis.code_owner import Component
 from whichtorch.matrix.diagnosis.missing_package import absence, missing_module
 from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.source.syntax import parse_module
 from whichtorch.matrix.triage.case import Classification
 from whichtorch.matrix.triage.categories import CATEGORIES, COMPILING, is_tracing
 from whichtorch.matrix.triage.failure_facts import FailureFacts
@@ -116,7 +117,7 @@ def _nearest(facts: FailureFacts) -> Category | None:
 def _parsed(script: Path) -> ast.Module:
     """Return the tree of a script, an empty one where it cannot be read."""
     try:
-        return ast.parse(script.read_bytes())
+        return parse_module(script.read_bytes())
     except (OSError, ValueError, SyntaxError):
         return ast.Module(body=[], type_ignores=[])
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.source.syntax import parse_module
 from whichtorch.matrix.triage.case import Case, ShownTest
 from whichtorch.matrix.trial.variation import Variation
 
@@ -74,7 +75,7 @@ def _test_case(name: str, head: str, statements: str) -> str:
 def _as_body(source: str) -> tuple[str, str] | None:
     """Return a script's imports and its other statements; None where they cannot stand within a function."""
     try:
-        tree = ast.parse(source)
+        tree = parse_module(source)
     except SyntaxError:
         return None
     if any(_needs_module(node) for node in ast.walk(tree)):

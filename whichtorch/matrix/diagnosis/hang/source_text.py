@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.source_lines import parsed, spans
 from whichtorch.matrix.diagnosis.source_site import HeldLock, SourceSite
+from whichtorch.matrix.source.syntax import parse_expression
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -278,7 +279,7 @@ def _awaited(node: ast.AST) -> list[ast.expr]:
 def _last_called(text: str) -> str:
     """Return the function whose call an expression is: "infer" of `Model().infer()`."""
     try:
-        node = ast.parse(text, mode="eval").body
+        node = parse_expression(text)
     except SyntaxError:  # it is cut
         return next(iter(_CALLED.findall(text)), "")
     return _last_name(node.func) if isinstance(node, ast.Call) else ""

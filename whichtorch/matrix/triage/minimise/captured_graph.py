@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.search.delta import lowest
 from whichtorch.matrix.source.names import compiles, dotted, loads_in, stores_in
+from whichtorch.matrix.source.syntax import parse_module
 from whichtorch.matrix.triage.minimise.script_places import outermost_chains
 from whichtorch.matrix.triage.minimise.standalone_script import compiled_call, compiled_function
 from whichtorch.matrix.triage.minimise.tree_edit import copied
@@ -48,7 +49,9 @@ class CapturedGraph:
         """Return the graph that the hook has written; None where it wrote nothing that can be read."""
         try:
             graph = json.loads(noted)
-            body = next(node for node in ast.walk(ast.parse(graph["code"])) if isinstance(node, ast.FunctionDef)).body
+            body = next(
+                node for node in ast.walk(parse_module(graph["code"])) if isinstance(node, ast.FunctionDef)
+            ).body
         except (SyntaxError, ValueError, TypeError, KeyError, StopIteration):
             return None
         nodes = [each for each in body[:-1] if isinstance(each, ast.Assign) and not _is_alias(each)]
@@ -115,7 +118,7 @@ class CapturedGraph:
             return self.outputs
         last = self.nodes[end - 1]
         assert isinstance(last, ast.Assign)
-        return ast.parse(f"return {ast.unparse(last.targets[0])}").body[0]
+        return parse_module(f"return {ast.unparse(last.targets[0])}").body[0]
 
     def _tensor(self, told: dict[str, Any]) -> str:
         return tensor_expression(told | {"fake": False, "parameter": False}, with_values=self.with_values)

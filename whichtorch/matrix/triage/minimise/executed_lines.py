@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 
-from whichtorch.matrix.source.syntax import is_docstring, statements_in
+from whichtorch.matrix.source.syntax import is_docstring, parse_module, statements_in
 from whichtorch.matrix.triage.minimise.tree_edit import copied
 
 _NAME = "_whichtorch_line"
@@ -24,7 +24,7 @@ def {name}(number, seen=set(), file=open({path!r}, "a", buffering=1)):
 def instrumented(source: str, path: str) -> str | None:
     """Return a script that writes the numbers of its lines into a file as they run; None for what cannot be read."""
     try:
-        tree = ast.parse(source)
+        tree = parse_module(source)
     except (SyntaxError, ValueError):
         return None
     head = first_statements(tree)
@@ -41,7 +41,7 @@ def _call(line: int) -> ast.stmt:
 def with_prelude(tree: ast.Module, prelude: str) -> str:
     """Return the text of a tree with a prelude after the statements that must stay first. Changes the tree."""
     head = first_statements(tree)
-    tree.body = [*head, *ast.parse(prelude).body, *(node for node in tree.body if node not in head)]
+    tree.body = [*head, *parse_module(prelude).body, *(node for node in tree.body if node not in head)]
     return ast.unparse(ast.fix_missing_locations(tree))
 
 

@@ -17,6 +17,7 @@ from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.search.driving import drive
 from whichtorch.matrix.search.runs_oracle import Inquiry, RunsOracle, asking
 from whichtorch.matrix.source.names import compiles
+from whichtorch.matrix.source.syntax import parse_module
 from whichtorch.matrix.triage.case import KnownAnswers, Minimal
 from whichtorch.matrix.triage.compile_variations import NOTED_GRAPH, OFF, noting_operators, operators_in
 from whichtorch.matrix.triage.minimise import operator_call
@@ -155,7 +156,7 @@ class Minimising:
         graph = CapturedGraph.read(self.same.noted("graph.json", source, NOTED_GRAPH), call)
         if graph is None:
             return None
-        tree = ast.parse(source)
+        tree = parse_module(source)
         acting = registering(tree, next(iter(self._raised_lines()), 0))
         context = needed_by(ast.Module([], []), tree, acting) if acting else ""
         if self.wrong_without is not None:
@@ -217,5 +218,5 @@ def code_lines(source: str) -> int:
     """Return how many lines of a script are neither blank nor a comment alone, where each statement has its own."""
     if compiles(source):
         with warnings.catch_warnings(action="ignore"):
-            source = ast.unparse(ast.parse(source))
+            source = ast.unparse(parse_module(source))
     return sum(bool(line.strip()) and not line.strip().startswith("#") for line in source.splitlines())

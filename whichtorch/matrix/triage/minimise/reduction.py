@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.names import compiles
+from whichtorch.matrix.source.syntax import parse_module
 from whichtorch.matrix.triage.minimise.edit_search import ReductionState
 from whichtorch.matrix.triage.minimise.schedule import smallest
 from whichtorch.matrix.triage.minimise.tree_edit import Program, lines_of
@@ -100,7 +101,7 @@ def _asked(search: Reducing, best: Program, most: int) -> Generator[str, bool, t
 
 def digest_of(source: str) -> str:
     """Return the key of a source: the same for sources that only differ in their form."""
-    return hashlib.sha256(ast.dump(ast.parse(source)).encode(errors="surrogatepass")).hexdigest()[:20]
+    return hashlib.sha256(ast.dump(parse_module(source)).encode(errors="surrogatepass")).hexdigest()[:20]
 
 
 def _read(source: str) -> Program | None:
@@ -108,7 +109,7 @@ def _read(source: str) -> Program | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            program = Program(tree=ast.parse(source))
+            program = Program(tree=parse_module(source))
             return program if compiles(program.source) else None
     except (SyntaxError, ValueError, RecursionError):
         return None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.names import GIVEN, bound, dotted, loads_in, parameters, stores_in
-from whichtorch.matrix.source.syntax import Function, blocks_of, in_head, is_docstring
+from whichtorch.matrix.source.syntax import Function, blocks_of, in_head, is_docstring, parse_module
 from whichtorch.matrix.triage.minimise.executed_lines import with_prelude
 from whichtorch.matrix.triage.minimise.tree_edit import copied
 
@@ -61,7 +61,7 @@ class ScriptPlaces:
     """
 
     def __init__(self, source: str, raised: Sequence[int], compiled: Sequence[int]) -> None:
-        self.tree = ast.parse(source)
+        self.tree = parse_module(source)
         self.defined = frozenset(
             name for statement in self.tree.body if isinstance(statement, DEFINITIONS) for name in bound([statement])
         )
@@ -73,7 +73,7 @@ class ScriptPlaces:
         """Return the script, writing down what its places read."""
         placed: dict[ast.AST, list[ast.stmt]] = {place.before: [place.before] for place in self.places}
         for place in self.places:
-            call = ast.parse(f"{_NAME}({place.key!r}, {{**globals(), **locals()}})").body
+            call = parse_module(f"{_NAME}({place.key!r}, {{**globals(), **locals()}})").body
             placed[place.before] = [*call, *placed[place.before]]
         paths = {place.key: place.paths(self.defined) for place in self.places}
         prelude = _PRELUDE.format(name=_NAME, recorder=str(INSIDE / "described_values.py"), file=file, paths=paths)

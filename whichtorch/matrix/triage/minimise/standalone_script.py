@@ -13,6 +13,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.source.names import GIVEN, compiles, dotted, loads_in, stores_in
+from whichtorch.matrix.source.syntax import parse_expression, parse_module
 from whichtorch.matrix.triage.minimise.script_places import needed_by, outermost_chains
 from whichtorch.matrix.triage.minimise.tree_edit import InvalidEditError, copied, load
 from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression, tensors_in
@@ -56,7 +57,7 @@ def _script(piece: _PlaceScript, call: CompileCall | None, always: Collection[as
     body, script = piece.body(), piece.script
     driver = _driver(body, piece.tensors, call) if call else _plain(body, piece.tensors, piece.place)
     own = "\n".join([*(f"{name} = {text}" for name, text in piece.made.items()), driver])
-    return f"{needed_by(ast.parse(own), script.tree, always)}{own}\n"
+    return f"{needed_by(parse_module(own), script.tree, always)}{own}\n"
 
 
 class _PlaceScript:
@@ -107,7 +108,7 @@ class _PlaceScript:
             return load(self._named(path, text, self.tensors))
         if isinstance(told, dict) and "torch.nn." in text:
             return load(self._named(path, text, self.made))
-        return ast.parse(text, mode="eval").body
+        return parse_expression(text)
 
     def _named(self, path: str, text: str, kept: dict[str, str]) -> str:
         plain = path.rpartition(".")[2]
@@ -186,7 +187,7 @@ def _returning(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     if isinstance(last, ast.Expr):
         return [*body[:-1], ast.Return(value=last.value)]
     if isinstance(last, ast.Assign) and isinstance(last.targets[0], (ast.Name, ast.Tuple)):
-        return [*body, *ast.parse(f"return {ast.unparse(last.targets[0])}").body]
+        return [*body, *parse_module(f"return {ast.unparse(last.targets[0])}").body]
     return list(body)
 
 

@@ -14,6 +14,7 @@ from whichtorch.matrix.source.syntax import (
     in_head,
     is_constant,
     is_docstring,
+    parse_expression,
     statements_in,
     words,
 )
@@ -192,7 +193,7 @@ def merge_imports(program: Program, _: ReductionState) -> Iterator[Edit]:
         if not all(layout.stores[name] == 1 for name, _ in bindings) or layout.stores[root] > 1 + (not bindings):
             continue
         uses: dict[ast.AST, list[ast.AST]] = {
-            use: [ast.parse(path, mode="eval").body] for name, path in bindings for use in layout.loads.get(name, [])
+            use: [parse_expression(path)] for name, path in bindings for use in layout.loads.get(name, [])
         }
         has_root = any(
             isinstance(each, ast.Import)

@@ -1,0 +1,74 @@
+"""What a statement is made of, and how source is parsed."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import whichtorch.matrix
+from whichtorch.matrix.source.syntax import parse_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SOURCE = "\n".join(f"x{line} = f(a[{line}] + (b * ({line} - c)))" for line in range(200))
+
+
+class _Cycle:
+    """Garbage whose collection runs Python code, so that another thread may go on."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        for _ in range(50):
+            pass
+
+
+@pytest.fixture
+def _threads_change_places_often() -> Iterator[None]:
+    interval, threshold = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(1e-6)
+    gc.set_threshold(50, 2, 2)
+    yield
+    sys.setswitchinterval(interval)
+    gc.set_threshold(*threshold)
+
+
+@pytest.mark.usefixtures("_threads_change_places_often")
+def test_threads_parse_without_disturbing_each_other() -> None:
+    """Python 3.11 fails with SystemError where two threads parse at once; our parsing does not."""
+    errors: list[Exception] = []
+
+    def parse_often() -> None:
+        try:
+            for _ in range(60):
+                _Cycle()
+                parse_module(_SOURCE)
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=parse_often) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_nothing_of_ours_parses_past_the_lock() -> None:
+    """Only `source/syntax.py` calls `ast.parse`; what runs inside an environment is a process of its own."""
+    package = Path(whichtorch.matrix.__file__).parent
+    callers = {
+        file.relative_to(package).as_posix()
+        for file in package.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_bytes()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "ast.parse"
+    }
+    assert {caller for caller in callers if not caller.startswith("environments/inside/")} == {"source/syntax.py"}
