@@ -13,7 +13,10 @@ def _is_here(folder: str) -> bool:
 if not _is_here(os.path.dirname(os.path.dirname(__file__))):  # else the libraries may be here, too
     sys.path[:] = [folder for folder in sys.path if not _is_here(folder or ".")]
 
-from whichtorch.matrix.cli import main
+try:
+    from whichtorch.matrix.cli import main
+except KeyboardInterrupt:  # nothing has begun, so there is nothing to say
+    os._exit(130)  # `Exit.INTERRUPTED`, which may not be imported yet
 
 if __name__ == "__main__":
     main()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import jsonschema
@@ -155,3 +158,11 @@ def test_a_file_that_cannot_be_written_is_told_first(user: User, tmp_path: Path)
     ended = user.run("matrix", user.script("repro.py", "NOTE\n"), *BOTH, "--events", str(tmp_path / "no" / "e.jsonl"))
     assert ended.returncode == 2
     assert user.runs("repro.py") == 0
+
+
+def test_an_interrupt_during_the_imports_ends_quietly(tmp_path: Path) -> None:
+    """Ctrl-C in the first tenths of a second, while the program still imports, ends it with 130 and no traceback."""
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")  # where the interrupt comes
+    command, environ = [sys.executable, "-m", "whichtorch"], {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

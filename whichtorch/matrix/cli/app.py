@@ -83,9 +83,9 @@ def _help(text: str, examples: Iterable[str]) -> str:
 
 def main() -> NoReturn:
     """Run the command line; a user's mistake ends in a message, not in a traceback."""
-    if "_WHICHTORCH_COMPLETE" in os.environ:  # a shell asks how the line may go on
-        app().main(prog_name="whichtorch")
     try:
+        if "_WHICHTORCH_COMPLETE" in os.environ:  # a shell asks how the line may go on
+            app().main(prog_name="whichtorch")
         with app().make_context("whichtorch", sys.argv[1:]) as context:
             context.command.invoke(context)
     except click.exceptions.Exit as ended:
