@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BOTH = ("--torch", "9.1.0,9.2.0")
+NEW = ("--torch", "9.2.0")
 
 
 def test_scripts_and_scenarios_are_arguments(user: User) -> None:
@@ -60,6 +61,14 @@ def test_matrix_writes_the_reports_that_report_writes(user: User) -> None:
     user.run("report", "--junit", "b.xml", "--markdown", "b.md")
     for kind in ("xml", "md"):
         assert (user.folder / f"a.{kind}").read_text() == (user.folder / f"b.{kind}").read_text()
+
+
+def test_memory_is_the_limit_of_an_attempt(user: User) -> None:
+    """A script that uses more is `oom`; with a higher limit it is run again."""
+    script = user.script("large.py", "NOTE\nimport time\nkept = b'x' * 300_000_000\ntime.sleep(1)\n")
+    small, large = (user.run("matrix", script, *NEW, "--memory", size) for size in ("100MB", "1GB"))
+    assert "OOM!  " in small.stdout, small.stdout
+    assert (small.returncode, large.returncode, user.runs("large.py")) == (1, 0, 2)
 
 
 def test_fail_fast_stops_at_the_first_failure(user: User) -> None:

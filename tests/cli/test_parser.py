@@ -130,6 +130,13 @@ def test_sizes(text: str, read: float) -> None:
     assert megabytes(text) == read
 
 
+@pytest.mark.parametrize("text", ["0", "-5", "nan", "inf", "much"])
+def test_what_is_no_size(text: str) -> None:
+    """Nothing fits into nothing."""
+    with pytest.raises(UsageError, match="is not a size"):
+        megabytes(text)
+
+
 def test_a_file_needs_a_folder(tmp_path: Path) -> None:
     """What could not be written is told before anything runs."""
     assert output_path(str(tmp_path / "a.json")) == tmp_path / "a.json"

@@ -250,9 +250,9 @@ def test_a_hang_of_a_kind_that_a_later_version_knows_has_no_remedy() -> None:
 
 
 def test_what_needs_more_memory_gets_more() -> None:
-    """Its header can allow it more; other releases may need less."""
+    """An option or its header can allow it more; other releases may need less."""
     first, second = steps(cell(NEW, Outcome.OOM, "repro.py", signature="memory"))
-    assert first == "raise memory_mb in its header"
+    assert first == "give it more memory: --memory 8GB, or memory_mb in its header"
     assert "recent:3" in second
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
-from whichtorch.matrix.suite.project import Project, clone_history, lay_out
+import pytest
+
+from whichtorch.matrix.suite.project import Project, clone_history, lay_out, written_files
 
 
 def git(folder: Path, *words: str) -> str:
@@ -32,3 +35,33 @@ def test_a_copy_may_have_the_history(tmp_path: Path) -> None:
     assert git(copy, "describe", "--tags", "--dirty").strip() == "v1.2.0-dirty"
     assert sorted(path.name for path in copy.iterdir()) == [".git", "a.py", "b.py"]
     assert {path: path.stat().st_mtime_ns for path in origin.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("own", "around", "is_marked"),
+    [
+        ({}, {}, False),
+        ({}, {"pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--unknown'\n"}, True),
+        ({"setup.cfg": "[metadata]\n"}, {"setup.cfg": "[tool:pytest]\n"}, True),
+        ({"tox.ini": "[pytest]\n"}, {"pytest.ini": ""}, False),
+    ],
+)
+def test_pytest_takes_the_copy_for_the_root_of_its_tests(
+    own: dict[str, str], around: dict[str, str], is_marked: bool, tmp_path: Path
+) -> None:
+    """It does so even where the state folder is in a project that configures pytest."""
+    origin, outer = tmp_path / "origin", tmp_path / "outer"
+    test = "def test_it(request): print('root', request.config.rootpath)\n"
+    for folder, files in ((origin, own | {"test_it.py": test}), (outer, around)):
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / name).write_text(text)
+    home, copy = outer / "home", outer / "copy"
+    project = Project.around(origin)
+    project.keep(home)
+    lay_out(home, project.digest, copy)
+    command = (sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "test_it.py")
+    ran = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=True)
+    assert f"root {copy}\n" in ran.stdout
+    assert (copy / "pytest.ini").exists() == is_marked
+    assert written_files(home, project.digest, copy) == []

@@ -111,7 +111,7 @@ class WrongTest:
         if self.cell.outcome is Outcome.HANG and (diagnosis := self.cell.diagnosis):
             yield from (NextStep(kind.remedy) for kind in HangKind if kind == diagnosis.kind)
         if self.cell.outcome is Outcome.OOM:
-            yield NextStep("raise memory_mb in its header")
+            yield NextStep("give it more memory: --memory 8GB, or memory_mb in its header")
 
     def _without_pass(self, signature: Signature) -> Iterator[NextStep]:
         """Yield what to do about a test that passed in no environment: the script may be wrong."""

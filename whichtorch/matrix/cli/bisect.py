@@ -61,7 +61,7 @@ class BisectOptions(NamedTestOrCommand):
     flaky: bool = _sure(default=False, help="The failure comes and goes: search by probability.")
     confidence: float = _sure(default=0.95, metavar="P", least=0.5, most=0.9999, help="Blame nothing below this.")
     fresh: bool = fresh_option(panel="How sure")
-    run_options: RunOptions = group(RunOptions, "timeout", "look_longer")
+    run_options: RunOptions = group(RunOptions, "timeout", "look_longer", "memory")
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = jobs_option(panel="Budget")
     budget: Budget = group(Budget)

@@ -20,7 +20,7 @@ class ExplainOptions(NamedTestOrCommand):
     env: str | None = known_environment()
     may_run: bool = running_option("--run", default=False, help="Run the cells that tell more, and confirm the answer.")
     axes: KnownAxes = group(KnownAxes, "path", "torch", "python", "build", "config", "patch", "added")
-    run: RunOptions = group(RunOptions, "timeout", "look_longer", "repeat")
+    run: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", "repeat")
     cluster: ClusterAddress = group(ClusterAddress)
     storage: Storage = group(Storage, "disk_budget_mb")
     json_file: Path | None = json_output()

@@ -4,6 +4,7 @@ A field declared with `group` holds another request, so that several commands sh
 types of fields, so a module that declares options must not import `annotations` from `__future__`.
 """
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
@@ -85,9 +86,12 @@ def megabytes(text: str) -> float:
     number = text.strip().upper().rstrip("BIMGT")
     unit = text.strip().upper()[len(number) :].strip() or "GB"
     try:
-        return float(number) * _MEGABYTES[unit if unit.endswith("B") else unit + "B"]
+        size = float(number) * _MEGABYTES[unit if unit.endswith("B") else unit + "B"]
     except (KeyError, ValueError):
-        raise UsageError(f"{text!r} is not a size", hint="write it as 60GB, 800MB or 1.5TB") from None
+        size = 0
+    if not 1 <= size < math.inf:
+        raise UsageError(f"{text!r} is not a size", hint="write it as 60GB, 800MB or 1.5TB")
+    return size
 
 
 def output_path(text: str) -> Path:

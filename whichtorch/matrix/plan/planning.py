@@ -63,7 +63,8 @@ class PlannedCell:
     def limits(self) -> Limits:
         """What its attempts may use."""
         timeout = self.options.timeout or self.scenario.timeout
-        return Limits(timeout=timeout, memory_mb=self.scenario.memory_mb, stall=self.options.stall)
+        memory = int(self.options.memory or self.scenario.memory_mb)
+        return Limits(timeout=timeout, memory_mb=memory, stall=self.options.stall)
 
     @property
     def looks_longer(self) -> bool:

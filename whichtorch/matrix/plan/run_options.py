@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
-from whichtorch.matrix.plan.option import option, seconds
+from whichtorch.matrix.plan.option import megabytes, option, seconds
 
 running_option = partial(option, panel="How it runs")
 fresh_option = partial(running_option, "--fresh", default=False, help="Run again what earlier runs have answered.")
@@ -25,6 +25,11 @@ class RunOptions:
     )
     look_longer: bool = running_option(
         default=False, help="Try a test that is slow at your timeout once more, for three times as long."
+    )
+    memory: float | None = running_option(
+        metavar="SIZE",
+        parse=megabytes,
+        help="How much memory an attempt may use with all its processes. [default: by its header, otherwise 4 GB]",
     )
     repeat: int = running_option(default=1, metavar="N", least=1, help="Attempts per cell.")
     fresh: bool = fresh_option()

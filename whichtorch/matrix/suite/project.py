@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -32,6 +33,8 @@ _CACHES = {"__pycache__", "node_modules", "build", "dist"}  # folders that are m
 _MARKS = {"CACHEDIR.TAG", "pyvenv.cfg"}  # files that stand in a cache, or in a virtual environment
 _PASSING = {".pytest_cache", "__pycache__"}  # folders that a run of Python leaves behind
 _READ = 1 << 20  # bytes at once
+_PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml")  # configure pytest even when empty
+_PYTEST_SECTION = re.compile(r"^\s*\[(tool[.:])?pytest\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -119,11 +122,21 @@ def _keep(kept: Path, fill: Callable[[Path], None]) -> None:
         aside = Path(folder, "files")
         aside.mkdir()
         fill(aside)
+        if not _configures_pytest(aside) and any(map(_configures_pytest, kept.absolute().parents)):
+            (aside / _PYTEST_FILES[0]).touch()  # else pytest takes the project that the state folder is in for this one
         try:
             aside.rename(kept)
         except OSError:
             if not kept.is_dir():  # else another process has kept it meanwhile
                 raise
+
+
+def _configures_pytest(folder: Path) -> bool:
+    """Return whether a file in a folder configures pytest: pytest takes it for the root of the tests below it."""
+    if any((folder / name).is_file() for name in _PYTEST_FILES):
+        return True
+    files = (folder / name for name in ("pyproject.toml", "tox.ini", "setup.cfg"))
+    return any(_PYTEST_SECTION.search(file.read_text(errors="replace")) for file in files if file.is_file())
 
 
 def _forget_old(folder: Path) -> None:
