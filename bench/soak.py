@@ -25,7 +25,7 @@ from pathlib import Path
 
 import psutil
 
-from bench.faults.death import ROLES, is_at_work
+from bench.faults.death import ROLES, kill_one
 from bench.faults.disk import ROOMY, mounted, remount
 from bench.faults.fault import NotHereError
 from bench.faults.ground import (
@@ -38,6 +38,7 @@ from bench.faults.ground import (
     Ended,
     Fields,
     Ground,
+    heed_signals,
     matrix,
 )
 from bench.hangs import crowd
@@ -82,6 +83,8 @@ class Soak:
     struck: Counter[str] = field(default_factory=Counter)
     lives: list[list[Sample]] = field(default_factory=list)  # of each tool
     seen: set[int] = field(default_factory=set)  # hashes of records that were whole once
+    counted: Counter[Path] = field(default_factory=Counter)  # bytes of the files of records
+    attempts: int = 0  # on record
 
     def live(self, until: float) -> None:
         """Give the command until it ends by itself; a fault may end it before, and Ctrl-C does `until` a time."""
@@ -110,15 +113,21 @@ class Soak:
 
     def _sample(self) -> None:
         assert self.tool is not None
+        self.count()
         with suppress(psutil.Error):
             process = psutil.Process(self.tool.pid)
             with process.oneshot():
-                sample = Sample(self.attempts(), process.memory_info().rss, process.num_fds(), process.num_threads())
+                sample = Sample(self.attempts, process.memory_info().rss, process.num_fds(), process.num_threads())
             self.lives[-1].append(sample)
 
-    def attempts(self) -> int:
-        """Return how many attempts are on record."""
-        return sum(file.read_bytes().count(b"\n") for file in self.ground.state.glob("runs/*/records.jsonl"))
+    def count(self) -> None:
+        """Count the attempts that are on record."""
+        for path in self.ground.state.glob("runs/*/records.jsonl"):
+            with path.open("rb") as file:
+                file.seek(self.counted[path])
+                new = file.read()
+            self.counted[path] += len(new)
+            self.attempts += new.count(b"\n")
 
     def _check_life(self, ended: Ended) -> None:
         if ended.code != -signal.SIGKILL:
@@ -130,11 +139,7 @@ class Soak:
 
 
 def _kill(words: str, soak: Soak) -> bool:
-    victims = [each for each in soak.ground.processes() if is_at_work(words, each)]
-    with suppress(psutil.Error):
-        if victims:
-            soak.dice.choice(victims).kill()
-    return bool(victims)
+    return kill_one(words, soak.ground, soak.dice)
 
 
 def _end_tool(number: signal.Signals, soak: Soak) -> bool:
@@ -212,7 +217,7 @@ FAULTS: dict[str, Callable[[Soak], bool]] = {
 
 def soak(attempts: int, seconds: float | None, seed: int, folder: Path) -> Figure:
     """Run so many attempts, or for so long, and say what became of them."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it, and commands inherit that
+    heed_signals()
     with serve(old_and_new(folder / "wheels")) as index, ExitStack() as held:
         fields = Fields(folder, index, seed)
         calm = fields.calm(matrix(*SHARES, more=OPTIONS))
@@ -226,18 +231,23 @@ def soak(attempts: int, seconds: float | None, seed: int, folder: Path) -> Figur
         run = Soak(ground, matrix(*scripts, more=OPTIONS), random.Random(seed))
         since = time.monotonic()
         until = float("inf") if seconds is None else since + seconds
-        with crowd(LOAD):
-            run.live(until)
-            run.ground.wait_until_quiet()
-            if seconds is None:
-                ended = ground.give(run.command.words)
-                ground.check_line(ended, calm.code)
-        problems = [*_problems(ground, calm, scripts, is_whole=seconds is None), *_growth(run.lives)]
+        problems: list[str] = []
+        try:
+            with crowd(LOAD):
+                run.live(until)
+                ground.wait_until_quiet()
+                if seconds is None:
+                    ground.check_line(ground.give(run.command.words), calm.code)
+        except BrokenError as broken:  # it ends with the first promise that is seen broken
+            problems.append(str(broken))
+        is_whole = seconds is None and not problems
+        problems += [*_problems(ground, calm, scripts, is_whole=is_whole), *_growth(run.lives)]
+        run.count()
         forked = sum(record["attempt"]["evidence"].get("start", "cold") != "cold" for record in ground.records())
         print(*problems, f"seed {seed}: {dict(run.struck)}", sep="\n", file=sys.stderr)
         text = (
-            f"{run.attempts()} attempts, {forked} forked, {sum(run.struck.values())} faults, "
-            f"{time.monotonic() - since:.0f} s; {_size_text(run.lives)}; {_state_text(ground, run.attempts())}; "
+            f"{run.attempts} attempts, {forked} forked, {sum(run.struck.values())} faults, "
+            f"{time.monotonic() - since:.0f} s; {_size_text(run.lives)}; {_state_text(ground, run.attempts)}; "
             f"{len(problems)} broken"
         )
     return Figure(text=text, met=not problems)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import signal
 import sys
 import tempfile
 import time
@@ -16,7 +15,7 @@ from tabulate import tabulate
 
 from bench.faults import cache, death, disk, hostile, network, people, records, scripts
 from bench.faults.fault import strike_all
-from bench.faults.ground import Fields
+from bench.faults.ground import Fields, heed_signals
 from tests.cli.shell import old_and_new
 from tests.wheels import serve
 from whichtorch.matrix.grouping import grouped
@@ -41,7 +40,7 @@ def strike(folder: Path, words: Sequence[str], moments: int, seed: int, most: in
     if most is not None:
         families = grouped(chosen, lambda fault: fault.family).values()
         chosen = [each for family in families for each in random.Random(seed).sample(family, min(most, len(family)))]
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and the commands would inherit that
+    heed_signals()
     with serve(old_and_new(folder / "wheels")) as index:
         return strike_all(Fields(folder, index, seed), chosen, moments)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import time
@@ -30,6 +31,16 @@ def is_at_work(words: str, process: psutil.Process) -> bool:
         line = " ".join(process.cmdline()) + " "
         is_script = words != ".py" or ("whichtorch" not in line and "import sys" not in line)
         return words in line and is_script
+    return False
+
+
+def kill_one(words: str, ground: Ground, dice: random.Random) -> bool:
+    """Kill a process whose command line has some words; return whether there was one."""
+    victims = [each for each in ground.processes() if is_at_work(words, each)]
+    with suppress(psutil.Error):
+        if victims:
+            dice.choice(victims).kill()
+            return True
     return False
 
 
@@ -66,11 +77,7 @@ def kill_part(words: str, fields: Fields, ground: Ground, moment: Moment) -> Non
     since, due = time.monotonic(), moment.dice.uniform(0.0, 0.8 * calm.seconds)
     is_struck = False
     while process.poll() is None and not is_struck:
-        victims = [each for each in ground.processes() if is_at_work(words, each)]
-        if victims and time.monotonic() - since > due:
-            with suppress(psutil.Error):
-                moment.dice.choice(victims).kill()
-                is_struck = True
+        is_struck = time.monotonic() - since > due and kill_one(words, ground, moment.dice)
         time.sleep(0.01)
     ended = ground.ended(process)
     ground.check_line(ended)

@@ -79,6 +79,12 @@ def _boundaries(answer: dict[str, Any]) -> object:
     return [(each["from"], each["to"], each["change"]) for each in answer["boundaries"]]
 
 
+def heed_signals() -> None:
+    """Have commands end by SIGINT and SIGHUP, which a background shell and nohup ignore for all that they start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def matrix(*scripts: str, torch: str = "9.1.0,9.2.0", more: tuple[str, ...] = ()) -> Command:
     """Return the command that runs scripts in some releases."""
     named = [word for script in scripts for word in ("--script", script)]

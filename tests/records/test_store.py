@@ -82,6 +82,15 @@ def test_only_a_long_enough_decided_look_answers(tmp_path: Path) -> None:
     assert records.decisive("other", scenario(tmp_path), {"op": "mm"}, 240) is None
 
 
+def test_runs_of_one_second_are_in_order(tmp_path: Path) -> None:
+    """Run ids sort by time, so that the latest run is found even where one command follows another at once."""
+    ids = []
+    for _ in range(20):
+        with new_run(tmp_path, ()) as store:
+            ids.append(store.run.id)
+    assert ids == sorted(ids)
+
+
 def test_unwritable_state_folder_is_named(tmp_path: Path) -> None:
     """Where nothing can be written the error names the folder and the way out."""
     (tmp_path / "runs").write_text("a file, not a folder")

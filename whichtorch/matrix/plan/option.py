@@ -89,7 +89,7 @@ def megabytes(text: str) -> float:
         size = float(number) * _MEGABYTES[unit if unit.endswith("B") else unit + "B"]
     except (KeyError, ValueError):
         size = 0
-    if not 1 <= size < math.inf:
+    if not 0 < size < math.inf:
         raise UsageError(f"{text!r} is not a size", hint="write it as 60GB, 800MB or 1.5TB")
     return size
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -63,7 +64,7 @@ class PlannedCell:
     def limits(self) -> Limits:
         """What its attempts may use."""
         timeout = self.options.timeout or self.scenario.timeout
-        memory = int(self.options.memory or self.scenario.memory_mb)
+        memory = math.ceil(self.options.memory or self.scenario.memory_mb)
         return Limits(timeout=timeout, memory_mb=memory, stall=self.options.stall)
 
     @property
