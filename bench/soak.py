@@ -38,8 +38,8 @@ from bench.faults.ground import (
     Ended,
     Fields,
     Ground,
-    heed_signals,
     matrix,
+    restore_default_signals,
 )
 from bench.hangs import crowd
 from bench.row import BenchRow, Figure
@@ -83,8 +83,8 @@ class Soak:
     struck: Counter[str] = field(default_factory=Counter)
     lives: list[list[Sample]] = field(default_factory=list)  # of each tool
     seen: set[int] = field(default_factory=set)  # hashes of records that were whole once
-    counted: Counter[Path] = field(default_factory=Counter)  # bytes of the files of records
-    attempts: int = 0  # on record
+    offsets: Counter[Path] = field(default_factory=Counter)  # how far each file of records was read
+    attempts: int = 0  # recorded so far
 
     def live(self, until: float) -> None:
         """Give the command until it ends by itself; a fault may end it before, and Ctrl-C does `until` a time."""
@@ -113,20 +113,20 @@ class Soak:
 
     def _sample(self) -> None:
         assert self.tool is not None
-        self.count()
+        self.count_new_attempts()
         with suppress(psutil.Error):
             process = psutil.Process(self.tool.pid)
             with process.oneshot():
                 sample = Sample(self.attempts, process.memory_info().rss, process.num_fds(), process.num_threads())
             self.lives[-1].append(sample)
 
-    def count(self) -> None:
-        """Count the attempts that are on record."""
+    def count_new_attempts(self) -> None:
+        """Count the attempts that were recorded since the last count."""
         for path in self.ground.state.glob("runs/*/records.jsonl"):
             with path.open("rb") as file:
-                file.seek(self.counted[path])
+                file.seek(self.offsets[path])
                 new = file.read()
-            self.counted[path] += len(new)
+            self.offsets[path] += len(new)
             self.attempts += new.count(b"\n")
 
     def _check_life(self, ended: Ended) -> None:
@@ -217,7 +217,7 @@ FAULTS: dict[str, Callable[[Soak], bool]] = {
 
 def soak(attempts: int, seconds: float | None, seed: int, folder: Path) -> Figure:
     """Run so many attempts, or for so long, and say what became of them."""
-    heed_signals()
+    restore_default_signals()
     with serve(old_and_new(folder / "wheels")) as index, ExitStack() as held:
         fields = Fields(folder, index, seed)
         calm = fields.calm(matrix(*SHARES, more=OPTIONS))
@@ -238,11 +238,12 @@ def soak(attempts: int, seconds: float | None, seed: int, folder: Path) -> Figur
                 ground.wait_until_quiet()
                 if seconds is None:
                     ground.check_line(ground.give(run.command.words), calm.code)
-        except BrokenError as broken:  # it ends with the first promise that is seen broken
+        except BrokenError as broken:  # the soak stops at the first broken promise
             problems.append(str(broken))
+            ground.clear()
         is_whole = seconds is None and not problems
         problems += [*_problems(ground, calm, scripts, is_whole=is_whole), *_growth(run.lives)]
-        run.count()
+        run.count_new_attempts()
         forked = sum(record["attempt"]["evidence"].get("start", "cold") != "cold" for record in ground.records())
         print(*problems, f"seed {seed}: {dict(run.struck)}", sep="\n", file=sys.stderr)
         text = (

@@ -15,8 +15,8 @@ if not _is_here(os.path.dirname(os.path.dirname(__file__))):  # else the librari
 
 try:
     from whichtorch.matrix.cli import main
-except KeyboardInterrupt:  # nothing has begun, so there is nothing to say
-    os._exit(130)  # `Exit.INTERRUPTED`, which may not be imported yet
+except KeyboardInterrupt:  # nothing has started yet, so it ends without a message
+    os._exit(130)  # `Exit.INTERRUPTED`, whose import may not have finished
 
 if __name__ == "__main__":
     main()

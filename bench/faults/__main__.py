@@ -15,7 +15,7 @@ from tabulate import tabulate
 
 from bench.faults import cache, death, disk, hostile, network, people, records, scripts
 from bench.faults.fault import strike_all
-from bench.faults.ground import Fields, heed_signals
+from bench.faults.ground import Fields, restore_default_signals
 from tests.cli.shell import old_and_new
 from tests.wheels import serve
 from whichtorch.matrix.grouping import grouped
@@ -40,7 +40,7 @@ def strike(folder: Path, words: Sequence[str], moments: int, seed: int, most: in
     if most is not None:
         families = grouped(chosen, lambda fault: fault.family).values()
         chosen = [each for family in families for each in random.Random(seed).sample(family, min(most, len(family)))]
-    heed_signals()
+    restore_default_signals()
     with serve(old_and_new(folder / "wheels")) as index:
         return strike_all(Fields(folder, index, seed), chosen, moments)
 

@@ -79,8 +79,8 @@ def _boundaries(answer: dict[str, Any]) -> object:
     return [(each["from"], each["to"], each["change"]) for each in answer["boundaries"]]
 
 
-def heed_signals() -> None:
-    """Have commands end by SIGINT and SIGHUP, which a background shell and nohup ignore for all that they start."""
+def restore_default_signals() -> None:
+    """Handle SIGINT and SIGHUP as usual: a background shell and nohup ignore them, and commands would inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

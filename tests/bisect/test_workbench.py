@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_search_is_not_told_of_the_probes_of_the_one_before(tmp_path: Path) -> None:
-    """A probe that ended as its search did has a position among the values of that search, not of the next one."""
+def test_a_search_does_not_see_the_probes_of_the_previous_one(tmp_path: Path) -> None:
+    """A probe that ends as its search does is not reported to the next one, where its position means another value."""
     releases = FakeReleases(tmp_path, values=versions(2))
     old, new = (
         [PlannedCell(request=request, scenario=releases.scenario, variant={}, options=RunOptions())]

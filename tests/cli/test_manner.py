@@ -63,7 +63,7 @@ def test_matrix_writes_the_reports_that_report_writes(user: User) -> None:
         assert (user.folder / f"a.{kind}").read_text() == (user.folder / f"b.{kind}").read_text()
 
 
-def test_memory_is_the_limit_of_an_attempt(user: User) -> None:
+def test_memory_limits_an_attempt(user: User) -> None:
     """A script that uses more is `oom`; with a higher limit it is run again."""
     script = user.script("large.py", "NOTE\nimport time\nkept = b'x' * 300_000_000\ntime.sleep(1)\n")
     small, large = (user.run("matrix", script, *NEW, "--memory", size) for size in ("100MB", "1GB"))
@@ -171,7 +171,7 @@ def test_a_file_that_cannot_be_written_is_told_first(user: User, tmp_path: Path)
 
 def test_an_interrupt_during_the_imports_ends_quietly(tmp_path: Path) -> None:
     """Ctrl-C in the first tenths of a second, while the program still imports, ends it with 130 and no traceback."""
-    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")  # where the interrupt comes
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")  # stands in for Ctrl-C during an import
     command, environ = [sys.executable, "-m", "whichtorch"], {**os.environ, "PYTHONPATH": str(tmp_path)}
     ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

@@ -131,8 +131,8 @@ def test_sizes(text: str, read: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "nan", "inf", "much"])
-def test_what_is_no_size(text: str) -> None:
-    """Nothing fits into nothing."""
+def test_invalid_sizes(text: str) -> None:
+    """A size is a positive, finite number, perhaps with a unit."""
     with pytest.raises(UsageError, match="is not a size"):
         megabytes(text)
 

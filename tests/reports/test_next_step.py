@@ -252,8 +252,13 @@ def test_a_hang_of_a_kind_that_a_later_version_knows_has_no_remedy() -> None:
 def test_what_needs_more_memory_gets_more() -> None:
     """An option or its header can allow it more; other releases may need less."""
     first, second = steps(cell(NEW, Outcome.OOM, "repro.py", signature="memory"))
-    assert first == "give it more memory: --memory 8GB, or memory_mb in its header"
+    assert first == "give it more memory: --memory SIZE, or memory_mb in the script's header"
     assert "recent:3" in second
+
+
+def test_more_memory_does_not_help_against_too_many_processes() -> None:
+    """A script that starts more processes than it may is `oom`, too."""
+    assert not any("--memory" in step for step in steps(cell(NEW, Outcome.OOM, "repro.py", signature="processes")))
 
 
 def test_what_is_slow_somewhere_does_not_fail_everywhere() -> None:

@@ -21,7 +21,7 @@ _SOURCE = "\n".join(f"x{line} = f(a[{line}] + (b * ({line} - c)))" for line in r
 
 
 class _Cycle:
-    """Garbage whose collection runs Python code, so that another thread may go on."""
+    """Garbage whose collection runs Python code, so that another thread may run in the middle of a collection."""
 
     def __init__(self) -> None:
         self.itself = self
@@ -32,7 +32,7 @@ class _Cycle:
 
 
 @pytest.fixture
-def _threads_change_places_often() -> Iterator[None]:
+def _frequent_thread_switches() -> Iterator[None]:
     interval, threshold = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(1e-6)
     gc.set_threshold(50, 2, 2)
@@ -41,7 +41,7 @@ def _threads_change_places_often() -> Iterator[None]:
     gc.set_threshold(*threshold)
 
 
-@pytest.mark.usefixtures("_threads_change_places_often")
+@pytest.mark.usefixtures("_frequent_thread_switches")
 def test_threads_parse_without_disturbing_each_other() -> None:
     """Python 3.11 fails with SystemError where two threads parse at once; our parsing does not."""
     errors: list[Exception] = []
@@ -62,7 +62,7 @@ def test_threads_parse_without_disturbing_each_other() -> None:
     assert not errors
 
 
-def test_nothing_of_ours_parses_past_the_lock() -> None:
+def test_all_parsing_goes_through_the_lock() -> None:
     """Only `source/syntax.py` calls `ast.parse`; what runs inside an environment is a process of its own."""
     package = Path(whichtorch.matrix.__file__).parent
     callers = {

@@ -38,21 +38,24 @@ def test_a_copy_may_have_the_history(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "around", "is_marked"),
+    ("inner_files", "outer_files", "expects_pytest_ini"),
     [
         ({}, {}, False),
+        ({}, {"pyproject.toml": "[project]\nname = 'outer'\n"}, True),
+        ({}, {"setup.py": ""}, True),
+        ({"setup.py": ""}, {"pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--unknown'\n"}, True),
         ({}, {"pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--unknown'\n"}, True),
-        ({"setup.cfg": "[metadata]\n"}, {"setup.cfg": "[tool:pytest]\n"}, True),
+        ({"pyproject.toml": "[tool.pytest-watcher]\n"}, {"setup.cfg": "[tool:pytest]\n"}, True),
         ({"tox.ini": "[pytest]\n"}, {"pytest.ini": ""}, False),
     ],
 )
-def test_pytest_takes_the_copy_for_the_root_of_its_tests(
-    own: dict[str, str], around: dict[str, str], is_marked: bool, tmp_path: Path
+def test_the_copy_is_the_rootdir_of_pytest(
+    inner_files: dict[str, str], outer_files: dict[str, str], expects_pytest_ini: bool, tmp_path: Path
 ) -> None:
-    """It does so even where the state folder is in a project that configures pytest."""
+    """It is, even if the state folder is inside another project."""
     origin, outer = tmp_path / "origin", tmp_path / "outer"
     test = "def test_it(request): print('root', request.config.rootpath)\n"
-    for folder, files in ((origin, own | {"test_it.py": test}), (outer, around)):
+    for folder, files in ((origin, inner_files | {"test_it.py": test}), (outer, outer_files)):
         folder.mkdir()
         for name, text in files.items():
             (folder / name).write_text(text)
@@ -63,5 +66,5 @@ def test_pytest_takes_the_copy_for_the_root_of_its_tests(
     command = (sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "test_it.py")
     ran = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=True)
     assert f"root {copy}\n" in ran.stdout
-    assert (copy / "pytest.ini").exists() == is_marked
+    assert (copy / "pytest.ini").exists() == expects_pytest_ini
     assert written_files(home, project.digest, copy) == []

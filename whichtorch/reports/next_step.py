@@ -15,7 +15,7 @@ from whichtorch.matrix.diagnosis.failure import is_alike
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.missing_package import absence, missing_module
 from whichtorch.matrix.diagnosis.signature import Signature
-from whichtorch.matrix.model import Cell, Environment, Outcome, Result, is_command, split_test
+from whichtorch.matrix.model import Cell, Environment, Outcome, Result, StoppedBy, is_command, split_test
 from whichtorch.matrix.version_parsing import parse_version
 from whichtorch.reports import cell_text
 from whichtorch.reports.shown_text import shown_path
@@ -110,8 +110,8 @@ class WrongTest:
         """Yield what helps against a hang of its kind, or against too little memory."""
         if self.cell.outcome is Outcome.HANG and (diagnosis := self.cell.diagnosis):
             yield from (NextStep(kind.remedy) for kind in HangKind if kind == diagnosis.kind)
-        if self.cell.outcome is Outcome.OOM:
-            yield NextStep("give it more memory: --memory 8GB, or memory_mb in its header")
+        if self.cell.outcome is Outcome.OOM and self.cell.signature != StoppedBy.PROCESSES:
+            yield NextStep("give it more memory: --memory SIZE, or memory_mb in the script's header")
 
     def _without_pass(self, signature: Signature) -> Iterator[NextStep]:
         """Yield what to do about a test that passed in no environment: the script may be wrong."""

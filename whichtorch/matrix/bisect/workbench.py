@@ -173,13 +173,13 @@ class Workbench:
         return self.stopped
 
     def close(self) -> None:
-        """Cancel what runs and wait for its end. A search that follows is told nothing of it, but finds its records."""
+        """Cancel what runs and wait for its end. Results are dropped; the next search reads their records."""
         for position in self.positions:
             self.cancel(position)
         with self._changed:
             while self._running:
                 self._changed.wait(SIGNAL_CHECK)
-            self._ended.clear()  # its positions are those of the search that is over
+            self._ended.clear()  # positions have a meaning within one search only
 
     def _tell_quiet(self, seconds: float) -> None:
         """Tell what the search waits for, which takes a while to look up."""

@@ -29,7 +29,8 @@ class RunOptions:
     memory: float | None = running_option(
         metavar="SIZE",
         parse=megabytes,
-        help="How much memory an attempt may use with all its processes. [default: by its header, otherwise 4 GB]",
+        help="Memory limit of an attempt, all of its processes together, such as 8GB. "
+        "[default: memory_mb in the script's header, otherwise 4096MB]",
     )
     repeat: int = running_option(default=1, metavar="N", least=1, help="Attempts per cell.")
     fresh: bool = fresh_option()

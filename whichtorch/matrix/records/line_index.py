@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Row = tuple[Any, ...]
 
 Line = TypeVar("Line", bound=Model)
-ADDED_KIB = 2048  # of the added lines that stay in memory: a line has some 6 kB, and few are read again
+ADDED_CACHE_KIB = 2048  # memory for added lines: a line takes some 6 kB, and few are read again
 CACHED = 2_000  # questions whose lines are kept in memory
 BATCH = 10_000  # lines in one transaction: other commands can read between two
 _TABLES = """
@@ -90,7 +90,7 @@ class LineIndex(Generic[Line]):
         self._index = (home or Path()) / "index" / f"{kind.name}.sqlite"
         self._lock = threading.Lock()
         self._insert = _INSERT.format(more=", ?" * len(kind.columns))
-        self._added = scratch_database(self, kind.tables, ADDED_KIB)
+        self._added = scratch_database(self, kind.tables, ADDED_CACHE_KIB)
         self._added.execute(_KNOWN.format(last=sys.maxsize))
         self._stored = self._opened() if home else None
         self._additions = 0

@@ -36,7 +36,7 @@ def open_database(owner: object, file: Path | None = None) -> sqlite3.Connection
 def scratch_database(owner: object, tables: str, cache_kib: int = CACHE_KIB) -> sqlite3.Connection:
     """Return a database with some tables that nobody else sees, and that ends with its owner.
 
-    `cache_kib` of it stay in memory.
+    At most `cache_kib` KiB of its pages are kept in memory.
 
     All is one transaction, which is never committed: with one for each insert, two hundred thousand rows take four
     times as long (measured).

@@ -15,20 +15,20 @@ Scope = Definition | ast.Lambda | ast.Module
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _BLOCKS = ("body", "orelse", "finalbody")
 _PARTS = ("handlers", "cases")
-# Python 3.11 counts how deep a tree is in one place for all threads. A second thread that parses while the first one
-# collects garbage makes the first one fail with SystemError: "AST constructor recursion depth mismatch".
-_one_at_a_time = threading.RLock()
+# Python 3.11 has one counter for the depth of syntax trees, which all threads share. If a second thread parses while
+# the first one collects garbage, the first one fails with SystemError: "AST constructor recursion depth mismatch".
+_parse_lock = threading.RLock()
 
 
 def parse_module(source: str | bytes, filename: str = "<unknown>") -> ast.Module:
     """Parse a module as `ast.parse` does, one thread at a time."""
-    with _one_at_a_time:
+    with _parse_lock:
         return ast.parse(source, filename)
 
 
 def parse_expression(source: str) -> ast.expr:
     """Parse an expression as `ast.parse` does, one thread at a time."""
-    with _one_at_a_time:
+    with _parse_lock:
         return ast.parse(source, mode="eval").body
 
 

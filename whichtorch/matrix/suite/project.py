@@ -34,7 +34,9 @@ _MARKS = {"CACHEDIR.TAG", "pyvenv.cfg"}  # files that stand in a cache, or in a 
 _PASSING = {".pytest_cache", "__pycache__"}  # folders that a run of Python leaves behind
 _READ = 1 << 20  # bytes at once
 _PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml")  # configure pytest even when empty
-_PYTEST_SECTION = re.compile(r"^\s*\[(tool[.:])?pytest\b", re.MULTILINE)
+_SECTIONED_FILES = ("pyproject.toml", "tox.ini", "setup.cfg")
+_PYTEST_SECTION = re.compile(r"^\s*\[(tool[.:])?pytest(\.ini_options)?\]", re.MULTILINE)
+_ROOT_FILES = (*_PYTEST_FILES, *_SECTIONED_FILES, "setup.py")  # a folder with one of them may become pytest's rootdir
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,9 @@ def _keep(kept: Path, fill: Callable[[Path], None]) -> None:
         aside = Path(folder, "files")
         aside.mkdir()
         fill(aside)
-        if not _configures_pytest(aside) and any(map(_configures_pytest, kept.absolute().parents)):
-            (aside / _PYTEST_FILES[0]).touch()  # else pytest takes the project that the state folder is in for this one
+        outer = (folder / name for folder in kept.resolve().parents for name in _ROOT_FILES)
+        if not _configures_pytest(aside) and any(map(os.path.lexists, outer)):
+            (aside / _PYTEST_FILES[0]).touch()  # otherwise the project around the state folder may become the rootdir
         try:
             aside.rename(kept)
         except OSError:
@@ -132,10 +135,10 @@ def _keep(kept: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _configures_pytest(folder: Path) -> bool:
-    """Return whether a file in a folder configures pytest: pytest takes it for the root of the tests below it."""
+    """Return whether a folder has a configuration of pytest, so that it is pytest's rootdir for the tests below it."""
     if any((folder / name).is_file() for name in _PYTEST_FILES):
         return True
-    files = (folder / name for name in ("pyproject.toml", "tox.ini", "setup.cfg"))
+    files = (folder / name for name in _SECTIONED_FILES)
     return any(_PYTEST_SECTION.search(file.read_text(errors="replace")) for file in files if file.is_file())
 
 
