@@ -56,8 +56,8 @@ LONGEST_FULL = 3.0  # seconds that the disk is full
 SHARES = {"passes.py": 60, "fails.py": 15, "writes.py": 10, "crashes.py": 8, "tree.py": 5, "hangs.py": 2}  # in percent
 GROWTH_LIMIT = 1000.0  # bytes of the tool's memory for each attempt
 DISK = "size=2g"  # in memory, and filled up now and then
-LEAST_LIFE = 1000  # attempts that a tool lives through before its growth is measured
-WARM_AFTER = 500  # attempts after its start: by then it has imported all that it needs
+LEAST_LIFE = 4000  # attempts that a tool lives through before its growth is measured
+WARM_AFTER = 2500  # attempts after its start: by then its caches, of 2,000 questions and 2 MB, are full
 OPTIONS = ("--repeat", str(REPEAT), "--jobs", "4", "--quiet")
 KILLED_ROLES = ("the supervisor", "the fork server", "a script's child")
 
