@@ -96,8 +96,7 @@ def kill_party(role: str, fields: Fields, ground: Ground, moment: Moment) -> Non
     with two_workers(ground.user, ground.user.folder.parent / "cluster") as (address, _):
         process = ground.start((*ALL.words, "--executor", address))
         time.sleep(moment.dice.uniform(0.2, 0.8) * calm.seconds)
-        victims = [each for each in ground.processes() if is_at_work(f"whichtorch {role} ", each)]
-        moment.dice.choice(victims).kill()
+        assert kill_one(f"whichtorch {role} ", ground, moment.dice)
         ended = ground.ended(process)
     shutil.rmtree(
         ground.user.folder.parent / "tmp" / "dask-scratch-space", ignore_errors=True

@@ -12,7 +12,7 @@ from tests.run.test_pipeline import requests, scenario
 from whichtorch.matrix.model import Outcome, Record
 from whichtorch.matrix.plan import planning
 from whichtorch.matrix.records.store import new_run, read_records
-from whichtorch.matrix.run import cell_scheduler
+from whichtorch.matrix.run import work
 from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.pipeline import MatrixRun
 from whichtorch.matrix.run.site import LocalSite
@@ -32,7 +32,7 @@ SEEN_RED = ({"outcome": "fail", "why": "a known bug"},)
 
 @pytest.fixture(autouse=True)
 def _few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cell_scheduler, "MIN_CELLS_TO_FORK", 1)
+    monkeypatch.setattr(work, "MIN_CELLS_TO_FORK", 1)
 
 
 @dataclass
@@ -112,7 +112,7 @@ def test_only_the_first_attempt_is_forked(tmp_path: Path) -> None:
 
 def test_few_cells_are_not_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Importing ahead of a single script takes as long as starting it."""
-    monkeypatch.setattr(cell_scheduler, "MIN_CELLS_TO_FORK", 2)
+    monkeypatch.setattr(work, "MIN_CELLS_TO_FORK", 2)
     ended = run(tmp_path)
     assert (ended.forked, ended.cold) == (0, 1)
 

@@ -15,7 +15,7 @@ CACHE_KIB = 32 * 1024  # pages of a database that stay in memory
 BUSY = 60.0  # seconds that another process may keep a database locked
 
 
-def open_database(owner: object, file: Path | None = None) -> sqlite3.Connection:
+def open_database(owner: object, file: Path | None = None, cache_kib: int = CACHE_KIB) -> sqlite3.Connection:
     """Open the database in a file, until its owner ends; without a file, one that nobody else sees.
 
     The latter is in memory while it is small, and then in a temporary file that has no name
@@ -29,7 +29,7 @@ def open_database(owner: object, file: Path | None = None) -> sqlite3.Connection
         raise PreventedError(f"this Python was built without the module sqlite3: {error}", hint=hint) from error
     database = sqlite3.connect(file or "", check_same_thread=False, isolation_level=None, timeout=BUSY)
     weakref.finalize(owner, database.close)
-    database.execute(f"pragma cache_size = -{CACHE_KIB}")
+    database.execute(f"pragma cache_size = -{cache_kib}")
     return database
 
 
@@ -41,8 +41,6 @@ def scratch_database(owner: object, tables: str, cache_kib: int = CACHE_KIB) -> 
     All is one transaction, which is never committed: with one for each insert, two hundred thousand rows take four
     times as long (measured).
     """
-    database = open_database(owner)
-    database.executescript(
-        f"pragma cache_size = -{cache_kib}; pragma journal_mode = off; pragma synchronous = off; {tables} begin;"
-    )
+    database = open_database(owner, cache_kib=cache_kib)
+    database.executescript(f"pragma journal_mode = off; pragma synchronous = off; {tables} begin;")
     return database

@@ -15,7 +15,6 @@ from whichtorch.matrix.environments.installation import unbuildable
 from whichtorch.matrix.errors import GOES_ON, PreventedError
 from whichtorch.matrix.run.environment_queue import TYPICAL_CELL, EnvironmentQueue, candidates
 from whichtorch.matrix.run.work import (
-    MIN_CELLS_TO_FORK,
     Batch,
     BatchResult,
     CellEnd,
@@ -203,7 +202,7 @@ class CellScheduler:
             environment=queue.environment,
             cells={} if queue.is_preparing else queue.take(worker, self.site.records, most),
             trial=queue.work.trial,
-            forks=len(queue.work.cells) >= MIN_CELLS_TO_FORK,
+            forks=queue.work.forks,
         )
         self.site.start(batch, worker, lambda result: self._post(partial(self._take, batch.id, result)))
         self._awaited[batch.id] = _Sent(queue=queue, batch=batch, worker=worker, slot=slot)

@@ -7,8 +7,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.run.work import MIN_CELLS_TO_FORK
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -71,7 +69,7 @@ class EnvironmentQueue:
         """Return whether a cell is expected to hang, and how short it is, as far as the plan says."""
         planned, environment = self.work.cells[position], self.environment
         assert environment is not None
-        forks = len(self.work.cells) >= MIN_CELLS_TO_FORK and planned.may_fork(environment, ())
+        forks = self.work.forks and planned.may_fork(environment, ())
         shortness = 0.0 if forks else -planned.scenario.timeout
         return planned.expects_hang(environment), shortness
 

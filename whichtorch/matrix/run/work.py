@@ -49,6 +49,11 @@ class EnvironmentWork:
     cells: Mapping[int, PlannedCell]
     trial: CellTrial | None = None  # made with each cell; None: the cells get the attempts that they need
 
+    @property
+    def forks(self) -> bool:
+        """Whether it has enough cells to import torch once for those that may be forked."""
+        return len(self.cells) >= MIN_CELLS_TO_FORK
+
 
 class CellEnd(Model):
     """What a cell rests on when nothing is left to run of it."""
