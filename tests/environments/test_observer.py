@@ -32,15 +32,15 @@ def is_grad_enabled():
 
 def linear(*tensors):
     def call():
-        with profiler.event("aten::linear", tensors), profiler.event("aten::matmul", tensors):
-            with profiler.event("aten::mm", [tensors]):
+        with events.event("aten::linear", tensors), events.event("aten::matmul", tensors):
+            with events.event("aten::mm", [tensors]):
                 pass
-            with profiler.event("aten::mul", [Tensor("cpu"), 2]):
+            with events.event("aten::mul", [Tensor("cpu"), 2]):
                 pass
         return "result"
     return overrides.called(linear, tensors, call)
 
-from torch import _C, overrides, profiler
+from torch import _C, autograd, events, overrides
 """,
     "_C/__init__": """
 from torch._C import _profiler
@@ -59,16 +59,15 @@ class _ExperimentalConfig:
         pass
 
 def _RecordFunctionFast(name):
-    from torch import profiler
-    return profiler.event(name, [])
+    from torch import events
+    return events.event(name, [])
 """,
-    "profiler": """
+    "events": """
 import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 roots, stack = [], []
-ProfilerActivity = SimpleNamespace(CPU="cpu")
 
 @contextmanager
 def event(name, inputs):
@@ -80,11 +79,16 @@ def event(name, inputs):
     stack.append(made)
     yield
     stack.pop()
+""",
+    "autograd/__init__": "from torch.autograd import profiler",
+    "autograd/profiler": """
+from types import SimpleNamespace
+from torch import events
 
 class profile:
-    def __init__(self, activities, record_shapes, experimental_config):
-        assert (activities, record_shapes) == (["cpu"], True)
-        self.profiler = SimpleNamespace(kineto_results=SimpleNamespace(experimental_event_tree=lambda: roots))
+    def __init__(self, record_shapes, use_kineto, experimental_config):
+        assert (record_shapes, use_kineto) == (True, True)
+        self.kineto_results = SimpleNamespace(experimental_event_tree=lambda: events.roots)
 
     def __enter__(self):
         return self
@@ -114,7 +118,7 @@ SCRIPT = """
 import os, sys, threading
 import torch
 print(torch.linear(torch.Tensor("meta"), torch.Tensor("meta")), "WHICHTORCH_OBSERVE" in os.environ)
-thread = threading.Thread(target=lambda: torch.profiler.event("aten::add", []).__enter__())
+thread = threading.Thread(target=lambda: torch.events.event("aten::add", []).__enter__())
 thread.start()
 thread.join()
 """

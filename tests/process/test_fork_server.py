@@ -210,6 +210,25 @@ def test_torch_is_imported_once(tmp_path: Path, packages: Path, executor: Forkin
     assert len(imports.read_text()) == len(before) + 1
 
 
+def test_observing_begins_in_the_fork(tmp_path: Path, packages: Path, executor: ForkingExecutor) -> None:
+    """An observed script has the server of the others, and its observer writes what it does in a started Python."""
+    forked(executor, task_of(tmp_path / "plain", packages, "print(sorted(os.environ))"))
+    imports = (packages / "torch" / "imports").read_text()
+    seen = []
+    for way in ("fork", "cold"):
+        observation = tmp_path / f"{way}.json"
+        environ = {"WHICHTORCH_HOOKS": "observe", "WHICHTORCH_OBSERVE": str(observation)}
+        task = task_of(tmp_path / way, packages, "print('WHICHTORCH_OBSERVE' in os.environ)", env=environ)
+        if way == "fork":
+            forked(executor, task)
+            assert (packages / "torch" / "imports").read_text() == imports
+        else:
+            assert LocalExecutor().run(task)
+        seen.append((observation.read_text(), words(tmp_path / way)))
+    assert seen[0] == seen[1]
+    assert "no attribute" in seen[0][0]  # of this torch: it has no profiler
+
+
 @pytest.mark.parametrize(
     ("text", "level"),
     [

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.fakes import PASSED, FakeCache, FakeExecutor
 from tests.run.test_pipeline import requests, scenario
-from whichtorch.matrix.model import Outcome, Record
+from whichtorch.matrix.model import Condition, Outcome, Record
 from whichtorch.matrix.plan import planning
+from whichtorch.matrix.process.supervision import Ending
 from whichtorch.matrix.records.store import new_run, read_records
 from whichtorch.matrix.run import work
 from whichtorch.matrix.run.cell_scheduler import CellScheduler
@@ -19,15 +23,18 @@ from whichtorch.matrix.run.site import LocalSite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from whichtorch.matrix.model import Cell
-    from whichtorch.matrix.process.supervision import Ending
+    from whichtorch.matrix.process.supervision import Task
 
 FAILED = replace(PASSED, exit_code=1)
 FORKED = replace(PASSED, start="fork torch")
 REFUSED = replace(FAILED, start="fork torch")
-SEEN_RED = ({"outcome": "fail", "why": "a known bug"},)
+STUCK = Ending(stopped_by="stall", seconds=5.0)
+KNOWN_BUGS = {outcome: ({"outcome": outcome, "why": "a known bug"},) for outcome in ("fail", "hang", "vacuous")}
+MM = Condition(op="aten::mm", under="aten::matmul")
+MET = {"operators": [{"op": "aten::mm", "under": ["aten::matmul"], "keys": [], "grad_mode": None}], "all_threads": True}
+UNMET = MET | {"operators": []}
 
 
 @pytest.fixture(autouse=True)
@@ -53,13 +60,23 @@ def run(
     forks: Ending = FORKED,
     cold: Ending = PASSED,
     expect: Sequence[object] = (),
+    conditions: Sequence[Condition] = (),
+    seen: dict[str, object] | None = None,
 ) -> ForkedRun:
+    """Run a cell; where a script is observed, its observer has `seen` something."""
+
+    def ending(ending: Ending, task: Task) -> Ending:
+        if observation := task.env.get("WHICHTORCH_OBSERVE"):
+            Path(observation).write_text(json.dumps(seen))
+        return ending
+
+    tmp_path.mkdir(exist_ok=True)
     planned = planning.plan(
         requests("2.0.0"),
-        [scenario(tmp_path, "sum", expect=expect)],
+        [scenario(tmp_path, "sum", expect=expect, conditions=conditions)],
         planning.RunOptions(cold=all_cold, fresh=fresh, repeat=repeat),
     )
-    starting, forking = FakeExecutor(lambda _: cold), FakeExecutor(lambda _: forks)
+    starting, forking = FakeExecutor(partial(ending, cold)), FakeExecutor(partial(ending, forks))
     with new_run(tmp_path, ()) as store:
         site = LocalSite(FakeCache(tmp_path), read_records(tmp_path), store, lambda _event: None, starting)
         site.forking = forking
@@ -94,14 +111,39 @@ def test_a_red_fork_is_confirmed_cold(tmp_path: Path) -> None:
     assert (again.forked, again.cold, again.cell.reused) == (0, 0, 1)
 
 
-def test_what_is_expected_to_be_red_starts_cold(tmp_path: Path) -> None:
-    """A forked attempt of it would have to be confirmed, until a cold one has failed so; it then fails as that did."""
-    ended = run(tmp_path, cold=FAILED, expect=SEEN_RED)
-    assert (ended.forked, ended.cold, ended.cell.outcome) == (0, 1, Outcome.FAIL)
-    again = run(tmp_path, fresh=True, forks=REFUSED, cold=FAILED, expect=SEEN_RED)
-    assert (again.forked, again.cold, again.cell.outcome) == (1, 0, Outcome.FAIL)
-    otherwise = run(tmp_path, fresh=True, forks=replace(REFUSED, exit_code=3), cold=FAILED, expect=SEEN_RED)
-    assert (otherwise.forked, otherwise.cold, otherwise.cell.outcome) == (1, 1, Outcome.FAIL)
+@pytest.mark.parametrize(("outcome", "cold"), [(Outcome.FAIL, FAILED), (Outcome.HANG, STUCK)])
+def test_what_is_expected_to_be_red_starts_cold(tmp_path: Path, outcome: Outcome, cold: Ending) -> None:
+    """A forked attempt of it would have to be confirmed, until a cold one has ended so; it then counts as that did."""
+    expect = KNOWN_BUGS[outcome]
+    ended = run(tmp_path, cold=cold, expect=expect)
+    assert (ended.forked, ended.cold, ended.cell.outcome) == (0, 1, outcome)
+    again = run(tmp_path, fresh=True, forks=replace(cold, start="fork torch"), cold=cold, expect=expect)
+    assert (again.forked, again.cold, again.cell.outcome) == (1, 0, outcome)
+    otherwise = run(tmp_path, fresh=True, forks=replace(REFUSED, exit_code=3), cold=cold, expect=expect)
+    assert (otherwise.forked, otherwise.cold, otherwise.cell.outcome) == (1, 1, outcome)
+
+
+def test_an_observation_that_is_as_expected_is_forked(tmp_path: Path) -> None:
+    """With its conditions met it counts as a cold one does, but not for --cold."""
+    ended = run(tmp_path, conditions=(MM,), seen=MET)
+    assert (ended.forked, ended.cold, ended.cell.outcome) == (2, 0, Outcome.PASS)
+    again = run(tmp_path, conditions=(MM,), seen=MET, fresh=True)
+    assert (again.forked, again.cold) == (1, 0)
+    cold = run(tmp_path, conditions=(MM,), seen=MET, all_cold=True, fresh=True)
+    assert (cold.forked, cold.cold, cold.cell.outcome) == (0, 2, Outcome.PASS)
+
+
+def test_an_observation_that_is_not_as_expected_is_made_again_cold(tmp_path: Path) -> None:
+    """Only a cold one can make a pass vacuous, unless the header says that it is."""
+    ended = run(tmp_path, conditions=(MM,), seen=UNMET)
+    assert (ended.forked, ended.cold, ended.cell.outcome) == (2, 1, Outcome.VACUOUS)
+    assert records(tmp_path)[-1].attempt.evidence.cold_because == "its forked attempt was not observed as expected"
+    again = run(tmp_path, conditions=(MM,), seen=UNMET)
+    assert (again.forked, again.cold, again.cell.outcome) == (0, 0, Outcome.VACUOUS)
+    known = run(tmp_path / "known", conditions=(MM,), seen=UNMET, expect=KNOWN_BUGS["vacuous"])
+    assert (known.forked, known.cold, known.cell.outcome) == (2, 0, Outcome.VACUOUS)
+    met = run(tmp_path / "met", conditions=(MM,), seen=MET, expect=KNOWN_BUGS["vacuous"])
+    assert (met.forked, met.cold, met.cell.outcome) == (2, 1, Outcome.PASS)
 
 
 def test_only_the_first_attempt_is_forked(tmp_path: Path) -> None:

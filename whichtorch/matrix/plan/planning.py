@@ -103,9 +103,8 @@ class PlannedCell:
 
     def counting(self, records: Sequence[Record], environment: Environment) -> Sequence[Record]:
         """Return those of its earlier records that count: with --fresh, only observations are reused."""
-        if self.options.fresh:
-            return [each for each in records if each.attempt.role is Role.OBSERVE]
-        return [each for each in lasting_records(records) if self.counts(each, environment, records)]
+        lasting = [each for each in lasting_records(records) if self.counts(each, environment, records)]
+        return [each for each in lasting if each.attempt.role is Role.OBSERVE or not self.options.fresh]
 
     @property
     def forks(self) -> bool:
@@ -120,14 +119,29 @@ class PlannedCell:
         return self.forks and (self._is_expected_to_pass(environment) or bool(_cold_failures(known)))
 
     def counts(self, record: Record, environment: Environment, known: Sequence[Record]) -> bool:
-        """Return whether a record may judge it: a forked one by an expected pass, or as a cold one of the `known`."""
-        if not record.attempt.evidence.is_forked:
+        """Return whether a record says something of it.
+
+        A forked one does if it is as expected, or if a cold one of the `known` failed in the same way.
+        """
+        attempt = record.attempt
+        if not attempt.evidence.is_forked:
             return True
-        is_pass = record.attempt.outcome in {Outcome.PASS, Outcome.SKIP} and self._is_expected_to_pass(environment)
-        return self.forks and (is_pass or (record.attempt.outcome, record.signature) in _cold_failures(known))
+        if not self.forks:
+            return False
+        if attempt.outcome in {Outcome.PASS, Outcome.SKIP} and self._is_expected_to_pass(environment):
+            return attempt.role is Role.JUDGE or self._is_seen_as_expected(environment, record)
+        return (attempt.outcome, record.signature) in _cold_failures(known)
 
     def _is_expected_to_pass(self, environment: Environment) -> bool:
-        return selection.is_as_expected(Outcome.PASS, self.expectation(environment))
+        """Return whether its script is expected to end well, if only because it does not do what it is about."""
+        line = self.expectation(environment)
+        return any(selection.is_as_expected(outcome, line) for outcome in (Outcome.PASS, Outcome.VACUOUS))
+
+    def _is_seen_as_expected(self, environment: Environment, record: Record) -> bool:
+        """Return whether an observation meets the conditions, or where a vacuous pass is expected, does not."""
+        _, doubt, _ = self._observed([record])
+        seen = Outcome.VACUOUS if doubt is Doubt.UNMET else Outcome.PASS
+        return doubt is not Doubt.UNOBSERVED and selection.is_as_expected(seen, self.expectation(environment))
 
     def is_settled(self, records: Sequence[Record]) -> bool:
         """Return whether records leave nothing to run."""
@@ -241,7 +255,7 @@ def _cold_failures(records: Sequence[Record]) -> set[tuple[Outcome, str | None]]
     return {
         (attempt.outcome, signature)
         for attempt, signature in attempts
-        if attempt.outcome in {Outcome.FAIL, Outcome.CRASH} and not attempt.evidence.is_forked
+        if attempt.outcome in {Outcome.FAIL, Outcome.CRASH, Outcome.HANG} and not attempt.evidence.is_forked
     }
 
 

@@ -40,8 +40,8 @@ OWN_PREFIX, HOOKS = "WHICHTORCH_", "WHICHTORCH_HOOKS"
 # A forked script runs to its end, exit handlers included, but is not taken apart then: what frees the memory of torch
 # and of compilers takes longer than a small script. A crash of that part is not seen.
 BRIEF_EXIT = "WHICHTORCH_BRIEF_EXIT"
-# they begin at the first import, with files of one attempt
-WRITING_HOOKS = {"observe", "note_functions", "last_operator"}
+WRITING_HOOKS = {"note_functions", "last_operator"}  # they begin at the first import, with files of one attempt
+FORKED_HOOKS = {"observe"}  # they begin after the import of torch, in what is forked
 
 
 class ForkSlot:
@@ -181,7 +181,7 @@ class ForkingExecutor(LocalExecutor):
 
 def level_of(task: Task) -> tuple[str, str]:
     """Return how much a task's script may find imported, or "" and why it has to start cold."""
-    hooks = {name.strip() for name in task.env.get(HOOKS, "").split(",")} & WRITING_HOOKS
+    hooks = set(_hooks(task.env)) & WRITING_HOOKS
     if len(task.argv) < 2 or not Path(task.argv[0]).name.startswith(("python", "pypy")):
         return "", "it is no script of Python"
     if not task.argv[1].endswith(".py") or not Path(task.argv[1]).is_absolute():
@@ -199,8 +199,15 @@ def level_of(task: Task) -> tuple[str, str]:
 
 def _lasting(environ: dict[str, str]) -> dict[str, str]:
     """Return the variables that may act while torch is imported: a server must share them with a task."""
-    return {
+    hooks = ",".join(name for name in _hooks(environ) if name not in FORKED_HOOKS)
+    lasting = {
         name: text
         for name, text in environ.items()
-        if name not in PER_ATTEMPT and (name in {HOOKS, BRIEF_EXIT} or not name.startswith(OWN_PREFIX))
+        if name not in PER_ATTEMPT and (name == BRIEF_EXIT or not name.startswith(OWN_PREFIX))
     }
+    return lasting | ({HOOKS: hooks} if hooks else {})
+
+
+def _hooks(environ: dict[str, str]) -> list[str]:
+    """Return the names of the hooks that a process applies when it starts."""
+    return [name.strip() for name in environ.get(HOOKS, "").split(",") if name.strip()]

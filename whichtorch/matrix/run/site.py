@@ -159,12 +159,20 @@ class LocalSite(Site):
             if record is None:
                 return None
             (judging if planned.counts(record, environment, on_record) else uncounted).append(record)
-        if not module.problem and planned.wants_observation([*judging, *observing]):
-            order = AttemptRequest(limit=planned.limits.timeout, role=Role.OBSERVE, native=module.path)
-            record = self._attempt(ready, order)  # slower than a plain one, so it gets all of the timeout
+        is_doubted = False
+        while not module.problem and planned.wants_observation([*judging, *observing]):
+            order = AttemptRequest(
+                limit=planned.limits.timeout,  # it is slower than a plain one
+                role=Role.OBSERVE,
+                native=module.path,
+                may_fork=ready.forks and not is_doubted and planned.may_fork(environment, on_record),
+                cold_because="its forked attempt was not observed as expected" if is_doubted else "",
+            )
+            record = self._attempt(ready, order)
             if record is None:
                 return None
-            observing.append(record)
+            is_doubted = not planned.counts(record, environment, on_record)
+            observing += [] if is_doubted else [record]
         records = (*judging, *observing)
         return CellEnd(position=ready.position, records=records, reused=reused, problem=module.problem)
 

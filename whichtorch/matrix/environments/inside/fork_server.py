@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 FOLDER = os.path.dirname(os.path.realpath(__file__))
 BRIEF_EXIT = "WHICHTORCH_BRIEF_EXIT"  # torch and the interpreter are not taken apart at the end of a script
+HOOKS = "WHICHTORCH_HOOKS"  # names, with commas between; those that the server does not have begin in what is forked
 COMPILERS = "compilers"  # in a level: what is hidden until the script imports it
 FOLDER_CACHES = ("cache_dir", "default_cache_dir", "cubin_cache_dir")  # functions of inductor that old releases cache
 OUTPUT_KEPT = 1 << 20  # bytes that `import torch` may write to stdout, and to stderr
@@ -122,6 +123,8 @@ class Server:
         if "WHICHTORCH_STACKS" in os.environ:  # its file gets the descriptor that it has in a process that was started
             script.startup.register_stacks(os.environ["WHICHTORCH_STACKS"])
             script.startup.register_loop(os.path.join(FOLDER, "startup"), os.environ["WHICHTORCH_STACKS"])
+        for name in script.hooks:
+            script.startup.apply_hook(os.path.join(FOLDER, "startup"), name)
         self.levels.PRELOADED.begin()
         return script
 
@@ -133,6 +136,8 @@ class Script:
         os.setsid()
         os.chdir(order["cwd"])
         self.is_brief = bool(order["env"].pop(BRIEF_EXIT, ""))
+        applied = os.environ.get(HOOKS, "").split(",")
+        self.hooks = [name for name in order["env"].get(HOOKS, "").split(",") if name not in applied]
         for name in set(os.environ) - set(order["env"]):
             del os.environ[name]
         os.environ.update(order["env"])

@@ -51,7 +51,7 @@ def observe(torch: Any, file: str, pid: int) -> None:
         try:
             mode.__exit__(None, None, None)
             profiler.__exit__(None, None, None)
-            roots = profiler.profiler.kineto_results.experimental_event_tree()
+            roots = profiler.kineto_results.experimental_event_tree()
             write(file, {"operators": operators(roots, calls), "all_threads": all_threads})
         except Exception as error:  # noqa: BLE001
             write(file, {"problem": error_line(error)})
@@ -81,7 +81,10 @@ def error_line(error: BaseException) -> str:
 
 
 def started_profiler(torch: Any) -> tuple[Any, bool]:
-    """Return a running profiler of CPU activity that keeps shapes, and whether it sees all threads."""
+    """Return a running profiler of CPU activity that keeps shapes, and whether it sees all threads.
+
+    `torch.profiler`, which is built on this one, imports a thousand modules when it starts.
+    """
     import warnings
 
     from torch._C._profiler import _ExperimentalConfig
@@ -90,10 +93,9 @@ def started_profiler(torch: Any) -> tuple[Any, bool]:
         config = _ExperimentalConfig(profile_all_threads=True)
     except TypeError:  # an older torch
         config = None
-    activities = [torch.profiler.ProfilerActivity.CPU]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it has much to say of cycles, which are none of the script's
-        profiler = torch.profiler.profile(activities=activities, record_shapes=True, experimental_config=config)
+        profiler = torch.autograd.profiler.profile(record_shapes=True, use_kineto=True, experimental_config=config)
         profiler.__enter__()
     return profiler, config is not None
 

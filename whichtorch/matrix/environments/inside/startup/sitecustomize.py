@@ -38,7 +38,14 @@ def apply_hook(folder: str, name: str) -> None:
             code = compile(file.read(), path, "exec")
         hook: dict[str, Any] = {"__name__": "whichtorch_" + name, "__file__": path}
         exec(code, hook)  # noqa: S102
-        hook["install"](lambda module, action: sys.meta_path.insert(0, AfterImport(module, action, name)))
+
+        def after_import(module: str, action: Callable[[ModuleType], object]) -> None:
+            if module in sys.modules:  # this process was forked after the import
+                action(sys.modules[module])
+            else:
+                sys.meta_path.insert(0, AfterImport(module, action, name))
+
+        hook["install"](after_import)
     except FileNotFoundError:
         refuse(name, "there is no hook of that name")
     except Exception as error:  # noqa: BLE001  # whatever it is, it must be loud
