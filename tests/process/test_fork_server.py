@@ -233,9 +233,10 @@ def test_observing_begins_in_the_fork(tmp_path: Path, packages: Path, executor: 
     ("text", "level"),
     [
         ("torch.ones", "torch"),
-        ("def f(): torch.compile(print)", "torch+compilers"),
+        ("def f(): torch.compile(print, backend='eager')", "torch+compilers"),
+        ("def f(): torch.compile(print)", "torch+compilers+kernels"),
         ("import numpy", "torch"),
-        ("def f(): torch.compile(print)", "numpy+torch+compilers"),
+        ("def f(): torch.compile(print, backend='eager')", "numpy+torch+compilers"),
     ],
 )
 def test_level_is_what_the_text_uses(
@@ -262,7 +263,7 @@ print([name for name in torch.found if name.startswith('torch')], torch.patched,
 
 def test_what_was_imported_ahead_is_not_seen(tmp_path: Path, packages: Path, executor: ForkingExecutor) -> None:
     """A module is there when the script has imported it, and then with all that its import brings, no more."""
-    forked(executor, task_of(tmp_path / "fork", packages, HIDDEN), "torch+compilers")
+    forked(executor, task_of(tmp_path / "fork", packages, HIDDEN), "torch+compilers+kernels")
     assert LocalExecutor().run(task_of(tmp_path / "cold", packages, HIDDEN))
     assert words(tmp_path / "fork") == words(tmp_path / "cold")
     assert "speaks\n" in (tmp_path / "fork" / "out").read_text()
@@ -313,7 +314,7 @@ def test_folders_are_those_of_the_attempt(tmp_path: Path, packages: Path, execut
     text = "import tempfile\nfrom torch._inductor import codecache\nprint(tempfile.gettempdir(), codecache.cache_dir())"
     cache = str(tmp_path / "cache")
     task = task_of(tmp_path, packages, text, env={"TORCHINDUCTOR_CACHE_DIR": cache})
-    forked(executor, task, "torch+compilers")
+    forked(executor, task, "torch+compilers+kernels")
     assert (tmp_path / "out").read_text().split() == ["speaks", str(tmp_path / "place"), cache]
 
 

@@ -9,7 +9,7 @@ import pytest
 from whichtorch.matrix.process.script_reading import read_script
 
 ROOT = Path(__file__).resolve().parents[2]
-TORCH, COMPILERS = "torch", "torch+compilers"
+TORCH, COMPILERS, KERNELS = "torch", "torch+compilers", "torch+compilers+kernels"
 FORKED = {
     "import torch": TORCH,
     '"""A docstring."""\nfrom __future__ import annotations\nimport os\nimport torch.nn as nn\n'
@@ -22,9 +22,11 @@ FORKED = {
     "import numpy as np\nimport torch": "numpy+torch",
     "import torch\nimport numpy as np": TORCH,
     "import torch\nf = torch.compile(f, backend='eager')": COMPILERS,
-    "import torch\n@torch.compile(dynamic=True)\ndef f(): ...": COMPILERS,
+    "import torch\n@torch.compile(dynamic=True)\ndef f(): ...": KERNELS,
+    "import torch\n@torch.compile\ndef f(): ...": KERNELS,
+    "import torch\n@torch.compile(backend='inductor')\ndef f(): ...": KERNELS,
     "import torch\nfrom torch.export import export": COMPILERS,
-    "import torch\nfrom torch._inductor import config\nconfig.cpp.threads = torch._dynamo.config.x = 1": COMPILERS,
+    "import torch\nfrom torch._inductor import config\nconfig.cpp.threads = torch._dynamo.config.x = 1": KERNELS,
     "import torch\ntorch.optim.SGD([x]).step()": COMPILERS,
     "import torch\ntorch.testing.assert_close(1, torch.ops.aten.add(0, 1))": COMPILERS,
     # what acts on the compilers' modules, which are imported later
@@ -37,7 +39,7 @@ FORKED = {
     "import os, torch as t\nt.add = None\nt.compile(f)": TORCH,
     "import torch.nn.functional as F\ndel F.relu\ntorch.compile(f)": TORCH,
     "import torch\nfrom torch import *\nnn.Module.forward = None\ntorch.compile(f)": TORCH,
-    "import torch\nfrom torch._inductor import config as c\nc.x = 1\ntorch.compile(f)": COMPILERS,
+    "import torch\nfrom torch._inductor import config as c\nc.x = 1\ntorch.compile(f)": KERNELS,
     "import torch\nsetattr(torch, 'x', 1)\ntorch.compile(f)": TORCH,
     "import torch, warnings\nwarnings.simplefilter('error')\ntorch.compile(f)": TORCH,
     # what they have registered
@@ -48,12 +50,12 @@ FORKED = {
     # under which modes they are imported
     "import torch\nwith torch.device('meta'): torch.compile(f)()": TORCH,
     "import torch\n@torch.no_grad()\ndef f(): torch.compile(g)()": TORCH,
-    "import torch\nwith open('x') as file: torch.compile(f)()": COMPILERS,
+    "import torch\nwith open('x') as file: torch.compile(f)()": KERNELS,
     # nobody has read what other packages do
     "import torch, transformers\ntorch.compile(f)()": TORCH,
     "import beside\nimport torch": TORCH,
     "import brings_torch": TORCH,
-    "import torch\nimport compiles": COMPILERS,
+    "import torch\nimport compiles": KERNELS,
 }
 COLD = {
     "print(1)": "does something",

@@ -159,6 +159,20 @@ def test_few_cells_are_not_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (ended.forked, ended.cold) == (0, 1)
 
 
+def test_cells_are_forked_where_enough_of_them_need_the_same_imports(tmp_path: Path) -> None:
+    """A compiler that one script needs is not imported ahead of it, however many others need torch alone."""
+    suite = [scenario(tmp_path, name) for name in ("sum", "product", "compiled", "plain")]
+    suite[2].path.write_text("import torch\ntorch.compile(print)")
+    suite[3].path.write_text("print(1)")
+    planned = planning.plan(requests("2.0.0"), suite, planning.RunOptions())
+    made = work.EnvironmentWork(request=planned.requests[0], first=0, cells=dict(enumerate(planned)))
+    assert made.fork_levels == {"torch", "torch+compilers+kernels"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work, "MIN_CELLS_TO_FORK", 2)
+        again = work.EnvironmentWork(request=planned.requests[0], first=0, cells=dict(enumerate(planned)))
+        assert again.fork_levels == {"torch"}
+
+
 def test_a_forked_pass_never_answers_for_a_cold_one(tmp_path: Path) -> None:
     """With --cold the cell is run again; without it, what was cold answers as well."""
     run(tmp_path)

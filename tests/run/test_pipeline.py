@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def scenario(tmp_path: Path, name: str, **fields: object) -> Scenario:
     path = tmp_path / f"{name}.py"
-    path.write_text("")
+    path.write_text("import torch\n")
     return Scenario.model_validate({"name": name, "path": path, "source_hash": f"hash of {name}"} | fields)
 
 

@@ -119,19 +119,18 @@ class BatchHost:
                 cancelled = self._cancelled.setdefault(order.id, threading.Event())
                 if self.is_closing:
                     cancelled.set()
-            forks = order.forks and not order.options.cold
             try:
                 if order.trial is not None and order.trial.forks:
                     (planned,) = cells.values()
                     site.forking, site.caches = held.enter_context(self._forks.lent(order.run, planned.scenario.path))
-                elif forks:
+                elif order.fork_levels:
                     site.forking = held.enter_context(ForkingExecutor(1))
                 batch = Batch(
                     id=order.id,
                     request=order.request,
                     cells=cells,
                     trial=order.trial,
-                    forks=forks,
+                    fork_levels=order.fork_levels,
                     cancelled=cancelled,
                 )
                 result = site.run(batch)

@@ -100,7 +100,7 @@ class ClusterSite(Site):
                 )
                 for position, cell in batch.cells.items()
             ),
-            forks=batch.forks,
+            fork_levels=tuple(batch.fork_levels),
             trial=cast("RemoteTrial | None", batch.trial) if cells else None,
             scripts=tuple(self._scripts[each] for each in dict.fromkeys(cell.scenario.source_hash for cell in cells)),
             known=bearing_on(cells, batch.environment, self.records) if batch.environment and not batch.trial else (),

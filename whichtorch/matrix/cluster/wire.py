@@ -100,7 +100,7 @@ class BatchRequest(Model):
     options: RunOptions
     cells: tuple[OrderedCell, ...] = ()
     trial: RemoteTrial | None = None  # of its one cell; None: its cells get the attempts that they need
-    forks: bool = False  # its environment has enough cells for it
+    fork_levels: tuple[str, ...] = ()  # as in `Batch`
     scripts: tuple[ScriptFiles, ...] = ()
     known: tuple[Record, ...] = ()  # of the client's, that bear on these cells
     lock: SharedLock | None = None

@@ -225,7 +225,7 @@ class AttemptEvidence(OpenModel):
     loop: BusyLoop | None = None  # of what was busy
     decided: str = ""  # which evidence decided between hang and slow, a value of `diagnosis.verdict.Decider`
     observed: DispatchedCalls | None = None  # of an observing attempt, or of a hang with declared conditions
-    start: str = "cold"  # or "fork" and `torch`, optionally `numpy+` before it and `+compilers` after it
+    start: str = "cold"  # or "fork" and a level of `process.script_reading`
     cold_because: str = ""  # why it was not forked, where that was asked for
     hardware: str = ""  # the kind of machine that was asked for
     host: str = ""  # the one of a cluster that it ran on

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TORCH, NUMPY = "torch", "numpy"
 HARMLESS_BEFORE = sys.stdlib_module_names | {NUMPY, "typing_extensions"}  # may be imported before torch
 COMPILERS = {"compile", "_dynamo", "dynamo", "export", "_export", "_inductor", "compiler", "_compile", "aot_compile"}
+KERNELS = {"_inductor", "aot_compile", "aoti_compile_and_package"}  # they look at the C++ compiler and the processor
 # These import most of the compilers' modules, too, as soon as they are used.
 LAZY = {"optim", "assert_close", "make_fx", "_subclasses", "fake_tensor", "FakeTensorMode", "symbolic_shapes"}
 # What differs between a process that was forked and one that was started.
@@ -61,7 +62,7 @@ SET_BY_USERS = {"config", "backends"}  # parts of torch whose names are there to
 class ScriptReading:
     """What the text of a script says of its imports."""
 
-    level: str  # `torch`, optionally `numpy+` before it and `+compilers` after it; "" for nothing
+    level: str  # `torch`, optionally `numpy+` before it and `+compilers`, `+kernels` after it; "" for nothing
     cold_because: str = ""  # why nothing
 
 
@@ -206,7 +207,21 @@ def _preloadable(nodes: list[ast.AST]) -> list[str]:
         dotted = [_parts(node) for node in nodes if isinstance(node, ast.Attribute)]
         of_all, of_torch = dotted.count([TORCH, OPERATORS]), dotted.count([TORCH, OPERATORS, "aten"])
         steers = steers or of_torch == 0 or of_all != of_torch
-    return ["compilers"] if words & (COMPILERS | LAZY) and not steers else []
+    if steers or not words & (COMPILERS | LAZY):
+        return []
+    return ["compilers", *(["kernels"] if words & KERNELS or any(map(_compiles_to_kernels, nodes)) else [])]
+
+
+def _compiles_to_kernels(node: ast.AST) -> bool:
+    """Return whether a node compiles with Inductor, by its name or because no backend is named."""
+    match node:
+        case ast.Constant(value="inductor"):
+            return True
+        case ast.Call(func=ast.Attribute(attr="compile") | ast.Name(id="compile"), keywords=options):
+            return all(option.arg != "backend" for option in options)
+        case ast.FunctionDef(decorator_list=decorators) | ast.ClassDef(decorator_list=decorators):
+            return any(_name(each) == "compile" for each in decorators)
+    return False
 
 
 def _changes_environ(node: ast.AST) -> bool:

@@ -202,7 +202,7 @@ class CellScheduler:
             environment=queue.environment,
             cells={} if queue.is_preparing else queue.take(worker, self.site.records, most),
             trial=queue.work.trial,
-            forks=queue.work.forks,
+            fork_levels=queue.work.fork_levels,
         )
         self.site.start(batch, worker, lambda result: self._post(partial(self._take, batch.id, result)))
         self._awaited[batch.id] = _Sent(queue=queue, batch=batch, worker=worker, slot=slot)

@@ -20,7 +20,7 @@ from whichtorch.matrix.records.known_records import identity
 from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.native_modules import NativeModules
 from whichtorch.matrix.run.signals import running_lines
-from whichtorch.matrix.run.work import Batch, BatchResult, CellEnd, Site, Worker
+from whichtorch.matrix.run.work import Batch, BatchResult, CellEnd, Site, Worker, fork_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -118,7 +118,8 @@ class LocalSite(Site):
                 return BatchResult()
         ends: list[CellEnd] = []
         for position, planned in batch.cells.items() if environment.is_usable else ():
-            ready = ReadyCell(position, planned, environment, batch.cancelled, forks=batch.forks)
+            forks = bool(batch.fork_levels) and fork_level(planned) in batch.fork_levels
+            ready = ReadyCell(position, planned, environment, batch.cancelled, forks=forks)
             end = batch.trial.run(ready, self) if batch.trial else self._run(ready)
             if end is None:
                 break

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, Self
 
 from pydantic import Field
 
 from whichtorch.matrix.model import Model, Record
+from whichtorch.matrix.process.script_reading import read_script
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from whichtorch.matrix.environments.machine import Machine
@@ -30,7 +33,12 @@ if TYPE_CHECKING:
     from whichtorch.matrix.run.site import LocalSite, ReadyCell
 
 
-MIN_CELLS_TO_FORK = 4  # cells of an environment; for fewer, importing torch ahead of them costs more than it saves
+MIN_CELLS_TO_FORK = 4  # cells of an environment that need the same imports; fewer start faster than these are made
+
+
+def fork_level(cell: PlannedCell) -> str:
+    """Return what a cell's script may find imported, "" where it has to start cold."""
+    return read_script(cell.scenario.path).level if cell.forks else ""
 
 
 class CellTrial(Protocol):
@@ -40,7 +48,7 @@ class CellTrial(Protocol):
         """Make the run, on the machine that has the environment; None where it was interrupted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EnvironmentWork:
     """The cells of one environment that are to be run, by their positions in the plan."""
 
@@ -49,10 +57,11 @@ class EnvironmentWork:
     cells: Mapping[int, PlannedCell]
     trial: CellTrial | None = None  # made with each cell; None: the cells get the attempts that they need
 
-    @property
-    def forks(self) -> bool:
-        """Whether it has enough cells to import torch once for those that may be forked."""
-        return len(self.cells) >= MIN_CELLS_TO_FORK
+    @cached_property
+    def fork_levels(self) -> frozenset[str]:
+        """What may be imported once, ahead of cells: each level of imports that enough of them need."""
+        counts = Counter(map(fork_level, self.cells.values()))
+        return frozenset(level for level, count in counts.items() if level and count >= MIN_CELLS_TO_FORK)
 
 
 class CellEnd(Model):
@@ -112,7 +121,7 @@ class Batch:
     environment: Environment | None = None  # None: not there yet
     cells: Mapping[int, PlannedCell] = field(default_factory=dict)
     trial: CellTrial | None = None  # as in `EnvironmentWork`
-    forks: bool = False  # first attempts may be forked
+    fork_levels: Collection[str] = ()  # of imports; first attempts of cells that need one of them may be forked
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 

@@ -48,9 +48,11 @@ INDUCTOR_PARTS = (
 # What is worked out once per process, without an operator: module, function.
 TABLES = (
     ("torch._dynamo.trace_rules", "get_torch_obj_rule_map"),
-    ("torch._inductor.cpu_vec_isa", "pick_vec_isa"),  # starts compilers
-    ("torch._inductor.codecache", "pick_vec_isa"),  # its place before 2.5
     ("torch._inductor.codegen.common", "init_backend_registration"),
+)
+KERNEL_TABLES = (  # they start C++ compilers, which takes seconds
+    ("torch._inductor.cpu_vec_isa", "pick_vec_isa"),
+    ("torch._inductor.codecache", "pick_vec_isa"),  # its place before 2.5
 )
 COMPILERS = TORCH + DYNAMO + tuple("torch._inductor." + part for part in INDUCTOR_PARTS)
 OPERATOR_KEYS = ("CPU", "Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd", "AutogradCPU", "Autograd")
@@ -281,15 +283,15 @@ def output_size() -> int:
     return os.fstat(1).st_size + os.fstat(2).st_size
 
 
-def import_compilers() -> str:
-    """Preload what scripts that compile, fake or trace need besides torch.
+def import_compilers(with_kernels: bool) -> str:
+    """Preload what scripts that compile, fake or trace need besides torch, perhaps with what kernels need.
 
     Return why the process must not be forked, or "".
     """
     freeze_objects()
     before = os.environ.get(COMPILE_THREADS)
     os.environ[COMPILE_THREADS] = "1"  # else importing inductor starts a pool of processes
-    problem = PRELOADED.prepare(COMPILERS, TABLES)
+    problem = PRELOADED.prepare(COMPILERS, TABLES + (KERNEL_TABLES if with_kernels else ()))
     del os.environ[COMPILE_THREADS]
     if before is not None:
         os.environ[COMPILE_THREADS] = before

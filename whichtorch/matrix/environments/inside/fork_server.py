@@ -2,7 +2,8 @@
 
     python fork_server.py LEVEL DESCRIPTOR
 
-The level is what is imported, in this order: `torch`, optionally `numpy+` before it and `+compilers` after it. The
+The level is what is imported, in this order: `torch`, optionally `numpy+` before it and `+compilers` after it. With
+`+kernels`, what the compiler of kernels asks the C++ compiler and the processor is asked ahead, too. The
 descriptor is a socket. First a message tells that the imports are done. An order, a line of JSON, then comes with a
 descriptor to wait on; the answer is the process id of a forked process, which is handed over to the caller: its parent
 has ended. It has become what `python script.py` would be after its import of torch, and runs the script as soon as it
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 FOLDER = os.path.dirname(os.path.realpath(__file__))
 BRIEF_EXIT = "WHICHTORCH_BRIEF_EXIT"  # torch and the interpreter are not taken apart at the end of a script
 HOOKS = "WHICHTORCH_HOOKS"  # names, with commas between; those that the server does not have begin in what is forked
-COMPILERS = "compilers"  # in a level: what is hidden until the script imports it
+COMPILERS, KERNELS = "compilers", "kernels"  # in a level: what is hidden until the script imports it
 FOLDER_CACHES = ("cache_dir", "default_cache_dir", "cubin_cache_dir")  # functions of inductor that old releases cache
 OUTPUT_KEPT = 1 << 20  # bytes that `import torch` may write to stdout, and to stderr
 
@@ -45,8 +46,7 @@ class Server:
     def __init__(self, level: str, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)
         self.channel = socket.socket(fileno=descriptor)
-        self.first = [name for name in level.split("+") if name != COMPILERS]  # the script imports them in this order
-        self.has_compilers = COMPILERS in level.split("+")
+        self.parts = level.split("+")
         self.heard = b""
         self.said = (b"", b"")  # what `import torch` wrote to stdout and stderr
         self.folder = os.getcwd()  # torch notes it
@@ -57,15 +57,16 @@ class Server:
         if not getattr(sys.flags, "safe_path", False):
             del sys.path[0]  # this folder
         levels = self.levels = load_module("fork_levels.py")
-        for name in self.first:
-            importlib.import_module(name)
+        for name in self.parts:
+            if name not in (COMPILERS, KERNELS):
+                importlib.import_module(name)
         sys.stdout.flush()
         sys.stderr.flush()
         self.said = (os.pread(1, OUTPUT_KEPT, 0), os.pread(2, OUTPUT_KEPT, 0))
         with open("/proc/self/environ", "rb") as given:
             rows = set(given.read().split(b"\0"))
         self.environ = {name: text for name, text in os.environ.items() if os.fsencode(name + "=" + text) not in rows}
-        problem = levels.import_compilers() if self.has_compilers else ""
+        problem = levels.import_compilers(KERNELS in self.parts) if COMPILERS in self.parts else ""
         return str(problem or levels.why_not_forkable())
 
     def send(self, message: dict[str, Any]) -> None:
