@@ -3,7 +3,8 @@
 The scripts pass, fail, crash, hang, write a lot or start children, in two stand-in releases. Of the attempts of a cell,
 one may be forked, and the others are cold. Every twenty seconds on average a fault strikes. Where it ends the tool, the
 same command is given again, as a user would. At the end it is given once more without faults. What it finds then is
-compared with what one script of each kind does undisturbed.
+compared with what one script of each kind does undisturbed. A second part has no faults, so that one tool lives long
+enough to show whether it grows.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ LONGEST_FULL = 3.0  # seconds that the disk is full
 SHARES = {"passes.py": 60, "fails.py": 15, "writes.py": 10, "crashes.py": 8, "tree.py": 5, "hangs.py": 2}  # in percent
 GROWTH_LIMIT = 1000.0  # bytes of the tool's memory for each attempt
 DISK = "size=2g"  # in memory, and filled up now and then
+UNDISTURBED = 7000  # attempts without faults, of one tool
 LEAST_LIFE = 4000  # attempts that a tool lives through before its growth is measured
 WARM_AFTER = 2500  # attempts after its start: by then its caches, of 2,000 questions and 2 MB, are full
 OPTIONS = ("--repeat", str(REPEAT), "--jobs", "4", "--quiet")
@@ -85,6 +87,7 @@ class Soak:
     seen: set[int] = field(default_factory=set)  # hashes of records that were whole once
     offsets: Counter[Path] = field(default_factory=Counter)  # how far each file of records was read
     attempts: int = 0  # recorded so far
+    is_calm: bool = False  # no fault strikes
 
     def live(self, until: float) -> None:
         """Give the command until it ends by itself; a fault may end it before, and Ctrl-C does `until` a time."""
@@ -109,7 +112,7 @@ class Soak:
                 return
 
     def _next_fault(self) -> float:
-        return time.monotonic() + self.dice.expovariate(1 / FAULT_EVERY)
+        return float("inf") if self.is_calm else time.monotonic() + self.dice.expovariate(1 / FAULT_EVERY)
 
     def _sample(self) -> None:
         assert self.tool is not None
@@ -254,6 +257,21 @@ def soak(attempts: int, seconds: float | None, seed: int, folder: Path) -> Figur
     return Figure(text=text, met=not problems)
 
 
+def growth(attempts: int, seed: int, folder: Path) -> Figure:
+    """Run so many attempts without faults, and say how the tool grows meanwhile."""
+    restore_default_signals()
+    with serve(old_and_new(folder / "wheels")) as index:
+        ground = Fields(folder, index, seed).ground()
+        scripts = list(_scripts(ground, attempts // (2 * REPEAT)))
+        run = Soak(ground, matrix(*scripts, more=OPTIONS), random.Random(seed), is_calm=True)
+        run.live(float("inf"))
+        ground.clear()
+        run.count_new_attempts()
+    problems = list(_growth(run.lives))
+    print(*problems, sep="\n", file=sys.stderr)
+    return Figure(text=f"{run.attempts} attempts; {_size_text(run.lives)}", met=not problems and bool(_long(run.lives)))
+
+
 def _scripts(ground: Ground, count: int) -> Iterator[str]:
     """Write scripts of each kind by its share."""
     kinds = [kind for kind, share in SHARES.items() for _ in range(share)]
@@ -325,13 +343,21 @@ def _state_text(ground: Ground, attempts: int) -> str:
 
 
 def rows(seconds: float | None) -> list[BenchRow]:
-    """Return the row of the soak."""
-    return [
+    """Return the rows of the soak; of one that ends after some seconds, without the undisturbed part."""
+    struck = [
         BenchRow(
             name="soak",
             what=f"{ATTEMPTS} attempts beside {LOAD} busy processes, a fault every {FAULT_EVERY:g} s",
-            target="nothing lost, twice, left or wrong; the tool does not grow",
+            target="nothing lost, twice, left or wrong",
             measure=partial(soak, ATTEMPTS, seconds, SEED),
             group="soak",
         )
     ]
+    undisturbed = BenchRow(
+        name="growth",
+        what=f"the tool's memory over {UNDISTURBED} attempts without faults",
+        target=f"less than {GROWTH_LIMIT:g} bytes an attempt",
+        measure=partial(growth, UNDISTURBED, SEED),
+        group="soak",
+    )
+    return [*struck, *([undisturbed] if seconds is None else [])]

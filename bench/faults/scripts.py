@@ -7,6 +7,7 @@ from functools import partial
 
 from bench.faults.fault import Fault, Moment
 from bench.faults.ground import BrokenError, Fields, Ground
+from bench.faults.silent_disk import silent_disk
 
 HEADER = "# /// scenario\n# timeout = {timeout}\n# memory_mb = 300\n# ///\n"
 DOUBLE_FORK = """
@@ -131,7 +132,29 @@ def strike(source: str, allowed: set[str], fields: Fields, ground: Ground, momen
     ground.check_left()
 
 
+def wait_for_a_silent_disk(fields: Fields, ground: Ground, moment: Moment) -> None:
+    """Run a script that no signal ends, beside one that passes: the command ends, and the record names the process."""
+    folder = ground.user.folder.parent / "silent"
+    source = HEADER.format(timeout=8) + f"import os\nos.stat({str(folder / 'file')!r})\n"
+    (ground.user.folder / "odd.py").write_text(source)
+    words = ("matrix", "--torch", "9.2.0", "--script", "odd.py", "--script", "passes.py", "--json", "result.json")
+    with silent_disk(folder):
+        ended = ground.give(words)
+        ground.check_line(ended)
+    ground.wait_until_quiet()
+    cells = json.loads((ground.user.folder / "result.json").read_text())["cells"]
+    found = {cell["scenario"]: (cell["outcome"], cell["attempts"][0]["note"]) for cell in cells}
+    if found["odd.py"][0] != "hang" or "could not be killed" not in found["odd.py"][1]:
+        raise BrokenError(f"{found['odd.py']}: {ended.output[-1500:]}")
+    if found["passes.py"][0] != "pass":
+        raise BrokenError(f"{found['passes.py']}: {ended.output[-1500:]}")
+    ground.check_left()
+
+
 FAULTS = [
-    Fault("script", f"a script that {name}", partial(strike, source, allowed))
-    for name, (source, allowed) in SCRIPTS.items()
+    *(
+        Fault("script", f"a script that {name}", partial(strike, source, allowed))
+        for name, (source, allowed) in SCRIPTS.items()
+    ),
+    Fault("script", "a script that waits for a file system that never answers", wait_for_a_silent_disk),
 ]
