@@ -15,7 +15,7 @@ from whichtorch.matrix.run.site import ThisMachine
 CPU, PYPI = Build(name="cpu"), Build(name="pypi")
 
 
-GUESS = ", longer if a test that never ran takes more than 6 s"  # of cells that nobody has timed
+GUESS = ", longer if a test that never ran takes more than 3 s"  # of cells that nobody has timed
 
 
 def request(torch: str, build: Build, config: str = "default") -> Request:
@@ -35,7 +35,7 @@ def lines(home: Path, requests: list[Request], suite: list[Scenario], jobs: int 
 
 def test_what_is_left_follows_the_pace(tmp_path: Path) -> None:
     """At first it is what was expected; a run that turns out twice as slow is expected to go on so."""
-    planned = plan([request("2.11.0", CPU)], [scenario(f"family/{number}") for number in range(100)], RunOptions())
+    planned = plan([request("2.11.0", CPU)], [scenario(f"family/{number}") for number in range(200)], RunOptions())
     matrix = PlannedMatrix(planned=planned, machines=ThisMachine.of(EnvironmentCache(tmp_path), 1), records=Records())
     forecast = matrix.forecast()
     assert forecast.time_left(0.0) == f"about {round(forecast.seconds / 60)} minutes left"
@@ -58,10 +58,10 @@ def test_from_nothing(tmp_path: Path) -> None:
     requests = [request("2.11.0", PYPI), request("2.11.0", PYPI, "iomp"), request("2.12.0", PYPI)]
     suite = [scenario(f"family/{number}") for number in range(40)]
     assert lines(tmp_path, requests, suite) == [
-        "3 environments, 120 cells; installs about 10 GB; about 6 minutes with 2 jobs" + GUESS
+        "3 environments, 120 cells; installs about 10 GB; about 3 minutes with 2 jobs" + GUESS
     ]
     assert lines(tmp_path, [request("2.11.0", CPU)], suite[:1], jobs=1) == [
-        "1 environment, 1 cell; installs about 1 GB; about a minute with 1 job" + GUESS
+        "1 environment, 1 cell; installs about 1 GB; about 30 seconds with 1 job" + GUESS
     ]
 
 
