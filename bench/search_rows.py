@@ -1,4 +1,4 @@
-"""How many probes, runs and installs a search takes, by simulation, beside what other tools take.
+"""How many probes, runs and installs a search takes, by simulation, beside what other tools take; and one real search.
 
 The peers' figures were measured with simulations of the same histories. Probes count the bounds; where the
 failure is flaky, installs are counted without the two bounds, as the peers take those as given, and runs with them.
@@ -15,10 +15,13 @@ from random import Random
 
 from bench.row import BenchRow, Figure
 from tests.bisect.history import History, Trace, follow
+from tests.cli.shell import FAILS_IN_OLD, new_user
+from tests.wheels import build_companion, build_wheel, serve
 from whichtorch.matrix.bisect.strategy.decision import decide
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Costs, Purpose, SearchOptions, SearchState
 
 SIZE = 128
+RELEASES = 30  # of the search with real processes
 BLOCK = 32
 TRIALS = 200
 CALIBRATION_SIZE = 16
@@ -168,6 +171,26 @@ def dear_hangs(folder: Path) -> Figure:
     return Figure(text="; ".join(parts) + " (no peer does this)", met=met)
 
 
+def installed(folder: Path) -> Figure:
+    """Bisect a script of a second over stand-in releases, all installed before; the tool's own time counts, too."""
+    wheels = folder / "wheels"
+    build_companion(wheels, "numpy", "2.2.0")
+    for minor in range(RELEASES):
+        build_wheel(wheels, f"9.{minor}.0", behaviour="old" if minor < RELEASES // 3 else "new")
+    with serve(wheels) as index:
+        user = new_user(folder, index)
+        user.script("fails.py", "import time\ntime.sleep(1)\n" + FAILS_IN_OLD)
+        user.script("passes.py", "import torch\n")
+        versions = ",".join(f"9.{minor}.0" for minor in range(RELEASES))
+        asked = ("--build", "pypi", "--torch", versions)
+        user.run("matrix", "passes.py", *asked)
+        since = time.monotonic()
+        ended = user.run("bisect", "fails.py", *asked)
+        seconds = time.monotonic() - since
+    is_found = f"fixed in 9.{RELEASES // 3}.0" in ended.stdout
+    return Figure(text=f"{seconds:.1f} s", met=is_found and seconds <= 25.0)
+
+
 ROWS = [
     BenchRow(
         name="search-clean",
@@ -200,6 +223,12 @@ ROWS = [
         measure=calibration,
     ),
     BenchRow(name="search-choice", what="CPU time of the slowest choice, n=1024", target="<= 50 ms", measure=choosing),
+    BenchRow(
+        name="search-installed",
+        what=f"a script of 1 s, bisected over {RELEASES} installed releases",
+        target="<= 25 s",
+        measure=installed,
+    ),
     BenchRow(
         name="search-dear-hangs",
         what="seconds saved between the bounds where a hang costs 10 and 30 times a pass",
