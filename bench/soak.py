@@ -121,7 +121,7 @@ class Soak:
             process = psutil.Process(self.tool.pid)
             with process.oneshot():
                 sample = Sample(self.attempts, process.memory_info().rss, process.num_fds(), process.num_threads())
-            self.lives[-1].append(sample)
+            self.lives[-1] += [sample] * bool(sample.memory)  # none is left of a process that ends
 
     def count_new_attempts(self) -> None:
         """Count the attempts that were recorded since the last count."""
