@@ -312,16 +312,19 @@ def _growth(lives: list[list[Sample]]) -> Iterator[str]:
             yield f"the tool grows by {slope:.0f} bytes an attempt"
         for name in ("descriptors", "threads"):
             half = len(samples) // 2
-            first, last = (
-                statistics.median(getattr(each, name) for each in part) for part in (samples[:half], samples[half:])
-            )
+            # the fewest, when few scripts run: a leak adds to these, too
+            first, last = (min(getattr(each, name) for each in part) for part in (samples[:half], samples[half:]))
             if last > first + 2:
                 yield f"{name} go from {first} to {last}"
 
 
 def _long(lives: list[list[Sample]]) -> list[list[Sample]]:
-    """Return the samples of tools that lived long enough, without their beginnings."""
-    warm = [[each for each in life if each.attempts >= life[0].attempts + WARM_AFTER] for life in lives if life]
+    """Return the samples of tools that lived long enough, without their beginnings and their last reports."""
+    warm = [
+        [each for each in life if life[0].attempts + WARM_AFTER <= each.attempts < life[-1].attempts]
+        for life in lives
+        if life
+    ]
     return [life for life in warm if life and life[-1].attempts - life[0].attempts >= LEAST_LIFE]
 
 

@@ -20,7 +20,7 @@ from tests.cli.cluster import two_workers
 ROLES: dict[str, str] = {  # what the command line of a victim holds
     "the supervisor": "supervisor_program",
     "the fork server": "fork_server.py",
-    "a script": ".py",
+    "a script": "/user/",
     "a script's child": "# worker",
     "uv, as it installs": "/uv ",
 }
@@ -28,9 +28,10 @@ ROLES: dict[str, str] = {  # what the command line of a victim holds
 
 def is_at_work(words: str, process: psutil.Process) -> bool:
     with suppress(psutil.Error):
-        line = " ".join(process.cmdline()) + " "
-        is_script = words != ".py" or ("whichtorch" not in line and "import sys" not in line)
-        return words in line and is_script
+        line = process.cmdline()
+        if words == ROLES["a script"]:
+            return len(line) > 1 and words in line[1] and line[1].endswith(".py") and ".whichtorch" not in line[1]
+        return words in " ".join(line) + " "
     return False
 
 
@@ -81,7 +82,7 @@ def kill_part(words: str, fields: Fields, ground: Ground, moment: Moment) -> Non
         time.sleep(0.01)
     ended = ground.ended(process)
     ground.check_line(ended)
-    is_script = words == ".py"  # a script that is killed has crashed: nobody can tell who sent the signal
+    is_script = words == ROLES["a script"]  # a script that is killed has crashed: nobody can tell who sent the signal
     ground.check_verdicts(calm, {"crash"} if is_script else set())
     ground.check_recovery(ALL, calm, ("--fresh",) if is_script else ())
     if not is_struck:

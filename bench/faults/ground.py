@@ -23,20 +23,20 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from tests.cli.shell import FAILS_IN_OLD, User, new_user
+from tests.cli.shell import User, new_user
 from whichtorch.matrix.cli.command import Exit
 
 if TYPE_CHECKING:
     from tests.wheels import Index
 
-SCRIPTS = {
-    "writes.py": "NOTE\nimport tempfile\nfor _ in range(5):\n    print('line' * 10_000)\n"
+SCRIPTS = {  # four of them, which is enough, can be forked
+    "writes.py": "import torch\nNOTE\nimport tempfile\nfor _ in range(5):\n    print('line' * 10_000)\n"
     "    tempfile.NamedTemporaryFile(delete=False).write(b'.' * 40_000)\n",
-    "passes.py": "import torch\nNOTE\n",  # can be forked
-    "fails.py": FAILS_IN_OLD,
+    "passes.py": "import torch\nNOTE\n",
+    "fails.py": "import torch\nNOTE\nassert torch.behaviour == 'new', 'as it was'\n",
     "hangs.py": "NOTE\nimport threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n",
     "crashes.py": "NOTE\nimport os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n",
-    "tree.py": "NOTE\nimport subprocess, sys\n"
+    "tree.py": "import torch\nNOTE\nimport subprocess, sys\n"
     "subprocess.run([sys.executable, '-c', 'import time; time.sleep(0.5)  # worker'])\n",
 }
 SAYS_NOTHING = {"error", "slow", "unbuildable", "broken"}  # outcomes that a fault may make
