@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.diagnosis.test_stack_folder import filled
 from tests.fakes import PASSED, FakeCache, FakeExecutor
 from tests.run.test_pipeline import requests, scenario
 from whichtorch.matrix.model import Condition, Outcome, Record
@@ -66,6 +67,8 @@ def run(
     """Run a cell; where a script is observed, its observer has `seen` something."""
 
     def ending(ending: Ending, task: Task) -> Ending:
+        if ending.stopped_by == "stall":
+            filled(Path(task.env["WHICHTORCH_STACKS"]))
         if observation := task.env.get("WHICHTORCH_OBSERVE"):
             Path(observation).write_text(json.dumps(seen))
         return ending
@@ -137,7 +140,7 @@ def test_an_observation_that_is_not_as_expected_is_made_again_cold(tmp_path: Pat
     """Only a cold one can make a pass vacuous, unless the header says that it is."""
     ended = run(tmp_path, conditions=(MM,), seen=UNMET)
     assert (ended.forked, ended.cold, ended.cell.outcome) == (2, 1, Outcome.VACUOUS)
-    assert records(tmp_path)[-1].attempt.evidence.cold_because == "its forked attempt was not observed as expected"
+    assert records(tmp_path)[-1].attempt.evidence.cold_because == "a fork of it was not observed as expected"
     again = run(tmp_path, conditions=(MM,), seen=UNMET)
     assert (again.forked, again.cold, again.cell.outcome) == (0, 0, Outcome.VACUOUS)
     known = run(tmp_path / "known", conditions=(MM,), seen=UNMET, expect=KNOWN_BUGS["vacuous"])

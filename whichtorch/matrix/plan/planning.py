@@ -119,26 +119,27 @@ class PlannedCell:
         return self.forks and (self._is_expected_to_pass(environment) or bool(_cold_failures(known)))
 
     def counts(self, record: Record, environment: Environment, known: Sequence[Record]) -> bool:
-        """Return whether a record says something of it.
+        """Return whether a record is evidence of how it ends.
 
-        A forked one does if it is as expected, or if a cold one of the `known` failed in the same way.
+        A forked one is if it is as expected, or if a cold one of the `known` failed or hung in the same way.
         """
         attempt = record.attempt
         if not attempt.evidence.is_forked:
             return True
         if not self.forks:
             return False
-        if attempt.outcome in {Outcome.PASS, Outcome.SKIP} and self._is_expected_to_pass(environment):
-            return attempt.role is Role.JUDGE or self._is_seen_as_expected(environment, record)
-        return (attempt.outcome, record.signature) in _cold_failures(known)
+        is_pass = attempt.outcome in {Outcome.PASS, Outcome.SKIP} and self._is_expected_to_pass(environment)
+        if attempt.role is Role.OBSERVE:
+            return is_pass and self._is_seen_as_expected(environment, record)
+        return is_pass or (attempt.outcome, record.signature) in _cold_failures(known)
 
     def _is_expected_to_pass(self, environment: Environment) -> bool:
-        """Return whether its script is expected to end well, if only because it does not do what it is about."""
+        """Return whether its script is expected to end well: as a pass, or as one that is vacuous."""
         line = self.expectation(environment)
         return any(selection.is_as_expected(outcome, line) for outcome in (Outcome.PASS, Outcome.VACUOUS))
 
     def _is_seen_as_expected(self, environment: Environment, record: Record) -> bool:
-        """Return whether an observation meets the conditions, or where a vacuous pass is expected, does not."""
+        """Return whether the conditions are met in an observation; where a vacuous pass is expected, whether not."""
         _, doubt, _ = self._observed([record])
         seen = Outcome.VACUOUS if doubt is Doubt.UNMET else Outcome.PASS
         return doubt is not Doubt.UNOBSERVED and selection.is_as_expected(seen, self.expectation(environment))
@@ -250,12 +251,13 @@ def _pytest_root(attempts: Iterable[Attempt]) -> str:
 
 
 def _cold_failures(records: Sequence[Record]) -> set[tuple[Outcome, str | None]]:
-    """Return how attempts that started cold have failed."""
-    attempts = ((record.attempt, record.signature) for record in judging_records(records))
+    """Return how attempts that started cold have failed, and where they have hung."""
+    attempts = [(record.attempt, record.signature) for record in judging_records(records)]
     return {
         (attempt.outcome, signature)
         for attempt, signature in attempts
-        if attempt.outcome in {Outcome.FAIL, Outcome.CRASH, Outcome.HANG} and not attempt.evidence.is_forked
+        if not attempt.evidence.is_forked
+        and (attempt.outcome in {Outcome.FAIL, Outcome.CRASH} or (attempt.outcome is Outcome.HANG and signature))
     }
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TORCH, NUMPY = "torch", "numpy"
 HARMLESS_BEFORE = sys.stdlib_module_names | {NUMPY, "typing_extensions"}  # may be imported before torch
 COMPILERS = {"compile", "_dynamo", "dynamo", "export", "_export", "_inductor", "compiler", "_compile", "aot_compile"}
-KERNELS = {"_inductor", "aot_compile", "aoti_compile_and_package"}  # they look at the C++ compiler and the processor
+KERNELS = {"_inductor", "aot_compile", "aoti_compile_and_package"}  # these try which instructions the processor has
 # These import most of the compilers' modules, too, as soon as they are used.
 LAZY = {"optim", "assert_close", "make_fx", "_subclasses", "fake_tensor", "FakeTensorMode", "symbolic_shapes"}
 # What differs between a process that was forked and one that was started.

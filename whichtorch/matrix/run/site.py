@@ -167,7 +167,7 @@ class LocalSite(Site):
                 role=Role.OBSERVE,
                 native=module.path,
                 may_fork=ready.forks and not is_doubted and planned.may_fork(environment, on_record),
-                cold_because="its forked attempt was not observed as expected" if is_doubted else "",
+                cold_because="a fork of it was not observed as expected" if is_doubted else "",
             )
             record = self._attempt(ready, order)
             if record is None:

@@ -284,7 +284,7 @@ def output_size() -> int:
 
 
 def import_compilers(with_kernels: bool) -> str:
-    """Preload what scripts that compile, fake or trace need besides torch, perhaps with what kernels need.
+    """Preload what scripts that compile, fake or trace need besides torch, and perhaps what Inductor's kernels need.
 
     Return why the process must not be forked, or "".
     """

@@ -3,7 +3,7 @@
     python fork_server.py LEVEL DESCRIPTOR
 
 The level is what is imported, in this order: `torch`, optionally `numpy+` before it and `+compilers` after it. With
-`+kernels`, what the compiler of kernels asks the C++ compiler and the processor is asked ahead, too. The
+`+kernels`, the C++ compiler is tried for the processor's instructions ahead, too, as Inductor does. The
 descriptor is a socket. First a message tells that the imports are done. An order, a line of JSON, then comes with a
 descriptor to wait on; the answer is the process id of a forked process, which is handed over to the caller: its parent
 has ended. It has become what `python script.py` would be after its import of torch, and runs the script as soon as it
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 FOLDER = os.path.dirname(os.path.realpath(__file__))
 BRIEF_EXIT = "WHICHTORCH_BRIEF_EXIT"  # torch and the interpreter are not taken apart at the end of a script
-HOOKS = "WHICHTORCH_HOOKS"  # names, with commas between; those that the server does not have begin in what is forked
+HOOKS = "WHICHTORCH_HOOKS"  # names, with commas between; a forked process applies those that the server lacks
 COMPILERS, KERNELS = "compilers", "kernels"  # in a level: what is hidden until the script imports it
 FOLDER_CACHES = ("cache_dir", "default_cache_dir", "cubin_cache_dir")  # functions of inductor that old releases cache
 OUTPUT_KEPT = 1 << 20  # bytes that `import torch` may write to stdout, and to stderr
