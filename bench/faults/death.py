@@ -16,6 +16,7 @@ import psutil
 from bench.faults.fault import Fault, Moment, NotHereError, NotStruckError
 from bench.faults.ground import ALL, COMMANDS, Command, Fields, Ground
 from tests.cli.cluster import two_workers
+from whichtorch.matrix.grouping import grouped
 
 ROLES: dict[str, str] = {  # what the command line of a victim holds
     "the supervisor": "supervisor_program",
@@ -39,6 +40,10 @@ def kill_one(words: str, ground: Ground, dice: random.Random) -> bool:
     """Kill a process whose command line has some words; return whether there was one."""
     victims = [each for each in ground.processes() if is_at_work(words, each)]
     with suppress(psutil.Error):
+        if words == ROLES["the fork server"]:  # what it has forked has its command line, and is younger
+            victims = [
+                min(same, key=psutil.Process.create_time) for same in grouped(victims, lambda p: p.ppid()).values()
+            ]
         if victims:
             dice.choice(victims).kill()
             return True

@@ -26,6 +26,7 @@ FORKED = {
     "import torch\n@torch.compile\ndef f(): ...": KERNELS,
     "import torch\n@torch.compile(backend='inductor')\ndef f(): ...": KERNELS,
     "import torch\nfrom torch.export import export": COMPILERS,
+    "import re, torch\nre.compile('x')\ntorch.optim.SGD([x]).step()": COMPILERS,
     "import torch\nfrom torch._inductor import config\nconfig.cpp.threads = torch._dynamo.config.x = 1": KERNELS,
     "import torch\ntorch.optim.SGD([x]).step()": COMPILERS,
     "import torch\ntorch.testing.assert_close(1, torch.ops.aten.add(0, 1))": COMPILERS,

@@ -140,7 +140,9 @@ def test_an_observation_that_is_not_as_expected_is_made_again_cold(tmp_path: Pat
     """Only a cold one can make a pass vacuous, unless the header says that it is."""
     ended = run(tmp_path, conditions=(MM,), seen=UNMET)
     assert (ended.forked, ended.cold, ended.cell.outcome) == (2, 1, Outcome.VACUOUS)
-    assert records(tmp_path)[-1].attempt.evidence.cold_because == "a fork of it was not observed as expected"
+    assert (
+        records(tmp_path)[-1].attempt.evidence.cold_because == "its forked attempt did not show the expected conditions"
+    )
     again = run(tmp_path, conditions=(MM,), seen=UNMET)
     assert (again.forked, again.cold, again.cell.outcome) == (0, 0, Outcome.VACUOUS)
     known = run(tmp_path / "known", conditions=(MM,), seen=UNMET, expect=KNOWN_BUGS["vacuous"])

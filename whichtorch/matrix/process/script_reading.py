@@ -217,8 +217,8 @@ def _compiles_to_kernels(node: ast.AST) -> bool:
     match node:
         case ast.Constant(value="inductor"):
             return True
-        case ast.Call(func=ast.Attribute(attr="compile") | ast.Name(id="compile"), keywords=options):
-            return all(option.arg != "backend" for option in options)
+        case ast.Call(func=ast.Attribute(attr="compile") | ast.Name(id="compile") as called, keywords=options):
+            return _origin(called) != "re" and all(option.arg != "backend" for option in options)
         case ast.FunctionDef(decorator_list=decorators) | ast.ClassDef(decorator_list=decorators):
             return any(_name(each) == "compile" for each in decorators)
     return False

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.run.work import Done
 
 SERVERS_A_JOB = 2  # neighbors in a plan need torch alone, or with its compiler
+DOUBTED = "its forked attempt did not show the expected conditions"
 INSTALLS_AT_ONCE = 2  # one unpacks while another downloads; more only fight for the disk
 
 
@@ -166,8 +167,9 @@ class LocalSite(Site):
                 limit=planned.limits.timeout,  # it is slower than a plain one
                 role=Role.OBSERVE,
                 native=module.path,
-                may_fork=ready.forks and not is_doubted and planned.may_fork(environment, on_record),
-                cold_because="a fork of it was not observed as expected" if is_doubted else "",
+                may_fork=ready.forks and not (is_doubted or uncounted) and planned.may_fork(environment, on_record),
+                rerun_because=DOUBTED if is_doubted else "",
+                cold_because=DOUBTED if is_doubted else "",
             )
             record = self._attempt(ready, order)
             if record is None:

@@ -137,8 +137,11 @@ class Script:
         os.setsid()
         os.chdir(order["cwd"])
         self.is_brief = bool(order["env"].pop(BRIEF_EXIT, ""))
-        applied = os.environ.get(HOOKS, "").split(",")
-        self.hooks = [name for name in order["env"].get(HOOKS, "").split(",") if name not in applied]
+        applied, asked = (
+            [name.strip() for name in names.split(",") if name.strip()]
+            for names in (os.environ.get(HOOKS, ""), order["env"].get(HOOKS, ""))
+        )
+        self.hooks = [name for name in asked if name not in applied]
         for name in set(os.environ) - set(order["env"]):
             del os.environ[name]
         os.environ.update(order["env"])
