@@ -169,6 +169,32 @@ def test_a_file_that_cannot_be_written_is_told_first(user: User, tmp_path: Path)
     assert user.runs("repro.py") == 0
 
 
+def test_an_interrupt_in_a_callback_is_not_lost() -> None:
+    """Python would print Ctrl-C in a finalizer as an ignored exception, and go on."""
+    source = """
+import signal, sys
+from whichtorch.matrix.cli import app
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell has it ignored
+class Finalized:
+    def __del__(self): raise KeyboardInterrupt
+class Other:
+    def __del__(self): raise ValueError("shown")
+def group():
+    Other()
+    try:
+        Finalized()
+        while True: pass
+    except KeyboardInterrupt:
+        sys.exit(7)
+app.app = group
+app.main()
+"""
+    ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 7
+    assert "KeyboardInterrupt" not in ended.stderr
+    assert "ValueError: shown" in ended.stderr
+
+
 def test_an_interrupt_during_the_imports_ends_quietly(tmp_path: Path) -> None:
     """Ctrl-C in the first tenths of a second, while the program still imports, ends it with 130 and no traceback."""
     (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")  # stands in for Ctrl-C during an import

@@ -1,5 +1,6 @@
 """The command line: the commands and their examples, in the order of the help, and the exit code."""
 
+import _thread
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -81,8 +82,17 @@ def _help(text: str, examples: Iterable[str]) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples), "", text])
 
 
+def _deliver_interrupt(dropped: "sys.UnraisableHookArgs") -> None:
+    """Interrupt again if Ctrl-C came in a callback, where Python would print it and go on."""
+    if dropped.exc_type is KeyboardInterrupt:
+        _thread.interrupt_main()
+    else:
+        sys.__unraisablehook__(dropped)
+
+
 def main() -> NoReturn:
     """Run the command line; a user's mistake ends in a message, not in a traceback."""
+    sys.unraisablehook = _deliver_interrupt
     try:
         if "_WHICHTORCH_COMPLETE" in os.environ:  # a shell asks how the line may go on
             app().main(prog_name="whichtorch")
