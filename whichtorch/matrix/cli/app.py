@@ -3,6 +3,7 @@
 import _thread
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from inspect import getdoc
 from typing import Any, NoReturn
@@ -24,6 +25,7 @@ from whichtorch.matrix.cli.triage import new_scenario, replay, triage
 from whichtorch.matrix.errors import GOES_ON, WhichtorchError, remedy
 from whichtorch.reports.shown_text import visible
 
+CALLBACK = 0.05  # seconds in which a callback ends
 # each command, with the arguments of two examples
 _COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {
     matrix: ("--script repro.py --torch '>=2.9'", "--scenario 'meta_mm/*' --config default,single-thread"),
@@ -85,7 +87,7 @@ def _help(text: str, examples: Iterable[str]) -> str:
 def _deliver_interrupt(dropped: "sys.UnraisableHookArgs") -> None:
     """Interrupt again if Ctrl-C came in a callback, where Python would print it and go on."""
     if dropped.exc_type is KeyboardInterrupt:
-        _thread.interrupt_main()
+        threading.Timer(CALLBACK, _thread.interrupt_main).start()  # now, it would be dropped in here
     else:
         sys.__unraisablehook__(dropped)
 
