@@ -47,9 +47,13 @@ def _few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 class ForkedRun:
     """What a run came to, and how many attempts it made in which way."""
 
-    cell: Cell
+    cells: Sequence[Cell]
     forked: int
     cold: int
+
+    @property
+    def cell(self) -> Cell:
+        return self.cells[0]
 
 
 def run(
@@ -59,15 +63,15 @@ def run(
     fresh: bool = False,
     repeat: int = 1,
     forks: Ending = FORKED,
-    cold: Ending = PASSED,
+    cold: Ending | None = PASSED,
     expect: Sequence[object] = (),
     conditions: Sequence[Condition] = (),
     seen: dict[str, object] | None = None,
 ) -> ForkedRun:
     """Run a cell; where a script is observed, its observer has `seen` something."""
 
-    def ending(ending: Ending, task: Task) -> Ending:
-        if ending.stopped_by == "stall":
+    def ending(ending: Ending | None, task: Task) -> Ending | None:
+        if ending is not None and ending.stopped_by == "stall":
             filled(Path(task.env["WHICHTORCH_STACKS"]))
         if observation := task.env.get("WHICHTORCH_OBSERVE"):
             Path(observation).write_text(json.dumps(seen))
@@ -85,7 +89,7 @@ def run(
         site.forking = forking
         matrix_run = MatrixRun(planned, CellScheduler(site))
         matrix_run.run()
-    return ForkedRun(matrix_run.cells[0], len(forking.tasks), len(starting.tasks))
+    return ForkedRun(matrix_run.cells, len(forking.tasks), len(starting.tasks))
 
 
 def records(tmp_path: Path) -> list[Record]:
@@ -112,6 +116,16 @@ def test_a_red_fork_is_confirmed_cold(tmp_path: Path) -> None:
     ]
     again = run(tmp_path, forks=REFUSED)
     assert (again.forked, again.cold, again.cell.reused) == (0, 0, 1)
+
+
+def test_a_red_fork_is_made_once(tmp_path: Path) -> None:
+    """If the run ends before a cold attempt has confirmed it, the next run makes that attempt and no other fork."""
+    ended = run(tmp_path, forks=REFUSED, cold=None)
+    assert (ended.forked, ended.cold) == (1, 1)
+    again = run(tmp_path, forks=REFUSED, cold=FAILED)
+    assert (again.forked, again.cold, again.cell.outcome) == (0, 1, Outcome.FAIL)
+    fresh = run(tmp_path, forks=REFUSED, cold=FAILED, fresh=True)
+    assert (fresh.forked, fresh.cold) == (1, 0)
 
 
 @pytest.mark.parametrize(("outcome", "cold"), [(Outcome.FAIL, FAILED), (Outcome.HANG, STUCK)])

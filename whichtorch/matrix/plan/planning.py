@@ -106,6 +106,14 @@ class PlannedCell:
         lasting = [each for each in lasting_records(records) if self.counts(each, environment, records)]
         return [each for each in lasting if each.attempt.role is Role.OBSERVE or not self.options.fresh]
 
+    def unconfirmed(self, records: Sequence[Record], environment: Environment) -> list[Record]:
+        """Return those of its earlier records that are of forked attempts, and that a cold one has to confirm."""
+        if self.options.fresh or not self.forks:
+            return []
+        return [
+            each for each in judging_records(lasting_records(records)) if not self.counts(each, environment, records)
+        ]
+
     @property
     def forks(self) -> bool:
         """Whether attempts of it may be forked at all."""

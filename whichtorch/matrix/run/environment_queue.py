@@ -7,8 +7,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.run.work import fork_level
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -71,7 +69,7 @@ class EnvironmentQueue:
         """Return whether a cell is expected to hang, and how short it is, as far as the plan says."""
         planned, environment = self.work.cells[position], self.environment
         assert environment is not None
-        forks = fork_level(planned) in self.work.fork_levels and planned.may_fork(environment, ())
+        forks = bool(self.work.fork_levels) and planned.may_fork(environment, ())
         shortness = 0.0 if forks else -planned.scenario.timeout
         return planned.expects_hang(environment), shortness
 

@@ -147,7 +147,7 @@ class LocalSite(Site):
         known = [record for record in known if identity(record) not in just_made]
         judging = [record for record in known if record.attempt.role is Role.JUDGE]
         observing = [record for record in known if record.attempt.role is Role.OBSERVE]
-        uncounted: list[Record] = []  # of forked attempts that a cold one has to confirm
+        uncounted = [] if judging else planned.unconfirmed(on_record, environment)
         reused = len(judging)
         judging += made
         module = self._native.get(planned, environment, ready.cancelled)
