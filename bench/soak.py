@@ -242,6 +242,8 @@ def soak(attempts: int, seconds: float | None, seed: int, folder: Path) -> Figur
                 ground.wait_until_quiet()
                 if seconds is None:
                     ground.check_line(ground.give(run.command.words), calm.code)
+                else:  # a command, if a short one, so that what a killed tool has left is removed
+                    ground.check_line(ground.give(matrix(scripts[0], more=OPTIONS).words))
         except BrokenError as broken:  # the soak stops at the first broken promise
             problems.append(str(broken))
             ground.clear()
