@@ -267,8 +267,10 @@ def growth(attempts: int, seed: int, folder: Path) -> Figure:
         ground = Fields(folder, index, seed).ground()
         scripts = list(_scripts(ground, attempts // (2 * REPEAT)))
         run = Soak(ground, matrix(*scripts, more=OPTIONS), random.Random(seed), is_calm=True)
-        run.live(float("inf"))
-        ground.clear()
+        try:
+            run.live(float("inf"))
+        finally:
+            ground.clear()
         run.count_new_attempts()
     problems = list(_growth(run.lives))
     print(*problems, sep="\n", file=sys.stderr)

@@ -57,7 +57,7 @@ class Report:
         if self.skipped:
             return f"not tried: {self.skipped}"
         kept = f"kept {self.times - len(self.broken)} of {self.times}" if self.times else ""
-        missed = f"not struck {self.missed} times" if self.missed else ""
+        missed = f"in time at {self.times} of {self.times + self.missed} moments" if self.missed else ""
         return ", ".join(filter(None, (kept, missed)))
 
 

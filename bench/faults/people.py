@@ -133,6 +133,8 @@ def of_another(fields: Fields, ground: Ground, moment: Moment) -> None:
     """Give a command in a state folder that belongs to another user."""
     if os.getuid() != 0 or shutil.which("setpriv") is None:
         raise NotHereError("only root can become another user, by setpriv")
+    if subprocess.run([*AS_NOBODY, "true"], check=False, capture_output=True).returncode:
+        raise NotHereError("setpriv may not give another user the right to read")
     calm = fields.calm(SMALL)
     ground.give(SMALL.words)
     before = {path: path.stat().st_mtime_ns for path in ground.state.rglob("*")}

@@ -20,6 +20,9 @@ ANSWER = struct.Struct("IiQ")  # length, error, number of the request
 INIT_ANSWER = struct.Struct("IIIIHHII36x")  # version, read ahead, flags, background, congestion, write size, time unit
 
 
+UNMOUNTING = 30.0  # seconds
+
+
 @contextmanager
 def silent_disk(folder: Path) -> Iterator[None]:
     """Mount it; at the end it is taken away, and whoever waits for it goes on."""
@@ -38,8 +41,8 @@ def silent_disk(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        subprocess.run(["umount", "--force", folder], check=False, capture_output=True)  # ends the requests
-        subprocess.run(["umount", "--lazy", folder], check=False, capture_output=True)
+        for how in ("--force", "--lazy"):  # the first ends the requests
+            subprocess.run(["umount", how, folder], check=False, capture_output=True, timeout=UNMOUNTING)
         reader.join()
         os.close(device)
 
@@ -49,8 +52,8 @@ def _read(device: int) -> None:
     while True:
         try:
             _, operation, number = REQUEST.unpack_from(os.read(device, 1 << 20))
+            if operation == INIT:
+                answer = INIT_ANSWER.pack(*VERSION, 1 << 16, 0, 12, 8, 1 << 17, 1)
+                os.write(device, ANSWER.pack(ANSWER.size + len(answer), 0, number) + answer)
         except OSError:  # it is unmounted
             return
-        if operation == INIT:
-            answer = INIT_ANSWER.pack(*VERSION, 1 << 16, 0, 12, 8, 1 << 17, 1)
-            os.write(device, ANSWER.pack(ANSWER.size + len(answer), 0, number) + answer)

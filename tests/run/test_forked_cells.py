@@ -179,7 +179,7 @@ def test_few_cells_are_not_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_cells_are_forked_where_enough_of_them_need_the_same_imports(tmp_path: Path) -> None:
-    """A compiler that one script needs is not imported ahead of it, however many others need torch alone."""
+    """A compiler that few scripts need is not imported ahead of them; what they share with others is."""
     suite = [scenario(tmp_path, name) for name in ("sum", "product", "compiled", "plain")]
     suite[2].path.write_text("import torch\ntorch.compile(print)")
     suite[3].path.write_text("print(1)")
@@ -190,6 +190,10 @@ def test_cells_are_forked_where_enough_of_them_need_the_same_imports(tmp_path: P
         patch.setattr(work, "MIN_CELLS_TO_FORK", 2)
         again = work.EnvironmentWork(request=planned.requests[0], first=0, cells=dict(enumerate(planned)))
         assert again.fork_levels == {"torch"}
+        assert [work.fork_level(cell, again.fork_levels) for cell in planned] == ["torch", "torch", "torch", ""]
+        patch.setattr(work, "MIN_CELLS_TO_FORK", 4)
+        few = work.EnvironmentWork(request=planned.requests[0], first=0, cells=dict(enumerate(planned)))
+        assert not few.fork_levels
 
 
 def test_a_forked_pass_never_answers_for_a_cold_one(tmp_path: Path) -> None:

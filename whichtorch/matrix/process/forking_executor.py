@@ -98,7 +98,7 @@ class ForkingExecutor(LocalExecutor):
         level, because = level_of(task)
         slot = None
         if level:
-            slot, because = self._take(task, self._level or level)
+            slot, because = self._take(task, self._level or task.fork_level or level)
         if slot is None:
             ending = super().run(task, cancelled)
             return replace(ending, cold_because=because) if ending else None

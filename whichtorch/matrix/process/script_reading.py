@@ -66,6 +66,12 @@ class ScriptReading:
     cold_because: str = ""  # why nothing
 
 
+def lower_level(level: str) -> str:
+    """Return the level of imports that is made before another, "" where there is none."""
+    lower, _, last = level.rpartition("+")
+    return "" if last == TORCH else lower
+
+
 class _Refusal(Exception):  # noqa: N818 - it is no error
     """Why a script is started as any other."""
 

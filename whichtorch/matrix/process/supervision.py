@@ -68,6 +68,7 @@ class Task:
     stacks: str | None = None  # folder for the stacks of a task stopped by stall or timeout; None: not taken
     collectors: dict[str, str] = field(default_factory=dict)  # paths of programs by name; others are searched for
     name: str = ""  # for people
+    fork_level: str = ""  # of imports, that a fork server makes for it; "": all that its script may find made
     server: ForkServer | None = None  # None: the task is started as any program
 
 

@@ -286,6 +286,7 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
         sample=True,
         mark=mark_for(home, folder.name),
         stacks=str(stacks),
+        fork_level=order.fork_level,
         name=f"{planned.name}  {environment.label}",
     )
 

@@ -24,7 +24,7 @@ class AttemptRequest:
     goal: float | None = None  # seconds with a core, of a longer look at what was slow
     idle_limit: float | None = None  # seconds without headway that end it
     rerun_because: str = ""  # why it is made
-    may_fork: bool = False  # from a process that has imported torch
+    fork_level: str = ""  # of imports: it is forked from a process that has made them; "": it starts cold
     cold_because: str = ""  # why it may not fork, where other attempts of its cell may
     is_brief: bool = False  # shorter than `Patience.due`: a busy run is only slow then, unless it hung there before
     native: Path | None = None  # the module that was built from the scenario's native sources

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.records.store import RunStore
     from whichtorch.matrix.run.work import Done
 
-SERVERS_A_JOB = 2  # neighbors in a plan need torch alone, or with its compiler
+SERVERS_A_JOB = 2  # a job alternates between cells that need torch alone and cells that need its compiler
 DOUBTED = "its forked attempt did not show the expected conditions"
 INSTALLS_AT_ONCE = 2  # one unpacks while another downloads; more only fight for the disk
 
@@ -50,7 +50,7 @@ class ReadyCell:
     planned: PlannedCell
     environment: Environment
     cancelled: threading.Event
-    forks: bool = False  # its first attempt may be forked
+    fork_level: str = ""  # of imports, that its first attempt may find made; "": all attempts are cold
     shared: SharedProcess | None = None  # of a test of a command: how it ran after others
 
 
@@ -119,8 +119,8 @@ class LocalSite(Site):
                 return BatchResult()
         ends: list[CellEnd] = []
         for position, planned in batch.cells.items() if environment.is_usable else ():
-            forks = bool(batch.fork_levels) and fork_level(planned) in batch.fork_levels
-            ready = ReadyCell(position, planned, environment, batch.cancelled, forks=forks)
+            level = fork_level(planned, batch.fork_levels) if batch.fork_levels else ""
+            ready = ReadyCell(position, planned, environment, batch.cancelled, fork_level=level)
             end = batch.trial.run(ready, self) if batch.trial else self._run(ready)
             if end is None:
                 break
@@ -156,18 +156,20 @@ class LocalSite(Site):
         while not module.problem and planned.wants_attempt(judging[:reused], judging[reused:]):
             if judging and self._had_longer_look(planned, judging[-1].attempt):
                 break
-            forks = ready.forks and not judging and not uncounted and planned.may_fork(environment, on_record)
-            record = self._next_record(ready, judging, uncounted, module.path, forks=forks)
+            forks = not judging and not uncounted and planned.may_fork(environment, on_record)
+            level = ready.fork_level if forks else ""
+            record = self._next_record(ready, judging, uncounted, module.path, level)
             if record is None:
                 return None
             (judging if planned.counts(record, environment, on_record) else uncounted).append(record)
         is_doubted = False
         while not module.problem and planned.wants_observation([*judging, *observing]):
+            forks = not (is_doubted or uncounted) and planned.may_fork(environment, on_record)
             order = AttemptRequest(
                 limit=planned.limits.timeout,  # it is slower than a plain one
                 role=Role.OBSERVE,
                 native=module.path,
-                may_fork=ready.forks and not (is_doubted or uncounted) and planned.may_fork(environment, on_record),
+                fork_level=ready.fork_level if forks else "",
                 rerun_because=DOUBTED if is_doubted else "",
                 cold_because=DOUBTED if is_doubted else "",
             )
@@ -185,12 +187,12 @@ class LocalSite(Site):
         judging: Sequence[Record],
         uncounted: Sequence[Record],
         native: Path | None,
-        *,
-        forks: bool,
+        level: str,
     ) -> Record | None:
         """Return the next record of a cell: of a plain attempt, or of a longer one if the last was slow.
 
-        Only the first one may be forked: what a process forks has one seed for hashes, and the same addresses.
+        Only the first one may be forked, at a `level` of imports. What a process forks has one seed for hashes, and the
+        same addresses.
         """
         planned, last = ready.planned, judging[-1].attempt if judging else None
         environment = ready.environment
@@ -210,7 +212,7 @@ class LocalSite(Site):
                 is_brief=limit < patience.due,
                 hung_before=hung_before,
                 rerun_because=because,
-                may_fork=forks,
+                fork_level=level,
                 cold_because=because,
             )
             return self._attempt(ready, order)
@@ -247,7 +249,7 @@ class LocalSite(Site):
         name, label = planned.name, environment.label
         why = order.rerun_because
         self.emit(AttemptStarted(environment=label, cell=name, limit=order.limit, goal=order.goal, why=why))
-        executor = self.forking if self.forking and order.may_fork else self.executor
+        executor = self.forking if self.forking and order.fork_level else self.executor
         order = replace(order, cancelled=ready.cancelled, shared=ready.shared)
         record = run_attempt(planned, environment, order, executor, self.environments.home, self.store)
         if record is not None:

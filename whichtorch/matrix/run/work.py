@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from pydantic import Field
 
 from whichtorch.matrix.model import Model, Record
-from whichtorch.matrix.process.script_reading import read_script
+from whichtorch.matrix.process.script_reading import lower_level, read_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,13 +34,16 @@ if TYPE_CHECKING:
     from whichtorch.matrix.run.site import LocalSite, ReadyCell
 
 
-MIN_CELLS_TO_FORK = 4  # cells of an environment that need the same imports; fewer start faster than these are made
-CELLS_READ = 200  # a tenth of a second
+MIN_CELLS_TO_FORK = 4  # cells of an environment that share imports; to make these takes longer than to start fewer cold
+CELLS_READ = 200  # of an environment, for `fork_levels`; reading their scripts takes a tenth of a second
 
 
-def fork_level(cell: PlannedCell) -> str:
-    """Return what a cell's script may find imported, "" where it has to start cold."""
-    return read_script(cell.scenario.path).level if cell.forks else ""
+def fork_level(cell: PlannedCell, made: Collection[str] | None = None) -> str:
+    """Return what a cell's script may find imported, of the levels that are `made`; "" where it has to start cold."""
+    level = read_script(cell.scenario.path).level if cell.forks else ""
+    while made is not None and level and level not in made:
+        level = lower_level(level)
+    return level
 
 
 class CellTrial(Protocol):
@@ -61,12 +64,20 @@ class EnvironmentWork:
 
     @cached_property
     def fork_levels(self) -> frozenset[str]:
-        """What may be imported once, ahead of cells: each level of imports that enough of them need.
+        """What may be imported once, ahead of cells: each level of imports that enough of them share.
 
-        The first cells stand for all: there may be a million of them, and each script has to be read.
+        Where too few need a level, they share the one below it. The first cells stand for all: there may be a million
+        of them, and each script has to be read.
         """
         counts = Counter(map(fork_level, islice(self.cells.values(), CELLS_READ)))
-        return frozenset(level for level, count in counts.items() if level and count >= MIN_CELLS_TO_FORK)
+        made = set[str]()
+        while level := max(counts, key=len, default=""):
+            count = counts.pop(level)
+            if count >= MIN_CELLS_TO_FORK:
+                made.add(level)
+            else:
+                counts[lower_level(level)] += count
+        return frozenset(made)
 
 
 class CellEnd(Model):
@@ -126,7 +137,9 @@ class Batch:
     environment: Environment | None = None  # None: not there yet
     cells: Mapping[int, PlannedCell] = field(default_factory=dict)
     trial: CellTrial | None = None  # as in `EnvironmentWork`
-    fork_levels: Collection[str] = ()  # of imports; first attempts of cells that need one of them may be forked
+    fork_levels: Collection[
+        str
+    ] = ()  # of imports, that fork servers make; first attempts of cells that may find one of them made are forked
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
