@@ -52,11 +52,14 @@ def heading(search: Bisection) -> str:
     is_ordered = not search.groups and len(search.values) > 1
     ends = f", {value_name(search, search.values[0])} to {value_name(search, search.values[-1])}" if is_ordered else ""
     what = f"{len(search.values)} {_plural(search)}{ends}"
-    what = f"{search.differing} packages differ" if search.axis is AxisName.LOCK else what
+    if search.axis is AxisName.LOCK:
+        what = f"{search.differing} packages differ"
     return f"{search.scenario}: {what}" + (f"; {shared}" if shared else "")
 
 
 def _plural(search: Bisection) -> str:
+    if search.axis is AxisName.PACKAGE:
+        return f"releases of {search.common['package']}"
     return PLURALS.get(search.axis, f"{search.axis}s")
 
 
@@ -210,6 +213,9 @@ def _boundary_words(boundary: Boundary, search: Bisection, does: str) -> str:
     if not boundary.is_exact:
         return f"{what} after {first} and not after {last}; {confidence}"
     where = f"on {last}" if search.axis is AxisName.DATE else f"in {last}"
+    where = f"in {search.common['package']} {last}" if search.axis is AxisName.PACKAGE else where
+    if boundary.attribution and boundary.attribution.words:
+        where += f", {boundary.attribution.words}"
     before, after = (does, "passes") if is_fix else ("passes", does)
     return f"{what} {where}: last that {before} {first}, first that {after} {last}; {confidence}"
 
@@ -229,6 +235,10 @@ def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterato
         yield f"  commits: {boundary.commits}"
     if boundary.same_commit and search.axis is AxisName.VERSION:
         yield "  both were built from the same commit: look at how they were built, and at what they bring"
+    if boundary.attribution:
+        if not boundary.attribution.words:
+            yield f"  it is not known whether it was {boundary.attribution.package} itself or what changed with it"
+        yield from (f"  tried: {reason}" for reason in boundary.attribution.reasons)
     if boundary.packages and not search.changes:
         changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in boundary.packages.items()]
         yield f"  changed with it: {short_list(changes, PACKAGES_NAMED)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -92,6 +93,37 @@ def _shows_the_same(probe: Probe, other: Probe) -> bool:
     return probe.outcome is other.outcome and bool(first.compare(second))
 
 
+class Cause(StrEnum):
+    """Which of two things that changed together it was."""
+
+    ITSELF = "itself"  # the package that is searched, whatever version the others have
+    COMPANION = "companion"  # what came with it
+    TOGETHER = "together"  # only both
+    EITHER = "either"  # one of the two is enough
+    UNKNOWN = "unknown"
+
+
+class Attribution(Model):
+    """Which of the packages that changed at a boundary has changed the outcome."""
+
+    package: str  # whose releases are searched
+    cause: Cause
+    changes: tuple[str, ...] = ()  # of companions, that it takes: "setuptools 81.0.0 -> 82.0.0"
+    candidates: tuple[str, ...] = ()  # one of these, where it is not known which
+    reasons: tuple[str, ...] = ()  # what was tried, or why nothing could be
+
+    @property
+    def words(self) -> str:
+        """Return who it was, as a part of a sentence; "" where that is not known."""
+        others = " and ".join(self.changes) or f"one of {', '.join(self.candidates)}"
+        return {
+            Cause.ITSELF: f"by {self.package} itself",
+            Cause.COMPANION: f"by {others} that came with it",
+            Cause.TOGETHER: f"by {self.package} together with {others}",
+            Cause.EITHER: f"by {self.package} itself, and by {others} alone as well",
+        }.get(self.cause, "")
+
+
 class Boundary(Model):
     """Two values between which the outcome changes."""
 
@@ -104,7 +136,8 @@ class Boundary(Model):
     untried_between: tuple[str, ...] = ()
     commits: str | None = None  # link to the commits between the two
     same_commit: bool = False  # both were built from the same commit
-    packages: Versions = Field(default_factory=dict)  # other than torch whose versions differ: before and after
+    packages: Versions = Field(default_factory=dict)  # other than the one searched whose versions differ: old and new
+    attribution: Attribution | None = None  # which of all that changed it was; None where nothing else changed
     tests: tuple[str, ...] = ()  # of a command with many: the ids of those that change here
     what: str = ""  # the failure that these tests share
 

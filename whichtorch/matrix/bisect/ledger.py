@@ -243,7 +243,7 @@ class Ledger:
         if before is None or after is None:
             return boundary
         first, last = commit_of(before), commit_of(after)
-        changed = {name: pair for name, pair in changed_packages(before, after).items() if name != "torch"}
+        changed = {name: pair for name, pair in changed_packages(before, after).items() if name != self.axis.package}
         is_same = first is not None and first == last
         return boundary.model_copy(
             update={"commits": compare_link(first, last), "same_commit": is_same, "packages": changed}

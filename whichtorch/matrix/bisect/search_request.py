@@ -36,6 +36,7 @@ class AxisRow:
     has_branches: bool = False  # neighbors in its order need not be parent and child
     options: tuple[str, ...] = ()  # each of these selects the axis; () for an axis that `--axis` selects
     runs_on_cluster: bool = True  # False: it needs files that only this machine has
+    takes_one_torch: bool = False  # torch stays the same along it
 
 
 class AxisName(StrEnum):
@@ -45,9 +46,10 @@ class AxisName(StrEnum):
     DATE = "date", AxisRow("days")
     COMMIT = "commit", AxisRow("commits", has_branches=True, options=("--git",), runs_on_cluster=False)
     LOCK = "lock", AxisRow("packages", options=("--good-lock", "--bad-lock", "--good-env", "--bad-env"))
-    CONFIG = "config", AxisRow("values", is_ordered=False)
-    PYTHON = "python", AxisRow("values", is_ordered=False)
-    BUILD = "build", AxisRow("values", is_ordered=False)
+    PACKAGE = "package", AxisRow("package_releases", options=("--package",), takes_one_torch=True)
+    CONFIG = "config", AxisRow("values", is_ordered=False, takes_one_torch=True)
+    PYTHON = "python", AxisRow("values", is_ordered=False, takes_one_torch=True)
+    BUILD = "build", AxisRow("values", is_ordered=False, takes_one_torch=True)
 
     row: AxisRow
 
@@ -67,6 +69,7 @@ class Axis:
     values: tuple[str, ...]  # the names of the positions
     requests: "tuple[Request, ...]" = ()
     subjects: Mapping[str, str] = field(default_factory=dict)  # by value: the first line of a commit message
+    package: str = "torch"  # what its releases, if it has any, are releases of
     first: tuple[int, ...] = ()  # positions to try first if everything passes
     common: dict[str, str] = field(default_factory=dict)  # what all environments share
 
@@ -135,6 +138,18 @@ class SearchRequest:
     days: tuple[date, date] | None = None
     sides: tuple[PackageSet, PackageSet] | None = None  # packages: good and bad
     source: Source | None = None  # commits
+    package: str | None = None  # a requirement: the releases of a package that are searched
+    attribute: bool = True  # find out which of the packages that changed together it was
+
+
+def common(request: "Request") -> dict[str, str]:
+    """Return what all the environments of a search share."""
+    patch = {} if request.patch is None else {"patch": request.patch.title}
+    added = {"with": " ".join(request.added)} if request.added else {}
+    options = zip(request.added_options[::2], request.added_options[1::2], strict=True)
+    variables = " ".join(value for name, value in options if name in {"--env", "--pass-env"})
+    added |= {"env": variables} if variables else {}
+    return {"build": request.build.name, "python": request.python, "config": request.config.name, **patch, **added}
 
 
 def day_named(text: str) -> date:

@@ -71,6 +71,18 @@ class BisectOptions(NamedTestOrCommand):
         metavar="CMD", help="With --git: the command that builds a commit; exit 125 to skip it."
     )
     interpreter: Path | None = interpreter_option(panel="Git history")
+    package: str | None = option(
+        metavar="REQUIREMENT",
+        panel="Packages",
+        help="Search the releases of this package with one torch, such as numpy or 'transformers>=4.40'.",
+    )
+    attribute: str = option(
+        default="yes",
+        choices=("yes", "no"),
+        metavar="[yes|no]",
+        panel="Packages",
+        help="Try the two releases at a change with each other's packages, to tell which of them it was.",
+    )
     good_lock: Path | None = _package_set(metavar="FILE", help="Search packages: pip freeze of the good side.")
     bad_lock: Path | None = _package_set(metavar="FILE", help="The same of the bad side.")
     good_env: Path | None = _package_set(metavar="PYTHON", help="Instead of a lock: Python of the good side.")
@@ -83,7 +95,7 @@ class BisectOptions(NamedTestOrCommand):
     def given(self) -> list[str]:
         """The names of the options that differ from their defaults."""
         values = vars(self) | vars(self.others) | vars(self.cluster)
-        values |= {"axis": self.axis is not AxisName.VERSION}
+        values |= {"axis": self.axis is not AxisName.VERSION, "attribute": self.attribute != "yes"}
         names = [f"--{name.replace('_', '-')}" for name, value in values.items() if value]
         return [*names, *dict.fromkeys(self.others.added.package_options[::2])]
 
@@ -121,14 +133,14 @@ class BisectOptions(NamedTestOrCommand):
 def bisect(options: BisectOptions) -> Exit:
     """Find the version, day, package or commit that fixed or broke a test, or say that none did.
 
-    By default the releases of torch are searched; with --axis date the days on which the same requirements were
-    resolved; with --good-lock and --bad-lock, or --good-env and --bad-env, the packages in which two environments
-    differ; with --git the commits of a checkout. --axis config, python or build compares the values that --config,
-    --python or --build name. With --git, --interpreter is the Python that sees the build, CHECKOUT/.venv/bin/python
-    if none is named. Both bounds are checked first. If the test is a command that runs pytest, as in
-    `-- pytest tests`, all of its tests whose outcome differs between the bounds are searched at once. The same command
-    goes on where it was interrupted, and what `matrix` has run counts. Exit code: 0 answered; 4 inconclusive; 2 wrong
-    usage; 3 an index or the machine is in the way; 130 interrupted.
+    By default the releases of torch are searched; with --package those of another package; with --axis date the days on
+    which the same requirements were resolved; with --good-lock and --bad-lock, or --good-env and --bad-env, the
+    packages in which two environments differ; with --git the commits of a checkout. --axis config, python or build
+    compares the values that --config, --python or --build name. With --git, --interpreter is the Python that sees the
+    build, CHECKOUT/.venv/bin/python if none is named. Both bounds are checked first. If the test is a command that runs
+    pytest, as in `-- pytest tests`, all of its tests whose outcome differs between the bounds are searched at once. The
+    same command goes on where it was interrupted, and what `matrix` has run counts. Exit code: 0 answered; 4
+    inconclusive; 2 wrong usage; 3 an index or the machine is in the way; 130 interrupted.
     """
     axis, home = check_options(options.axis, options.given), command.state_folder()
     request = _search_request(options, axis, home)
@@ -147,7 +159,7 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
     """Return the request to search an axis."""
     from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
 
-    torch = options.torch or [EVERY_RELEASE if options.axis.row.is_ordered else "latest"]
+    torch = options.torch or ["latest" if axis.row.takes_one_torch else EVERY_RELEASE]
     file = options.others.file(torch, several=options.axis)
     scenario, variant = options.one(file)
     file = command.announced(file.for_script(scenario))
@@ -161,12 +173,17 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
         axis=axis,
         failure=command.failure_words(options.failure, (scenario, variant), home),
         jobs=options.jobs or 1,
+        attribute=options.attribute == "yes",
     )
 
 
 def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
     """Return the axis that the given options select. Raises UsageError that lists all conflicts between options."""
-    searched = next((name for name in AxisName if set(name.row.options) & set(given)), axis)
+    selected = [name for name in AxisName if set(name.row.options) & set(given)]
+    searched = selected[0] if selected else axis
+    if AxisName.PACKAGE in selected and (len(selected) > 1 or "--axis" in given):
+        named = [name for name in given if name == "--axis" or any(name in each.row.options for each in selected)]
+        raise UsageError(f"{' and '.join(named)} each name what is searched", hint="leave out all but one")
     if searched is AxisName.COMMIT:
         others = {"--torch", "--python", "--build", "--patch", "--axis", *_PACKAGES}.union(*_SIDES)
         if foreign := [option for option in given if option in others]:

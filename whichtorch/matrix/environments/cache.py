@@ -187,6 +187,7 @@ class EnvironmentCache:
         python: str,
         *,
         constraints: Sequence[str] = (),
+        preferred: Sequence[str] = (),
         before: str | None = None,
     ) -> tuple[str, ...]:
         """Return the pins of `compile_lock`.
@@ -195,7 +196,8 @@ class EnvironmentCache:
         """
         sources = self._commander.sources
         places = [without_credentials(place) for place, _ in sources.places]
-        question = [list(requirements), list(constraints), build.model_dump(mode="json"), python, before]
+        question: list[object] = [list(requirements), list(constraints), build.model_dump(mode="json"), python, before]
+        question += [list(preferred)] if preferred else []
         key = digest([*question, places, sources.strategy], 16)
         folder = self.home / "cache" / "locks" / key
         kept = folder / "lock.txt"
@@ -203,7 +205,15 @@ class EnvironmentCache:
         if not (is_settled and kept.exists()):
             commander = replace(self._commander, logs=folder)
             interpreter = self._interpreter(python, commander)
-            text = compile_lock(requirements, build, interpreter, commander, constraints=constraints, before=before)
+            text = compile_lock(
+                requirements,
+                build,
+                interpreter,
+                commander,
+                constraints=constraints,
+                preferred=preferred,
+                before=before,
+            )
             write_atomic(kept, text)
         lines = kept.read_text(encoding="utf-8").splitlines()
         return tuple(line.strip() for line in lines if line.strip() and not line.startswith(("#", "-")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -10,10 +10,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from whichtorch.matrix.bisect.axes.locks import pins_in
-from whichtorch.matrix.bisect.axes.packages import Isolator, Lock, base_request, locked_request
-from whichtorch.matrix.bisect.axes.versions import common
+from whichtorch.matrix.bisect.axes.packages import Isolator, Lock, ResolvedAxis, base_request
 from whichtorch.matrix.bisect.driver import search_between
-from whichtorch.matrix.bisect.search_request import Axis, AxisName, SearchRequest, day_named
+from whichtorch.matrix.bisect.search_request import AxisName, SearchRequest, common, day_named
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
 from whichtorch.matrix.bisect.workbench import workbench
 from whichtorch.matrix.environments.commander import InstallError
@@ -24,41 +23,25 @@ if TYPE_CHECKING:
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.events import Show
-    from whichtorch.matrix.model import Request
 
 # installed with torch: it uses both if they are there, and not every release declares them
 COMPANIONS = ("numpy", "setuptools")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Days(Axis):
-    """Days in a row; what a day means is resolved when it is first needed."""
+class Days(ResolvedAxis):
+    """Days in a row; a day means what the index had at its end (UTC)."""
 
     requirements: tuple[str, ...]  # as a user would give them to pip
-    base: Request  # its Python, build and config
-    cache: EnvironmentCache
-    _resolved: dict[int, Request] = field(default_factory=dict)
 
-    def request(self, position: int) -> Request:
-        """Return the request for what the index had at the end of a day (UTC).
-
-        Two days with the same lock mean the same environment, which is installed and run once.
-        """
-        if position not in self._resolved:
-            build, python = self.base.build, self.base.python
-            before = f"{date.fromisoformat(self.values[position]) + timedelta(days=1)}T00:00:00Z"
-            try:
-                lock = self.cache.locked(
-                    self.requirements, build, python, constraints=self.base.constraints, before=before
-                )
-            except InstallError as error:
-                return locked_request((), self.base, problem=f"as of {self.values[position]}, {error.reason}")
-            self._resolved[position] = locked_request(lock, self.base)
-        return self._resolved[position]
-
-    def known_request(self, position: int) -> Request | None:
-        """Return the request for a day that was resolved before."""
-        return self._resolved.get(position)
+    def lock(self, position: int) -> tuple[str, ...]:
+        """Return the pins of a day."""
+        build, python = self.base.build, self.base.python
+        before = f"{date.fromisoformat(self.values[position]) + timedelta(days=1)}T00:00:00Z"
+        try:
+            return self.cache.locked(self.requirements, build, python, constraints=self.base.constraints, before=before)
+        except InstallError as error:
+            raise type(error)(f"as of {self.values[position]}, {error.reason}", error.log) from None
 
     def nearest(self, value: str) -> int:
         """Return the position of a day; of the first or last one for a day outside."""

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 from whichtorch.matrix.bisect.axes.locks import PackageChange, Pins, combined, differences, pins_of, read_lock, together
-from whichtorch.matrix.bisect.axes.versions import common
 from whichtorch.matrix.bisect.driver import bisected
 from whichtorch.matrix.bisect.ledger import Ledger
-from whichtorch.matrix.bisect.search_request import Axis, AxisName
+from whichtorch.matrix.bisect.search_request import Axis, AxisName, common
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Find, SearchOptions, SearchVerdict
 from whichtorch.matrix.bisect.workbench import Workbench, workbench
-from whichtorch.matrix.environments.commander import CancelledError, InstallError
+from whichtorch.matrix.environments.commander import CancelledError, InstallError, UnresolvableError
 from whichtorch.matrix.environments.configs import config_named
 from whichtorch.matrix.environments.resolution import locked_versions
 from whichtorch.matrix.errors import PreventedError, TimeOverError, UsageError
@@ -90,6 +89,37 @@ def locked_request(lock: tuple[str, ...], base: Request, *, problem: str | None 
         lock=lock,
         problem=problem,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedAxis(Axis):
+    """Positions that are resolved when they are first needed.
+
+    Two positions with the same lock mean the same environment, which is installed and run once.
+    """
+
+    base: Request  # its Python, build and config
+    cache: EnvironmentCache
+    _resolved: dict[int, Request] = field(default_factory=dict)
+
+    def lock(self, position: int) -> tuple[str, ...]:
+        """Return the exact pins of a position. Raises InstallError."""
+        raise NotImplementedError
+
+    def request(self, position: int) -> Request:
+        """Return the request for a position; it has a problem if an index does not answer, or nothing fits."""
+        if position not in self._resolved:
+            try:
+                self._resolved[position] = locked_request(self.lock(position), self.base)
+            except UnresolvableError as error:
+                self._resolved[position] = locked_request((), self.base, problem=error.reason)
+            except InstallError as error:
+                return locked_request((), self.base, problem=error.reason)
+        return self._resolved[position]
+
+    def known_request(self, position: int) -> Request | None:
+        """Return the request for a position that was resolved before."""
+        return self._resolved.get(position)
 
 
 def _pins_of_side(side: PackageSet, request: SearchRequest, cache: Environments, pythons: list[str]) -> Pins:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from whichtorch.matrix.bisect.axes.versions import common
 from whichtorch.matrix.bisect.ledger import Ledger
 from whichtorch.matrix.bisect.probe_oracle import ProbeOracle, driven
-from whichtorch.matrix.bisect.search_request import Axis, AxisName
+from whichtorch.matrix.bisect.search_request import Axis, AxisName, common
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, NextProbe, Purpose, SearchVerdict
 from whichtorch.matrix.bisect.workbench import workbench
 from whichtorch.matrix.errors import PreventedError, UsageError
@@ -64,7 +63,7 @@ def _requests(request: SearchRequest) -> dict[str, Request]:
         raise UsageError(f"there are not two {axis}s to compare", hint=f"name them, as in --{axis} {_EXAMPLES[axis]}")
     # the version is looked up once, because builds may differ in their latest version
     first = request.file.with_axes(keep_rows=False, **{axis: named[:1] or None})
-    torch = _one_torch(request, first)
+    torch = one_torch(request, first)
     file = request.file.with_axes(keep_rows=False, **{"torch": (torch,), axis: values})
     expansion = expand(file, cache=request.home / "cache")
     requests = {common(each)[axis]: each for each in expansion.requests}
@@ -76,7 +75,7 @@ def _requests(request: SearchRequest) -> dict[str, Request]:
     return {value: requests[value] for value in values if value in requests} | requests  # `auto` has another name now
 
 
-def _one_torch(request: SearchRequest, file: MatrixFile) -> str:
+def one_torch(request: SearchRequest, file: MatrixFile) -> str:
     """Return the single version that the file means; without its local part if builds are compared."""
     requests = expand(file, cache=request.home / "cache").requests
     usable = list(dict.fromkeys(each.torch for each in requests if each.problem is None))
@@ -84,7 +83,9 @@ def _one_torch(request: SearchRequest, file: MatrixFile) -> str:
         raise PreventedError(str(requests[0].problem) if requests else "no environment is left to try")
     if len(usable) > 1:
         few = ", ".join(usable[:3])
-        raise UsageError(f"--torch names {len(usable)} versions ({few}, ...)", hint=f"--axis {request.axis} takes one")
+        raise UsageError(
+            f"--torch names {len(usable)} versions ({few}, ...)", hint=f"a search of {request.axis}s takes one"
+        )
     try:
         return Version(usable[0]).public if request.axis is AxisName.BUILD else usable[0]
     except InvalidVersion:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
+from whichtorch.matrix.bisect.attribution import with_attributions
 from whichtorch.matrix.bisect.driver import search_between
-from whichtorch.matrix.bisect.search_request import Axis, AxisName
+from whichtorch.matrix.bisect.search_request import Axis, AxisName, common
 from whichtorch.matrix.bisect.workbench import workbench
 from whichtorch.matrix.environments.index.version_specs import is_exact_version
 from whichtorch.matrix.errors import PreventedError, UsageError
@@ -41,12 +42,17 @@ class Releases(Axis):
 
     def nearest(self, value: str) -> int:
         """Return the position of a version; of one that does not exist, that of the next newer one."""
-        try:
-            wanted = Version(value)
-        except InvalidVersion:
-            raise UsageError(f"{value!r} is no version", hint=f"write it as {self.values[0]}") from None
-        # 2.9.0+cpu is the next one after 2.9.0
-        return min(bisect_left(self.values, wanted, key=Version), len(self.values) - 1)
+        return nearest_version(value, self.values)
+
+
+def nearest_version(value: str, versions: Sequence[str]) -> int:
+    """Return the place of a version; of one that does not exist, that of the next newer one. Raises UsageError."""
+    try:
+        wanted = Version(value)
+    except InvalidVersion:
+        raise UsageError(f"{value!r} is no version", hint=f"write it as {versions[0]}") from None
+    # 2.9.0+cpu is the next one after 2.9.0
+    return min(bisect_left(versions, wanted, key=Version), len(versions) - 1)
 
 
 def worth_first(values: Sequence[str], own: str | None = None) -> tuple[int, ...]:
@@ -81,16 +87,7 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
         named = f"only {usable[0].torch}" if usable else "nothing"
         raise UsageError(f"there is {named} to search", hint="name a wider range with --torch, such as '>=2.6'")
     with workbench(request, cache, show) as bench:
-        bisection = search_between(request, Releases.of(usable, own_torch()), bench)
+        axis = Releases.of(usable, own_torch())
+        bisection = with_attributions(search_between(request, axis, bench), axis, request, bench)
     reasons = (*expansion.notes, *bisection.reasons)  # what was yanked
     return bisection.model_copy(update={"reasons": reasons})
-
-
-def common(request: Request) -> dict[str, str]:
-    """Return what all the environments of a search share."""
-    patch = {} if request.patch is None else {"patch": request.patch.title}
-    added = {"with": " ".join(request.added)} if request.added else {}
-    options = zip(request.added_options[::2], request.added_options[1::2], strict=True)
-    variables = " ".join(value for name, value in options if name in {"--env", "--pass-env"})
-    added |= {"env": variables} if variables else {}
-    return {"build": request.build.name, "python": request.python, "config": request.config.name, **patch, **added}

@@ -1,4 +1,4 @@
-"""Which torch releases exist for a build, a Python and this machine."""
+"""Which releases of torch, or of another project, exist for a build, a Python and this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging import tags
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 from pydantic import TypeAdapter
 
@@ -25,7 +26,7 @@ from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.model import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from pypi_simple import DistributionPackage
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 LISTING_AGE = 600  # seconds a listing is believed: a rerun costs no network, a new nightly shows up soon
 SCHEMA = 2  # of kept listings
+SOURCE_RANK = 1 << 16  # a wheel is always better
 
 
 class IndexUnreachableError(PreventedError):
@@ -48,7 +50,7 @@ class IndexUnreachableError(PreventedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """A version of torch with the wheel of it that fits best."""
+    """A version of a project with the wheel of it that fits best, or with its source."""
 
     version: str
     filename: str
@@ -82,19 +84,31 @@ class LinkedWheel(NamedTuple):
     url: str
     yanked: str | None = None  # the reason; "" where none was given
     size: int | None = None  # bytes
+    requires_python: str | None = None
 
     @classmethod
     def of(cls, package: DistributionPackage) -> LinkedWheel:
         """Return what a page says of a wheel."""
         yanked = (package.yanked_reason or "") if package.is_yanked else None
-        return cls(package.filename, package.url, yanked, package.size)
+        return cls(package.filename, package.url, yanked, package.size, package.requires_python)
+
+    def allows(self, python: str) -> bool:
+        """Return whether it is for a Python such as "3.11", as far as its page says."""
+        try:
+            return SpecifierSet(self.requires_python or "").contains(f"{python.rstrip('t')}.99")
+        except InvalidSpecifier:
+            return True
 
 
 _Row = tuple[str, bool, LinkedWheel]  # index or page, whether it is the user's find-links, wheel
 
 
-def list_releases(build: Build, python: str, cache: Path | None, *, sources: Sources | None = None) -> Listing:
-    """Return the torch releases of a build that fit this platform and a Python such as "3.11" or "3.13t".
+def list_releases(
+    build: Build, python: str, cache: Path | None, *, sources: Sources | None = None, project: str = PROJECT
+) -> Listing:
+    """Return the releases of torch, in a build, that fit this platform and a Python such as "3.11" or "3.13t".
+
+    Those of another `project` are looked for in the same places. One without any wheel counts if its source is there.
 
     `sources` are by default the user's. A listing is kept for ten minutes in `cache`, the folder of that name in the
     state folder; wheels that are kept beside it count as available. Raises IndexUnreachableError for an index that
@@ -104,19 +118,21 @@ def list_releases(build: Build, python: str, cache: Path | None, *, sources: Sou
     sources = all_sources.of(build)
     shown = [(without_credentials(url), is_index) for url, is_index in sources.places]
     machine = next(iter(tags.platform_tags()), "")  # machines that share a home folder may differ
-    key = digest([SCHEMA, python, machine, sources is all_sources, sources.strategy, shown], 16)
+    others = [project] if project != PROJECT else []
+    key = digest([SCHEMA, python, machine, sources is all_sources, sources.strategy, shown, *others], 16)
     # a folder is read in no time, and may have changed a second ago
     is_remote = any(local_folder(url) is None for url, _ in sources.places)
     file = cache / "listings" / f"{key}.json" if cache is not None and is_remote else None
-    kept_wheels = kept_folder(cache.parent, build) if cache is not None else None
+    kept_wheels = kept_folder(cache.parent, build) if cache is not None and not others else None
     if file is not None and (kept := read_json(file, Listing, LISTING_AGE)) is not None:
         return _with_wheels_of(kept_wheels, kept)
     rows: list[_Row] = []
     for url, is_index in sources.places:
         if not (is_index and rows and sources.strategy == FIRST_INDEX):
             is_users_link = not is_index and sources is all_sources
-            rows += [(url, is_users_link, wheel) for wheel in _linked_wheels(url, sources, is_index=is_index)]
-    listing = _sorted_listing(rows, python, tuple(url for url, _ in shown))
+            found = _linked_wheels(url, sources, project, is_index=is_index)
+            rows += [(url, is_users_link, wheel) for wheel in found if wheel.allows(python)]
+    listing = _sorted_listing(rows, project, python, tuple(url for url, _ in shown))
     if file is not None:
         write_atomic(file, TypeAdapter(Listing).dump_json(listing))
     return _with_wheels_of(kept_wheels, listing)
@@ -156,17 +172,27 @@ def unreadable_index(build: Build, sources: Sources) -> str | None:
     return None
 
 
-def _sorted_listing(rows: Iterable[_Row], python: str, read_from: tuple[str, ...]) -> Listing:
+def _sorted_listing(rows: Sequence[_Row], project: str, python: str, read_from: tuple[str, ...]) -> Listing:
     """Return what fits, sorted by version, with the best wheel of each that this machine can use."""
+    have_wheels = {version for _, _, wheel in rows if (version := _version_of_wheel(wheel.filename))}
     kinds: dict[str, dict[Version, tuple[int, Release]]] = {"releases": {}, "yanked": {}, "aside": {}}
     for source, is_users_link, wheel in rows:
-        fit = wheel_fit(wheel.filename, PROJECT, python)
+        fit = wheel_fit(wheel.filename, project, python)
+        if fit is None and project != PROJECT:
+            fit = _source_fit(wheel.filename, project)
+            fit = None if fit is not None and fit[0] in have_wheels else fit  # to build it would take long, or fail
         if fit is None:
             continue
         version, rank = fit
         folder = local_folder(wheel.url)
-        url = str(folder) if folder is not None else without_credentials(wheel.url)
-        release = Release(version=str(version), source=without_credentials(source), **wheel._replace(url=url)._asdict())
+        release = Release(
+            version=str(version),
+            filename=wheel.filename,
+            url=str(folder) if folder is not None else without_credentials(wheel.url),
+            source=without_credentials(source),
+            yanked=wheel.yanked,
+            size=wheel.size,
+        )
         is_aside = is_users_link and version.local is not None
         best = kinds["aside" if is_aside else "releases" if wheel.yanked is None else "yanked"]
         if version not in best or rank < best[version][0]:
@@ -175,25 +201,43 @@ def _sorted_listing(rows: Iterable[_Row], python: str, read_from: tuple[str, ...
     return Listing(**in_order, python=python, sources=read_from)
 
 
-def _linked_wheels(url: str, sources: Sources, *, is_index: bool) -> list[LinkedWheel]:
-    """Return what an index, or a page or folder of links, holds of torch; three tries over a network."""
+def _version_of_wheel(filename: str) -> Version | None:
+    try:
+        return parse_wheel_filename(filename)[1]
+    except (InvalidWheelFilename, InvalidVersion):
+        return None
+
+
+def _source_fit(filename: str, project: str) -> tuple[Version, int] | None:
+    """Return version and rank of the source of a project; None for what is no such file."""
+    try:
+        name, version = parse_sdist_filename(filename)
+    except (InvalidSdistFilename, InvalidVersion):
+        return None
+    return (version, SOURCE_RANK) if name == project else None
+
+
+def _linked_wheels(url: str, sources: Sources, project: str, *, is_index: bool) -> list[LinkedWheel]:
+    """Return what an index, or a page or folder of links, holds of a project; three tries over a network."""
     place = local_folder(url)
     if place is None:
-        return [LinkedWheel.of(package) for package in _fetched(url, sources, is_index=is_index)]
-    folder, page = (place / PROJECT, place / PROJECT / "index.html") if is_index else (place, place)
+        return [LinkedWheel.of(package) for package in _fetched(url, sources, project, is_index=is_index)]
+    folder, page = (place / project, place / project / "index.html") if is_index else (place, place)
     if page.is_file():
         from whichtorch.matrix.environments.index import pages  # here: it imports an HTML parser, which takes long
 
         return [LinkedWheel.of(package) for package in pages.read_file(page)]
-    wheels = sorted(folder.glob(f"{PROJECT}-*.whl"))
+    wheels = sorted(folder.glob(f"{project.replace('-', '_')}-*.whl"))
     return [LinkedWheel(wheel.name, wheel.absolute().as_uri(), size=wheel.stat().st_size) for wheel in wheels]
 
 
-def _fetched(url: str, sources: Sources, *, is_index: bool) -> list[DistributionPackage]:
+def _fetched(url: str, sources: Sources, project: str, *, is_index: bool) -> list[DistributionPackage]:
     from whichtorch.matrix.environments.index import pages  # here: it imports requests
 
     try:
-        return pages.retried(lambda: pages.fetch(url, is_index=is_index, certificates=sources.certificates))
+        return pages.retried(
+            lambda: pages.fetch(url, is_index=is_index, certificates=sources.certificates, project=project)
+        )
     except pages.PageError as error:
         raise IndexUnreachableError(url, error.problem) from error
 

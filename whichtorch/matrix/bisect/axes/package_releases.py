@@ -1,0 +1,162 @@
+"""The releases of one package as an axis: torch and all the others stay as they are, as far as a release allows it."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from whichtorch.matrix.bisect.attribution import with_attributions
+from whichtorch.matrix.bisect.axes.packages import ResolvedAxis
+from whichtorch.matrix.bisect.axes.values import one_torch
+from whichtorch.matrix.bisect.axes.versions import nearest_version
+from whichtorch.matrix.bisect.driver import search_between
+from whichtorch.matrix.bisect.search_request import AxisName, common
+from whichtorch.matrix.bisect.workbench import workbench
+from whichtorch.matrix.environments.commander import InstallError, UnresolvableError
+from whichtorch.matrix.environments.index.releases import list_releases
+from whichtorch.matrix.environments.resolution import requirement_name, requirements_of
+from whichtorch.matrix.errors import PreventedError, UsageError
+from whichtorch.matrix.model import Build
+from whichtorch.matrix.plan.expansion import expand
+from whichtorch.matrix.version_parsing import parse_version
+
+if TYPE_CHECKING:
+    from whichtorch.matrix.bisect.bisection import Bisection
+    from whichtorch.matrix.bisect.search_request import SearchRequest
+    from whichtorch.matrix.environments.cache import EnvironmentCache
+    from whichtorch.matrix.events import Show
+    from whichtorch.matrix.model import Request
+
+TAGS_TIMEOUT = 60.0  # seconds for a repository to say which tags it has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageReleases(ResolvedAxis):
+    """Releases of a package, oldest first, each with the versions of other packages that are held."""
+
+    pins: tuple[str, ...]  # by position: the requirement for just this release
+    requirements: tuple[str, ...]  # for torch and the others
+    held: tuple[str, ...]  # pins that a release gets unless it needs other ones
+
+    def lock(self, position: int) -> tuple[str, ...]:
+        """Return the pins of a release with the others."""
+        wanted = (*self.requirements, self.pins[position])
+        build, python, limits = self.base.build, self.base.python, self.base.constraints
+        return self.cache.locked(wanted, build, python, constraints=limits, preferred=self.held)
+
+    def nearest(self, value: str) -> int:
+        """Return the position of a release; of one that does not exist, that of the next newer one."""
+        return nearest_version(value, self.values)
+
+
+def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisection:
+    """Find the release of a package that changed the outcome, with one torch.
+
+    Raises UsageError if there is no such package, or only one release of it.
+    """
+    wanted = checked_package(request.package or "")
+    name = canonicalize_name(wanted.name)
+    base = _base(request)
+    pins = _pins_by_version(wanted, base, cache)
+    # what a release of torch needs of the package is given up: that is what is searched
+    needed, _ = requirements_of(base)
+    requirements = tuple(each for each in needed if each in base.requirements or requirement_name(each) != name)
+    try:
+        held = cache.locked((*requirements, wanted.name), base.build, base.python, constraints=base.constraints)
+    except UnresolvableError as error:
+        raise UsageError(f"{name} cannot be installed with torch {base.torch}: {error.reason}") from None
+    except InstallError as error:
+        raise PreventedError(error.reason) from None
+    axis = PackageReleases(
+        name=AxisName.PACKAGE,
+        package=name,
+        values=tuple(pins),
+        pins=tuple(pins.values()),
+        requirements=requirements,
+        held=tuple(line for line in held if requirement_name(line) != name),
+        base=base,
+        cache=cache,
+        common={"package": name, "torch": base.torch, **common(base)},
+    )
+    with workbench(request, cache, show) as bench:
+        found = search_between(request, axis, bench)
+        found = with_attributions(found, axis, request, bench)
+    only = [value for place, value in enumerate(axis.values) if (asked := axis.known_request(place)) and asked.lock]
+    if len(only) == 1:
+        limit = f"torch {base.torch} and the other requirements allow only {name} {only[0]}"
+        found = found.model_copy(update={"reasons": (limit, *found.reasons)})
+    return found
+
+
+def checked_package(text: str) -> Requirement:
+    """Return the requirement that says which releases are searched. Raises UsageError."""
+    try:
+        wanted = Requirement(text)
+    except InvalidRequirement:
+        raise UsageError(
+            f"--package {text}: not a package", hint="write it as numpy, or 'transformers>=4.40'"
+        ) from None
+    if canonicalize_name(wanted.name) == "torch":
+        raise UsageError("--package torch: the releases of torch are searched without it", hint="--torch limits them")
+    return wanted
+
+
+def _base(request: SearchRequest) -> Request:
+    """Return the request for the one torch that all releases of the package are tried with."""
+    torch = one_torch(request, request.file)
+    requests = expand(request.file.with_axes(keep_rows=False, torch=(torch,)), cache=request.home / "cache").requests
+    if requests[0].problem is not None:
+        raise PreventedError(requests[0].problem)
+    return requests[0]
+
+
+def _pins_by_version(wanted: Requirement, base: Request, cache: EnvironmentCache) -> dict[str, str]:
+    """Return what asks for each release of a package, by its version, the oldest first. Raises UsageError."""
+    if wanted.url:
+        found = _tags(wanted)
+        where = f"no tag of {wanted.url} is a version"
+    else:
+        found, where = _listed(wanted, base, cache)
+    if len(found) < 2:
+        only = f"only {wanted.name} {next(iter(found))}" if found else where
+        raise UsageError(f"there is nothing to search: {only}", hint="check the name, and the limits after it")
+    return found
+
+
+def _listed(wanted: Requirement, base: Request, cache: EnvironmentCache) -> tuple[dict[str, str], str]:
+    """Return the pins of the releases in the user's indexes, else in that of the build; and that there are none."""
+    folder, name = cache.home / "cache", canonicalize_name(wanted.name)
+    for build in (Build(name="pypi"), base.build):
+        listing = list_releases(build, base.python, folder, project=name)
+        final = [each for each in listing.releases if not Version(each.version).is_prerelease]
+        limits = wanted.specifier or SpecifierSet(">=0")
+        pool = listing.releases if limits.prereleases else final
+        if fitting := [each.version for each in pool if limits.contains(each.version, prereleases=True)]:
+            return {version: f"{wanted.name}=={version}" for version in fitting}, ""
+        if listing.releases:
+            newest = ", ".join(each.version for each in listing.releases[-3:])
+            return {}, f"no release of {wanted.name} is {wanted.specifier}; the newest are {newest}"
+    where = " and ".join(listing.sources)
+    return {}, f"{where} has no {wanted.name} for Python {base.python}"
+
+
+def _tags(wanted: Requirement) -> dict[str, str]:
+    """Return the pins of the tags of a git repository that are versions."""
+    url = str(wanted.url).removeprefix("git+")
+    if not str(wanted.url).startswith("git+"):
+        raise UsageError(f"--package {wanted}: not a repository", hint="write it as 'NAME @ git+https://…'")
+    command = ("git", "ls-remote", "--tags", "--refs", url)
+    try:
+        listed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=TAGS_TIMEOUT).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        said = str(getattr(error, "stderr", "") or error).strip().splitlines()[-1:]
+        raise PreventedError(f"the tags of {url} cannot be read: {' '.join(said)}") from None
+    tags = (line.rpartition("refs/tags/")[2] for line in listed.splitlines())
+    versions = {version: tag for tag in tags if (version := parse_version(tag)) and not version.is_prerelease}
+    return {str(each): f"{wanted.name} @ git+{url}@{versions[each]}" for each in sorted(versions)}
