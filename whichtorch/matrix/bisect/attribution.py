@@ -19,7 +19,7 @@ from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, F
 from whichtorch.matrix.grouping import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.bisect.search_request import SearchRequest
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Environment, Request
 
 LIBRARIES = ("cuda-", "nvidia-")  # begin the names of what only a GPU uses
-ISOLATING = 2  # installs at most, to tell the others apart
+ISOLATING = 2  # mixtures at most, to tell the others apart
 PASS_RUNS = 2  # of a mixture that passes
 
 
@@ -35,7 +35,8 @@ def with_attributions(found: Bisection, axis: Axis, request: SearchRequest, benc
     """Return the answer of a search with what each of its boundaries is attributed to."""
     if not request.attribute or found.has_tests or found.answer is not AnswerKind.BOUNDARY:
         return found
-    boundaries, runs_before = [], bench.runs
+    boundaries, runs_before, path = [], bench.runs, request.scenario.path
+    script = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     for boundary in found.boundaries:
         before, after = found.probe_at(boundary.from_), found.probe_at(boundary.to)
         if before is not None and after is not None and not bench.stopped:
@@ -47,7 +48,7 @@ def with_attributions(found: Bisection, axis: Axis, request: SearchRequest, benc
                 package=axis.package,
                 requests=(requests[0], requests[1]),
                 environments=(before.environment, after.environment),
-                failure=f"{found.reference} {(before if boundary.change is Change.FIX else after).message}",
+                named=f"{found.reference} {(before if boundary.change is Change.FIX else after).message} {script}",
             )
             boundary = boundary.model_copy(update={"attribution": mixer.attribution()})
         boundaries.append(boundary)
@@ -72,7 +73,7 @@ class _Mixer:
     package: str
     requests: tuple[Request, Request]
     environments: tuple[Environment, Environment]
-    failure: str  # signature and message
+    named: str  # text that may name a package: the failure, and the script
     _tried: list[str] = field(default_factory=list)  # what each mixture showed
 
     def attribution(self) -> Attribution:
@@ -82,40 +83,63 @@ class _Mixer:
         own = [change for change in changes if change.name == self.package]
         others = [change for change in changes if change not in own]
         libraries = [change for change in others if change.name.startswith(LIBRARIES)]
+        small = [change for change in others if change not in libraries]
         if not any(environment.fingerprint.gpus for environment in self.environments):
-            others = [change for change in others if change not in libraries]
+            if libraries and not small:
+                unused = f"{counted(len(libraries), 'package')} for GPUs changed with it, but there is no GPU here"
+                return self._attributed(Cause.ITSELF, reasons=(unused,))
+            others = small
         if not others:
-            unused = f"{counted(len(libraries), 'package')} for GPUs changed with it, but there is no GPU here"
-            return self._attributed(Cause.ITSELF, reasons=(unused,) if libraries else ())
-        first, last = self._mixture([*own, *libraries], others), self._mixture(others, own)
-        if None in {first, last} and set(libraries) <= set(others) and len(libraries) < len(others):
-            # a torch may not load the libraries of another one: they go with it
-            others = [change for change in others if change not in libraries]
-            first, last = self._mixture([*own, *libraries], others), self._mixture(others, own)
-        cause = _cause(first, last)
-        if cause in {Cause.ITSELF, Cause.UNKNOWN}:
-            return self._attributed(cause)
-        left, is_known = self._isolated(others, own if cause is Cause.TOGETHER else [])
-        named = tuple(map(str, left))
-        return self._attributed(cause, changes=named) if is_known else self._attributed(cause, candidates=named)
+            return self._attributed(Cause.ITSELF)
+        carried = [change for change in libraries if change not in others]
+        found = self._compared([*own, *carried], others)
+        if found.cause is Cause.UNKNOWN and libraries and small and others != small:
+            found = self._compared([*own, *libraries], small)  # a release may not load the libraries of another one
+        return found
 
-    def _attributed(self, cause: Cause, **more: tuple[str, ...]) -> Attribution:
-        fields = {"reasons": tuple(self._tried), **more}
-        return Attribution(package=self.package, cause=cause, **fields)
+    def _compared(self, own: Sequence[PackageChange], others: Sequence[PackageChange]) -> Attribution:
+        """Return whether it was the package or the others: which of them, as far as a few mixtures tell."""
+        alone = self._mixture(own, others)
+        if alone is not False:
+            if not self._mixture(others, own):
+                return self._attributed(Cause.ITSELF if alone else Cause.UNKNOWN)
+            left = self._isolated(others, lambda part, rest: self._mixture(part, [*own, *rest]))
+            return self._attributed(Cause.EITHER if alone else Cause.COMPANION, **_named(left))
+
+        def undone(part: Sequence[PackageChange], rest: Sequence[PackageChange]) -> bool | None:
+            shows_new = self._mixture([*own, *rest], part)
+            return None if shows_new is None else not shows_new
+
+        left = self._isolated(others, undone)
+        rest = [change for change in others if change not in left]
+        suffices = self._mixture(left, [*own, *rest])
+        if suffices is False and rest and self._mixture(others, own):
+            return self._attributed(Cause.COMPANION, changes=_names(others))
+        return self._attributed(Cause.TOGETHER if suffices is False else Cause.COMPANION, **_named(left))
+
+    def _attributed(self, cause: Cause, **fields: tuple[str, ...]) -> Attribution:
+        return Attribution(package=self.package, cause=cause, **{"reasons": tuple(self._tried), **fields})
 
     def _isolated(
-        self, others: Sequence[PackageChange], along: Sequence[PackageChange]
-    ) -> tuple[list[PackageChange], bool]:
-        """Return the fewest of the other changes that make the difference, and whether it takes each of them."""
-        left = list(others)
-        named = [[change] for change in left if change.name.replace("-", "_") in self.failure]
-        untried = [*named, [change for change in left if [change] not in named]] if named else _halves(left)
+        self,
+        others: Sequence[PackageChange],
+        is_among: Callable[[Sequence[PackageChange], Sequence[PackageChange]], bool | None],
+    ) -> list[PackageChange]:
+        """Return those of the other changes that it is among; those that the failure or the script names come first."""
+        left = sorted(others, key=self._is_unnamed)
         for _ in range(ISOLATING):
-            if len(left) > 1 and untried:
-                part = untried.pop(0)
-                if self._mixture([*part, *along], [change for change in others if change not in part]):
-                    left, untried = part, _halves(part)
-        return left, len(left) == 1 or (len(left) == 2 and not untried)
+            if len(left) == 1:
+                break
+            size = len(left) // 2 if self._is_unnamed(left[0]) and len(left) > ISOLATING + 1 else 1
+            part, rest = left[:size], [change for change in others if change not in left[:size]]
+            shown = is_among(part, rest)
+            if shown is None:
+                break
+            left = part if shown else left[size:]
+        return left
+
+    def _is_unnamed(self, change: PackageChange) -> bool:
+        return change.name.replace("-", "_") not in self.named
 
     def _mixture(self, new: Sequence[PackageChange], old: Sequence[PackageChange]) -> bool | None:
         """Return whether the old side with some changes shows what the new side shows; None if that is not known."""
@@ -123,8 +147,9 @@ class _Mixer:
         pins = _pins(self.requests[0], self.environments[0])
         lock = combined(pins, new)
         names = {change.name for change in new}
-        label = f"{self.package} {last} with {_words(old, 'good')}"
-        if self.package not in names:
+        if self.package in names:
+            label = f"{self.package} {last} with {_words(old, 'good')}"
+        else:
             label = f"{self.package} {first} with {_words(new, 'bad')}"
         axis = Axis(
             name=AxisName.LOCK,
@@ -139,29 +164,19 @@ class _Mixer:
         found = bisected(Ledger(request=request, bench=self.bench, axis=axis, goal=goal, named_bad=bad))
         probe = found.probe_at(label)
         verdict = probe.verdict if probe else None
-        self._tried.append(probe.in_words if probe else f"{label}: not tried")
+        shown = f"{probe.outcome}, {probe.k} of {counted(probe.n, 'run')}" if probe and probe.n else "not known"
+        self._tried.append(f"{label}: {shown}")
         is_new_good = self.boundary.change is Change.FIX
         return {SearchVerdict.GOOD: is_new_good, SearchVerdict.BAD: not is_new_good}.get(verdict) if verdict else None
 
 
-def _halves(changes: list[PackageChange]) -> list[list[PackageChange]]:
-    middle = len(changes) // 2
-    return [changes[:middle], changes[middle:]]
+def _names(changes: Sequence[PackageChange]) -> tuple[str, ...]:
+    return tuple(map(str, changes))
 
 
-def _cause(first: bool | None, last: bool | None) -> Cause:
-    """Return who it was.
-
-    `first` says whether the new release shows the new outcome with the old versions of the others, `last` whether
-    their new versions show it with the old release.
-    """
-    if first and last:
-        return Cause.EITHER
-    if first:
-        return Cause.ITSELF
-    if last:
-        return Cause.COMPANION
-    return Cause.UNKNOWN if None in {first, last} else Cause.TOGETHER
+def _named(changes: Sequence[PackageChange]) -> dict[str, tuple[str, ...]]:
+    """Return the field of an attribution for changes of which one or all made the difference."""
+    return {"changes" if len(changes) == 1 else "candidates": _names(changes)}
 
 
 def _pins(request: Request, environment: Environment) -> dict[str, str]:

@@ -23,7 +23,8 @@ from packaging.version import Version
 
 from whichtorch.matrix.atomic_files import remove_tree
 from whichtorch.matrix.environments.commander import Commander, InstallError, UnresolvableError, log_summary
-from whichtorch.matrix.environments.index.releases import best_fit, kept_folder
+from whichtorch.matrix.environments.index.releases import best_fit, kept_folder, list_releases
+from whichtorch.matrix.environments.index.sources import configured_sources
 from whichtorch.matrix.model import UNRESOLVABLE
 from whichtorch.matrix.suite.project import clone_history, lay_out
 from whichtorch.matrix.version_parsing import parse_version
@@ -72,7 +73,7 @@ def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[
     explanation.
     """
     if request.lock:
-        return "\n".join(request.lock) + "\n", ()
+        return "".join(f"{without_substitutes(line, request, commander.home)}\n" for line in request.lock), ()
     requirements, notes = requirements_of(request)
     excluded: list[str] = []
     first: str | None = None
@@ -142,6 +143,17 @@ def _not_held(request: Request, lock: str) -> list[str]:
     return (
         [f"against constraints, because of torch {request.torch}: {'; '.join(others[:NAMED] + more)}"] if others else []
     )
+
+
+def without_substitutes(requirement: str, request: Request, home: Path) -> str:
+    """Return a requirement for a request's torch without the local versions that uv would take in its place.
+
+    2.13.0+cpu of the user's find-links is one for 2.13.0. Other requirements are returned as they are.
+    """
+    if requirement != f"torch=={request.torch}" or not configured_sources().find_links:
+        return requirement
+    aside = (Version(each.version) for each in list_releases(request.build, request.python, home / "cache").aside)
+    return ",".join([requirement, *(f"!={each}" for each in aside if each.public == request.torch)])
 
 
 def _substitute(wanted: str, version: str, commander: Commander) -> InstallError:

@@ -73,7 +73,7 @@ def read_lock(path: Path) -> dict[str, str]:
 def _pin_of(requirement: Requirement) -> str | None:
     if requirement.url:
         return f"@ {requirement.url}"
-    specifiers = list(requirement.specifier)
+    specifiers = [each for each in requirement.specifier if each.operator != "!="]  # excluded substitutes
     is_exact = len(specifiers) == 1 and specifiers[0].operator in {"==", "==="} and "*" not in specifiers[0].version
     return f"=={specifiers[0].version}" if is_exact else None
 

@@ -20,7 +20,7 @@ from whichtorch.matrix.bisect.search_request import AxisName, common
 from whichtorch.matrix.bisect.workbench import workbench
 from whichtorch.matrix.environments.commander import InstallError, UnresolvableError
 from whichtorch.matrix.environments.index.releases import list_releases
-from whichtorch.matrix.environments.resolution import requirement_name, requirements_of
+from whichtorch.matrix.environments.resolution import requirement_name, requirements_of, without_substitutes
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.model import Build
 from whichtorch.matrix.plan.expansion import expand
@@ -66,7 +66,11 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     pins = _pins_by_version(wanted, base, cache)
     # what a release of torch needs of the package is given up: that is what is searched
     needed, _ = requirements_of(base)
-    requirements = tuple(each for each in needed if each in base.requirements or requirement_name(each) != name)
+    requirements = tuple(
+        without_substitutes(each, base, cache.home)
+        for each in needed
+        if each in base.requirements or requirement_name(each) != name
+    )
     try:
         held = cache.locked((*requirements, wanted.name), base.build, base.python, constraints=base.constraints)
     except UnresolvableError as error:
