@@ -132,3 +132,11 @@ def test_what_came_with_torch_is_told_from_torch(user: User) -> None:
     assert (boundary["attribution"]["cause"], boundary["attribution"]["changes"]) == ("companion", ["lib 1.2 -> 1.4"])
     assert "broken in 9.2.0, by lib 1.2 -> 1.4 that came with it: last that passes 9.1.0" in found["said"]
     assert answered(user, "--torch", "9.1.0,9.2.0", "--attribute", "no")["boundaries"][0]["attribution"] is None
+
+
+def test_a_budget_that_ends_before_the_mixtures_leaves_the_boundary(user: User) -> None:
+    """The note says that it was not told apart; the same command without the limit goes on."""
+    limited = answered(user, "--torch", "9.1.0,9.2.0", "--max-installs", "2")
+    assert [(each["from"], each["attribution"]) for each in limited["boundaries"]] == [("9.1.0", None)]
+    assert "the limit of 2 installs is reached; what changed with it was not told apart" in limited["said"]
+    assert answered(user, "--torch", "9.1.0,9.2.0")["boundaries"][0]["attribution"]["cause"] == "companion"

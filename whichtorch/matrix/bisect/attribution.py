@@ -48,13 +48,17 @@ def with_attributions(found: Bisection, axis: Axis, request: SearchRequest, benc
                 package=axis.package,
                 requests=(requests[0], requests[1]),
                 environments=(before.environment, after.environment),
+                is_flaky=any(0 < probe.k < probe.n for probe in (before, after)),
                 named=f"{found.reference} {(before if boundary.change is Change.FIX else after).message} {script}",
             )
-            boundary = boundary.model_copy(update={"attribution": mixer.attribution()})
+            attribution = mixer.attribution()
+            boundary = boundary.model_copy(update={"attribution": None if bench.stopped else attribution})
         boundaries.append(boundary)
+    stopped = (f"{bench.stopped}; what changed with it was not told apart",) if bench.stopped else ()
     return found.model_copy(
         update={
             "boundaries": tuple(boundaries),
+            "reasons": (*stopped, *found.reasons),
             "installs": bench.installs,
             "runs": found.runs + bench.runs - runs_before,
             "seconds": round(bench.seconds, 1),
@@ -73,6 +77,7 @@ class _Mixer:
     package: str
     requests: tuple[Request, Request]
     environments: tuple[Environment, Environment]
+    is_flaky: bool
     named: str  # text that may name a package: the failure, and the script
     _tried: list[str] = field(default_factory=list)  # what each mixture showed
 
@@ -157,7 +162,7 @@ class _Mixer:
             requests=(self.requests[0], locked_request(lock, self.requests[0]), self.requests[1]),
         )
         goal = replace(self.request.goal, find=Find.ANY, low=0, high=None)
-        if not goal.flaky:
+        if not (goal.flaky or self.is_flaky):
             goal = replace(goal, pass_runs=PASS_RUNS, confidence=0.0)
         bad = 0 if self.boundary.change is Change.FIX else 2
         request = replace(self.request, jobs=1)
