@@ -44,13 +44,14 @@ def ends(found: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def test_the_release_that_fixed_fake_tensor_add_is_found(tmp_path: Path) -> None:
-    """Over all releases it takes at most seven installs, names the commits, and nothing a second time."""
+    """Over all releases it takes at most seven installs, and two to see that it was torch itself; later none."""
     found = bisect(tmp_path, "scenarios/fake_tensor/add_meta.py")
     assert ends(found) == [("2.11.0", "2.12.0", "fix")]
     assert found["boundaries"][0]["confidence"] >= 0.95
     assert found["boundaries"][0]["commits"].startswith("https://github.com/pytorch/pytorch/compare/70d99e998b49")
     assert len(found["probes"]) <= 7
-    assert found["installs"] <= 7
+    assert found["boundaries"][0]["attribution"]["cause"] == "itself"
+    assert found["installs"] <= 7 + 2
     again = bisect(tmp_path, "scenarios/fake_tensor/add_meta.py")
     assert (ends(again), again["installs"], again["runs"]) == (ends(found), 0, 0)
 
@@ -71,3 +72,20 @@ def test_the_one_package_of_two_lock_files_is_found(tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_text(BAD_LOCK)
     found = bisect(tmp_path, "from_numpy.py", "--good-lock", "good.txt", "--bad-lock", "bad.txt", cwd=tmp_path)
     assert (found["changes"], found["along"], found["differing"]) == (["numpy 1.26.4 -> 2.0.0"], [], 4)
+
+
+def test_the_release_of_a_package_is_found(tmp_path: Path) -> None:
+    """With one torch, the release of numpy is found that broke it."""
+    (tmp_path / "from_numpy.py").write_text(FROM_NUMPY)
+    options = ("--package", "numpy>=1.26,<2.1", "--torch", "2.2.2")
+    found = bisect(tmp_path, "from_numpy.py", *options, cwd=tmp_path)
+    assert ends(found) == [("1.26.4", "2.0.0", "regression")]
+
+
+def test_a_package_that_came_with_torch_is_told_from_torch(tmp_path: Path) -> None:
+    """numpy 2 came with torch 2.3.0, since torch before it is installed with numpy 1."""
+    (tmp_path / "repro.py").write_text("import numpy, torch\nprint(torch.ones(3).numpy().astype(numpy.float_))\n")
+    found = bisect(tmp_path, "repro.py", "--good", "2.2.2", "--bad", "2.3.0", cwd=tmp_path)
+    (boundary,) = found["boundaries"]
+    assert boundary["attribution"]["cause"] == "companion"
+    assert boundary["attribution"]["changes"][0].startswith("numpy 1.26.4 -> 2.")
