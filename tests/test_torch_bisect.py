@@ -83,7 +83,7 @@ def test_the_release_of_a_package_is_found(tmp_path: Path) -> None:
 
 
 def test_a_package_that_came_with_torch_is_told_from_torch(tmp_path: Path) -> None:
-    """numpy 2 came with torch 2.3.0, since torch before it is installed with numpy 1."""
+    """Numpy 2 came with torch 2.3.0, since torch before it is installed with numpy 1."""
     (tmp_path / "repro.py").write_text("import numpy, torch\nprint(torch.ones(3).numpy().astype(numpy.float_))\n")
     found = bisect(tmp_path, "repro.py", "--good", "2.2.2", "--bad", "2.3.0", cwd=tmp_path)
     (boundary,) = found["boundaries"]

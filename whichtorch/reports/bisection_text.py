@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections import Counter
 from itertools import groupby
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe, Stretch
+    from whichtorch.matrix.bisect.bisection import Attribution, Bisection, Boundary, Probe, Stretch
 
 COMMIT_DIGITS = 10  # of a hash: as many as git shows of a big history
 VALUES_NAMED = 8  # of commits between two others; more are counted
@@ -239,9 +240,19 @@ def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterato
         if not boundary.attribution.words:
             yield f"  it is not known whether it was {boundary.attribution.package} itself or what changed with it"
         yield from (f"  tried: {reason}" for reason in boundary.attribution.reasons)
+        yield from _release_of_companion(boundary.attribution, search)
     if boundary.packages and not search.changes:
         changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in boundary.packages.items()]
         yield f"  changed with it: {short_list(changes, PACKAGES_NAMED)}"
+
+
+def _release_of_companion(attribution: Attribution, search: Bisection) -> Iterator[str]:
+    """Yield the command that finds the release of the one package that came with torch and changed the outcome."""
+    name, old, _, new = (*attribution.changes[0].split(), *[""] * 4)[:4] if len(attribution.changes) == 1 else [""] * 4
+    if search.axis is AxisName.VERSION and attribution.release and "none" not in {old, new}:
+        words = ["whichtorch", "bisect", search.scenario, "--package", f"{name}>={old},<={new}"]
+        words += ["--torch", attribution.release, "--build", search.common["build"]]
+        yield f"  which release of {name} it was: {shlex.join(words)}"
 
 
 def _no_evidence(search: Bisection) -> Iterator[str]:

@@ -92,7 +92,8 @@ class _Mixer:
         if not any(environment.fingerprint.gpus for environment in self.environments):
             if libraries and not small:
                 unused = f"{counted(len(libraries), 'package')} for GPUs changed with it, but there is no GPU here"
-                return self._attributed(Cause.ITSELF, reasons=(unused,))
+                self._tried.append(unused)
+                return self._attributed(Cause.ITSELF)
             others = small
         if not others:
             return self._attributed(Cause.ITSELF)
@@ -109,7 +110,7 @@ class _Mixer:
             if not self._mixture(others, own):
                 return self._attributed(Cause.ITSELF if alone else Cause.UNKNOWN)
             left = self._isolated(others, lambda part, rest: self._mixture(part, [*own, *rest]))
-            return self._attributed(Cause.EITHER if alone else Cause.COMPANION, **_named(left))
+            return self._attributed(Cause.EITHER if alone else Cause.COMPANION, left, self.boundary.from_)
 
         def undone(part: Sequence[PackageChange], rest: Sequence[PackageChange]) -> bool | None:
             shows_new = self._mixture([*own, *rest], part)
@@ -119,11 +120,21 @@ class _Mixer:
         rest = [change for change in others if change not in left]
         suffices = self._mixture(left, [*own, *rest])
         if suffices is False and rest and self._mixture(others, own):
-            return self._attributed(Cause.COMPANION, changes=_names(others))
-        return self._attributed(Cause.TOGETHER if suffices is False else Cause.COMPANION, **_named(left))
+            together = self._attributed(Cause.COMPANION, others)
+            return together.model_copy(update={"changes": together.candidates, "candidates": ()})
+        return self._attributed(Cause.TOGETHER if suffices is False else Cause.COMPANION, left, self.boundary.to)
 
-    def _attributed(self, cause: Cause, **fields: tuple[str, ...]) -> Attribution:
-        return Attribution(package=self.package, cause=cause, **{"reasons": tuple(self._tried), **fields})
+    def _attributed(self, cause: Cause, left: Sequence[PackageChange] = (), release: str = "") -> Attribution:
+        """Return an attribution with the other changes that are left, of which it is one, or that are all needed."""
+        names = tuple(map(str, left))
+        return Attribution(
+            package=self.package,
+            cause=cause,
+            changes=names if len(names) == 1 else (),
+            candidates=names if len(names) > 1 else (),
+            release=release,
+            reasons=tuple(self._tried),
+        )
 
     def _isolated(
         self,
@@ -173,15 +184,6 @@ class _Mixer:
         self._tried.append(f"{label}: {shown}")
         is_new_good = self.boundary.change is Change.FIX
         return {SearchVerdict.GOOD: is_new_good, SearchVerdict.BAD: not is_new_good}.get(verdict) if verdict else None
-
-
-def _names(changes: Sequence[PackageChange]) -> tuple[str, ...]:
-    return tuple(map(str, changes))
-
-
-def _named(changes: Sequence[PackageChange]) -> dict[str, tuple[str, ...]]:
-    """Return the field of an attribution for changes of which one or all made the difference."""
-    return {"changes" if len(changes) == 1 else "candidates": _names(changes)}
 
 
 def _pins(request: Request, environment: Environment) -> dict[str, str]:

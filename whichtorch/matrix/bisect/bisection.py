@@ -110,6 +110,7 @@ class Attribution(Model):
     cause: Cause
     changes: tuple[str, ...] = ()  # of companions, that it takes: "setuptools 81.0.0 -> 82.0.0"
     candidates: tuple[str, ...] = ()  # one of these, where it is not known which
+    release: str = ""  # of `package`, with which the versions of the others make the difference
     reasons: tuple[str, ...] = ()  # what was tried, or why nothing could be
 
     @property
