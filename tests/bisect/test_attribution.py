@@ -182,3 +182,17 @@ def test_the_same_search_again_tries_nothing_again(tmp_path: Path) -> None:
     first, again = searched(cache, end), searched(replace(cache), end)
     assert again.boundaries == first.boundaries
     assert (first.runs > 0, again.runs) == (True, 0)
+
+
+def test_what_is_left_by_elimination_is_tried_before_it_is_blamed(tmp_path: Path) -> None:
+    """Either of two others is enough here, so that no single one can be put back."""
+
+    def end(has: Packages) -> Ending:
+        if has["lib"] == has["jinja"] == "1":
+            return PASSED
+        return FAILED if has["torch"] == "9.2.0" else CRASHED
+
+    attribution = searched(MixedCache(tmp_path), end).boundaries[0].attribution
+    assert attribution is not None
+    assert attribution.cause is Cause.COMPANION
+    assert {each.partition(" ")[0] for each in attribution.candidates} == {"jinja", "lib", "sympy"}

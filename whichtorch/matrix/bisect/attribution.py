@@ -109,17 +109,25 @@ class _Mixer:
         if alone is not False:
             if not self._mixture(others, own):
                 return self._attributed(Cause.ITSELF if alone else Cause.UNKNOWN)
-            left = self._isolated(others, lambda part, rest: self._mixture(part, [*own, *rest]))
+
+            def done(part: Sequence[PackageChange], rest: Sequence[PackageChange]) -> bool | None:
+                return self._mixture(part, [*own, *rest])
+
+            left, is_shown = self._isolated(others, done)
+            if not (is_shown or done(left, [change for change in others if change not in left])):
+                left = others
             return self._attributed(Cause.EITHER if alone else Cause.COMPANION, left, self.boundary.from_)
 
         def undone(part: Sequence[PackageChange], rest: Sequence[PackageChange]) -> bool | None:
             shows_new = self._mixture([*own, *rest], part)
             return None if shows_new is None else not shows_new
 
-        left = self._isolated(others, undone)
+        left, is_shown = self._isolated(others, undone)
         rest = [change for change in others if change not in left]
         suffices = self._mixture(left, [*own, *rest])
-        if suffices is False and rest and self._mixture(others, own):
+        if not (suffices or is_shown or undone(left, rest)):
+            left, suffices = others, self._mixture(others, own)
+        elif suffices is False and rest and self._mixture(others, own):
             together = self._attributed(Cause.COMPANION, others)
             return together.model_copy(update={"changes": together.candidates, "candidates": ()})
         return self._attributed(Cause.TOGETHER if suffices is False else Cause.COMPANION, left, self.boundary.to)
@@ -140,9 +148,12 @@ class _Mixer:
         self,
         others: Sequence[PackageChange],
         is_among: Callable[[Sequence[PackageChange], Sequence[PackageChange]], bool | None],
-    ) -> list[PackageChange]:
-        """Return those of the other changes that it is among; those that the failure or the script names come first."""
-        left = sorted(others, key=self._is_unnamed)
+    ) -> tuple[Sequence[PackageChange], bool]:
+        """Return those of the other changes that it is among, and whether that was seen, not only by elimination.
+
+        Those that the failure or the script names are tried first.
+        """
+        left, is_shown = sorted(others, key=self._is_unnamed), True  # of all together it is known
         for _ in range(ISOLATING):
             if len(left) == 1:
                 break
@@ -151,8 +162,8 @@ class _Mixer:
             shown = is_among(part, rest)
             if shown is None:
                 break
-            left = part if shown else left[size:]
-        return left
+            left, is_shown = (part, True) if shown else (left[size:], False)
+        return left, is_shown
 
     def _is_unnamed(self, change: PackageChange) -> bool:
         return change.name.replace("-", "_") not in self.named
