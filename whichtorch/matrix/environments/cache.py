@@ -28,9 +28,16 @@ from whichtorch.matrix.environments.installation import (
 )
 from whichtorch.matrix.environments.interpreters import find_interpreter
 from whichtorch.matrix.environments.overlay import make_overlay, site_packages
+from whichtorch.matrix.environments.overrides import blamed
 from whichtorch.matrix.environments.patches import apply_patch
 from whichtorch.matrix.environments.provider import Stage, silent
-from whichtorch.matrix.environments.resolution import compile_lock, resolve, with_kept_wheels, with_projects
+from whichtorch.matrix.environments.resolution import (
+    check_overrides,
+    compile_lock,
+    resolve,
+    with_kept_wheels,
+    with_projects,
+)
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.model import Build, Environment, Patch, Request, digest
 
@@ -154,7 +161,7 @@ class EnvironmentCache:
         except CancelledError as error:
             return unbuildable(request, str(error))
         except InstallError as error:
-            environment = unbuildable(request, error.reason, error.log)
+            environment = unbuildable(request, blamed(error.reason, request.overrides), error.log)
         except PreventedError as error:
             environment = unbuildable(request, error.message)
         except OSError as error:
@@ -187,23 +194,26 @@ class EnvironmentCache:
         python: str,
         *,
         constraints: Sequence[str] = (),
+        overrides: Sequence[str] = (),
         before: str | None = None,
     ) -> tuple[str, ...]:
-        """Return the pins of `compile_lock`.
+        """Return the pins of `compile_lock`, which have what the overrides ask for.
 
         An answer is kept and given again for the same indexes and folders, unless `before` is yet to come.
         """
         sources = self._commander.sources
         places = [without_credentials(place) for place, _ in sources.places]
         question = [list(requirements), list(constraints), build.model_dump(mode="json"), python, before]
-        key = digest([*question, places, sources.strategy], 16)
+        key = digest([*question, places, sources.strategy, *([list(overrides)] if overrides else [])], 16)
         folder = self.home / "cache" / "locks" / key
         kept = folder / "lock.txt"
         is_settled = before is None or before <= datetime.now(UTC).isoformat()
         if not (is_settled and kept.exists()):
             commander = replace(self._commander, logs=folder)
             interpreter = self._interpreter(python, commander)
-            text = compile_lock(requirements, build, interpreter, commander, constraints=constraints, before=before)
+            asked = {"constraints": constraints, "overrides": overrides}
+            text = compile_lock(requirements, build, interpreter, commander, **asked, before=before)
+            check_overrides(text, overrides, commander)
             write_atomic(kept, text)
         lines = kept.read_text(encoding="utf-8").splitlines()
         return tuple(line.strip() for line in lines if line.strip() and not line.startswith(("#", "-")))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 import time
 from functools import partial
@@ -24,12 +25,13 @@ from packaging.version import Version
 from whichtorch.matrix.atomic_files import remove_tree
 from whichtorch.matrix.environments.commander import Commander, InstallError, UnresolvableError, log_summary
 from whichtorch.matrix.environments.index.releases import best_fit, kept_folder
+from whichtorch.matrix.environments.overrides import unmet
 from whichtorch.matrix.model import UNRESOLVABLE
 from whichtorch.matrix.suite.project import clone_history, lay_out
 from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from whichtorch.matrix.model import Build, Request
 
@@ -86,8 +88,8 @@ def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[
                 limits = (f"{name} is a constraint" for name in names if name in error.reason)
                 # a need is named where it takes part
                 needs = (note for note in notes if request.added and note.partition(":")[0] in error.reason)
-                reason = "; ".join([error.reason, *limits, *needs])
-                if isinstance(error, UnresolvableError) and request.added:
+                reason = "; ".join([error.reason, *limits, *needs, *_overridable(request, error.reason)])
+                if isinstance(error, UnresolvableError) and (request.added or request.overrides):
                     reason = f"{UNRESOLVABLE}: {reason.removeprefix(_FAILED)}"
                 raise InstallError(reason, error.log) from None
             # the build's index has nothing but its own +cpu: that is what was meant
@@ -95,6 +97,7 @@ def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[
                 return first, notes
             raise _substitute(request.torch, locked_versions(first)["torch"], commander) from None
         first = first or lock
+        check_overrides(lock, request.overrides, commander)
         locked = locked_versions(lock).get("torch")
         if locked is None:
             raise InstallError("torch is not in its own lock", commander.logs / "resolve.log")
@@ -109,6 +112,20 @@ def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[
         excluded.append(f"!={locked}")
 
 
+def check_overrides(lock: str, overrides: Sequence[str], commander: Commander) -> None:
+    """Raise UnresolvableError where a lock does not have what overrides ask for."""
+    names = (canonicalize_name(pin["name"]) for pin in map(_PIN.match, lock.splitlines()) if pin)
+    if problem := unmet(overrides, locked_versions(lock), names):
+        raise UnresolvableError(f"{UNRESOLVABLE}: {problem}", commander.logs / "resolve.log")
+
+
+def _overridable(request: Request, reason: str) -> list[str]:
+    """Return a hint where the metadata of a package is in the way of a requirement that was asked for."""
+    named = [text for text in request.added if re.search(rf"depends? on {requirement_name(text)}[^\w-]", reason)]
+    is_own = named and "there is no version" not in reason
+    return [f"--override {shlex.join(named)} installs it all the same"] if is_own else []
+
+
 def _constrained_lock(requirements: Sequence[str], request: Request, interpreter: Path, commander: Commander) -> str:
     """Return the lock under the constraints of a request, as far as its torch allows them.
 
@@ -116,7 +133,13 @@ def _constrained_lock(requirements: Sequence[str], request: Request, interpreter
     all constraints can hold, those on packages that torch needs become preferences. The others hold, or raise
     InstallError.
     """
-    compiled = partial(compile_lock, build=request.build, interpreter=interpreter, commander=commander)
+    compiled = partial(
+        compile_lock,
+        build=request.build,
+        interpreter=interpreter,
+        commander=commander,
+        overrides=request.overrides,
+    )
     try:
         return compiled(requirements, constraints=request.constraints)
     except UnresolvableError:
@@ -132,7 +155,7 @@ def _not_held(request: Request, lock: str) -> list[str]:
     """Return a note on the constraints that a lock does not keep."""
     versions, where = locked_versions(lock), {"python_version": request.python, "python_full_version": request.python}
     others: list[str] = []
-    for pin in map(Requirement, request.constraints):
+    for pin in map(Requirement, _without(request.constraints, request.overrides)):
         version = versions.get(pin.name)
         applies = pin.url is None and (pin.marker is None or pin.marker.evaluate(where))
         if version and applies and not pin.specifier.contains(version, prereleases=True):
@@ -144,6 +167,12 @@ def _not_held(request: Request, lock: str) -> list[str]:
     )
 
 
+def _without(pins: Iterable[str], overrides: Iterable[str]) -> list[str]:
+    """Return the pins of packages that are not overridden."""
+    names = set(map(requirement_name, overrides))
+    return [pin for pin in pins if requirement_name(pin) not in names]
+
+
 def _substitute(wanted: str, version: str, commander: Commander) -> InstallError:
     reason = f"asked for torch {wanted}, but {version} would be installed in its place"
     return InstallError(reason, commander.logs / "resolve.log")
@@ -153,7 +182,7 @@ def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
     """Return the requirements that uv resolves, and a note for each version that a need holds back.
 
     If the build or the matrix file names a package, its row in the table of needs is ignored. If options or a script
-    name it, both count: where they conflict, the environment cannot be made.
+    name it, both count: where they conflict, the environment cannot be made. An override takes the place of a row.
     """
     version, torch = request.torch, f"torch=={request.torch}"
     if request.torch.endswith(".whl"):
@@ -163,8 +192,10 @@ def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
     named = {requirement_name(requirement) for requirement in given if requirement not in request.added}
     rows = [row for row in undeclared_requirements(version) if requirement_name(row.requirement) not in named]
     pins = [row for row in rows if row.requirement != requirement_name(row.requirement)]
-    notes = tuple(f"{row.requirement}: {row.reason}" for row in pins)
-    return [torch, *given, *(row.requirement for row in rows)], notes
+    overrides = {requirement_name(text): text for text in request.overrides}
+    chosen = {row: overrides.get(requirement_name(row.requirement), row.requirement) for row in rows}
+    notes = tuple(f"{chosen[row]}: {row.reason}" for row in pins)
+    return [torch, *given, *chosen.values()], notes
 
 
 def undeclared_requirements(torch_version: str) -> list[Undeclared]:
@@ -216,12 +247,14 @@ def compile_lock(
     commander: Commander,
     *,
     constraints: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     preferred: Sequence[str] = (),
     before: str | None = None,
 ) -> str:
     """Return what `uv pip compile` makes of requirements: an exact lock, one package a line.
 
-    `constraints` say which version a package has if it is needed, `preferred` which version it has if others allow it;
+    `constraints` say which version a package has if it is needed, `overrides` which version it has whatever others ask
+    for, `preferred` which version it has if others allow it;
     with `before`, a time such as "2026-11-02T00:00:00Z", the index is seen as it was then. Raises
     UnresolvableError with uv's explanation if no versions fit together, InstallError for all else.
     """
@@ -231,10 +264,11 @@ def compile_lock(
     source.write_text("\n".join(requirements) + "\n", encoding="utf-8")
     target.write_text("\n".join(preferred) + "\n", encoding="utf-8")  # uv prefers the versions that it names
     options = ["--torch-backend", build.backend] if build.backend else []
-    if constraints:
-        limits = folder / "constraints.txt"
-        limits.write_text("\n".join(constraints) + "\n", encoding="utf-8")
-        options += ["--constraint", str(limits)]
+    for kind, texts in (("constraint", _without(constraints, overrides)), ("override", overrides)):
+        if texts:
+            limits = folder / f"{kind}s.txt"
+            limits.write_text("\n".join(texts) + "\n", encoding="utf-8")
+            options += [f"--{kind}", str(limits)]
     if before is not None:
         options += ["--exclude-newer", before]
     log = folder / "resolve.log"

@@ -48,9 +48,8 @@ class Days(Axis):
             build, python = self.base.build, self.base.python
             before = f"{date.fromisoformat(self.values[position]) + timedelta(days=1)}T00:00:00Z"
             try:
-                lock = self.cache.locked(
-                    self.requirements, build, python, constraints=self.base.constraints, before=before
-                )
+                limits = {"constraints": self.base.constraints, "overrides": self.base.overrides}
+                lock = self.cache.locked(self.requirements, build, python, **limits, before=before)
             except InstallError as error:
                 return locked_request((), self.base, problem=f"as of {self.values[position]}, {error.reason}")
             self._resolved[position] = locked_request(lock, self.base)

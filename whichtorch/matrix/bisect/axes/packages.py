@@ -14,7 +14,7 @@ from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Find, Sea
 from whichtorch.matrix.bisect.workbench import Workbench, workbench
 from whichtorch.matrix.environments.commander import CancelledError, InstallError
 from whichtorch.matrix.environments.configs import config_named
-from whichtorch.matrix.environments.resolution import locked_versions
+from whichtorch.matrix.environments.resolution import locked_versions, requirement_name
 from whichtorch.matrix.errors import PreventedError, TimeOverError, UsageError
 from whichtorch.matrix.model import Request
 from whichtorch.matrix.plan.expansion import existing, expand
@@ -86,6 +86,7 @@ def locked_request(lock: tuple[str, ...], base: Request, *, problem: str | None 
         hardware=base.hardware,
         patch=base.patch,
         projects=base.projects,
+        overrides=base.overrides,
         added_options=base.added_options,
         lock=lock,
         problem=problem,
@@ -214,7 +215,10 @@ class Isolator:
         limits = tuple(f"{name}{pin}" for name, pin in others.items() if pin.startswith("=="))
         problem = None
         try:
-            lock = self.cache.locked(lock, self.base.build, self.base.python, constraints=limits)
+            replaced = {requirement_name(text) for text in self.base.overrides}
+            overrides = tuple(pin for pin in lock if requirement_name(pin) in replaced)
+            build, python = self.base.build, self.base.python
+            lock = self.cache.locked(lock, build, python, constraints=limits, overrides=overrides)
         except (InstallError, CancelledError) as error:
             problem = str(error)
         return locked_request(lock, self.base, problem=problem)
