@@ -32,11 +32,13 @@ from whichtorch.matrix.environments.overrides import blamed
 from whichtorch.matrix.environments.patches import apply_patch
 from whichtorch.matrix.environments.provider import Stage, silent
 from whichtorch.matrix.environments.resolution import (
+    candidate_wheel,
     check_overrides,
     compile_lock,
     resolve,
     with_kept_wheels,
     with_projects,
+    with_torch,
 )
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.model import Build, Environment, Patch, Request, digest
@@ -203,7 +205,7 @@ class EnvironmentCache:
         """
         sources = self._commander.sources
         places = [without_credentials(place) for place, _ in sources.places]
-        question = [list(requirements), list(constraints), build.model_dump(mode="json"), python, before]
+        question = [list(requirements), list(constraints), build.identity, python, before]
         key = digest([*question, places, sources.strategy, *([list(overrides)] if overrides else [])], 16)
         folder = self.home / "cache" / "locks" / key
         kept = folder / "lock.txt"
@@ -274,15 +276,19 @@ class EnvironmentCache:
         key, folder = request.install_key, self._folder(request)
         interpreter = self._interpreter(request.python, commander)
         notes = installation.notes if installation else ()
+        own = candidate_wheel(request, commander)
         if installation is None or not folder.lock.exists():
             with self._guard:
                 pinned = self._pins.get(key)
             if pinned is None:
                 commander.stage("resolving")
-            lock, notes = pinned or resolve(request, interpreter, commander)
-            write_atomic(folder.lock, lock)
+            asked = request.model_copy(update={"torch": str(own)}) if own else request
+            lock, notes = pinned or resolve(asked, interpreter, commander)
+            # without the path: another machine may install the same
+            write_atomic(folder.lock, with_torch(lock, f"torch=={request.torch}") if own else lock)
         locked = folder.lock.read_text(encoding="utf-8")
         chosen = with_kept_wheels(locked, request.build, request.python, commander)
+        chosen = with_torch(chosen, f"torch @ {own.as_uri()}") if own else chosen
         wheels = local_wheels(request)
         size = sum(wheel.stat().st_size for wheel in wheels) if wheels else None
         need = self._disk.estimate(locked, request.build.name, size)

@@ -25,6 +25,7 @@ from packaging.version import Version
 from whichtorch.matrix.atomic_files import remove_tree
 from whichtorch.matrix.environments.commander import Commander, InstallError, UnresolvableError, log_summary
 from whichtorch.matrix.environments.index.releases import best_fit, kept_folder
+from whichtorch.matrix.environments.index.sources import local_folder
 from whichtorch.matrix.environments.overrides import unmet
 from whichtorch.matrix.model import UNRESOLVABLE
 from whichtorch.matrix.suite.project import clone_history, lay_out
@@ -320,20 +321,57 @@ def with_kept_wheels(lock: str, build: Build, python: str, commander: Commander)
     fleeting = {name: pin for name, pin in pins if Version(pin).is_devrelease or Version(pin).local}
     missing = {name: version for name, version in fleeting.items() if not kept_wheel(folder, name, version, python)}
     if missing:
-        from whichtorch.matrix.environments.index import pages  # here: it imports requests
-
-        assert build.index_url is not None
-        fetch = pages.FetchRequest(build.index_url, missing, python, str(folder), commander.sources.certificates)
-        commander.stage("downloading")
-        log = commander.logs / "download.log"
-        env = os.environ | {pages.REQUEST: json.dumps(fetch._asdict())}
-        # in a process of its own, which can be ended at once, wherever it waits
-        ending = commander.run((sys.executable, "-I", "-c", pages.PROGRAM), env=env, log=log, what="downloading")
-        if ending.exit_code != 0:
-            raise InstallError(f"downloading failed: {log_summary(log, ending)}", log)
+        _fetch(missing, build, python, folder, commander)
     wheels = {name: kept_wheel(folder, name, version, python) for name, version in fleeting.items()}
-    for used in filter(None, wheels.values()):  # `runs prune --wheels` removes what was not used for long
-        os.utime(used, (time.time(), used.stat().st_mtime))  # uv knows a wheel by its mtime
+    for used in filter(None, wheels.values()):
+        _note_use(used)
     named = ((line, next(iter(index_pins(line)), "")) for line in lock.splitlines())
     lines = (f"{name} @ {wheel.as_uri()}" if (wheel := wheels.get(name)) else line for line, name in named)
     return "\n".join(lines) + "\n"
+
+
+def candidate_wheel(request: Request, commander: Commander) -> Path | None:
+    """Return the very wheel of a release candidate that was chosen, kept or fetched now; None for any other request.
+
+    Raises InstallError, also where the index has another wheel of that name by now.
+    """
+    url = request.build.index_url
+    if not request.wheel or url is None or local_folder(url) is not None:
+        return None
+    folder = commander.home / "wheels" / f"{request.build.name}-{request.wheel}"
+    asked = folder, "torch", request.torch, request.python
+    if (wheel := kept_wheel(*asked)) is None:
+        _fetch({"torch": request.torch}, request.build, request.python, folder, commander, contents=request.wheel)
+        wheel = kept_wheel(*asked)
+        assert wheel is not None
+    _note_use(wheel)
+    return wheel
+
+
+def with_torch(lock: str, requirement: str) -> str:
+    """Return a lock with another line for torch."""
+    lines = (requirement if "torch" in locked_versions(line) else line for line in lock.splitlines())
+    return "\n".join(lines) + "\n"
+
+
+def _fetch(
+    wanted: dict[str, str], build: Build, python: str, folder: Path, commander: Commander, *, contents: str = ""
+) -> None:
+    """Fetch wheels of a build into a folder, by project and version. Raises InstallError."""
+    from whichtorch.matrix.environments.index import pages  # here: it imports requests
+
+    assert build.index_url is not None
+    certificates = commander.sources.certificates
+    fetch = pages.FetchRequest(build.index_url, wanted, python, str(folder), certificates, contents)
+    commander.stage("downloading")
+    log = commander.logs / "download.log"
+    env = os.environ | {pages.REQUEST: json.dumps(fetch._asdict())}
+    # in a process of its own, which can be ended at once, wherever it waits
+    ending = commander.run((sys.executable, "-I", "-c", pages.PROGRAM), env=env, log=log, what="downloading")
+    if ending.exit_code != 0:
+        raise InstallError(f"downloading failed: {log_summary(log, ending)}", log)
+
+
+def _note_use(wheel: Path) -> None:
+    """Keep a wheel from `runs prune --wheels`, which removes what was not used for long."""
+    os.utime(wheel, (time.time(), wheel.stat().st_mtime))  # uv knows a wheel by its mtime

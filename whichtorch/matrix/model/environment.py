@@ -49,6 +49,12 @@ class Build(MatrixTable):
     backend: str | None = None
     requirements: tuple[str, ...] = ()  # installed with torch, e.g. a pinned numpy
     nightly: bool = False  # versions are .dev releases
+    candidates: bool = False  # versions are release candidates, whose wheels change under their names
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What makes a build the same."""
+        return self.model_dump(mode="json", exclude=None if self.candidates else {"candidates"})
 
 
 class Config(MatrixTable):
@@ -114,6 +120,7 @@ class Request(Model):
     projects: tuple[LocalProject, ...] = ()
     added_options: tuple[str, ...] = ()  # of the command line, for packages that the script does not name and variables
     contents: str = ""  # digest of the folders and wheels that requirements name
+    wheel: str = ""  # of release candidates: which of the wheels that torch's had, or will have, this name
     lock: tuple[str, ...] = ()  # exact pins, "name==version" or "name @ url": nothing else is installed
     problem: str | None = None  # why it cannot be made, where planning already knows
     show_python: bool = False  # Python is an axis of the matrix, so it is part of the label
@@ -177,7 +184,8 @@ class Request(Model):
     def install_key(self) -> str:
         """Names the installation: all that `label` says and the requirements, but not the config."""
         request = self.model_dump(mode="json", exclude=_NOT_INSTALLED)
-        for name in ("lock", "contents", "constraints", "overrides", "projects"):
+        request["build"] = self.build.identity
+        for name in ("lock", "contents", "wheel", "constraints", "overrides", "projects"):
             if not request[name]:
                 del request[name]
         if self.patch is not None:

@@ -164,7 +164,7 @@ class MatrixAxes:
         "nightly:2026-11-01..2026-11-20, or a wheel's path."
     )
     python: Strings = _python(help="Python versions.")
-    build: Strings = _names(help="auto, pypi, cpu, cu128, rocm6.4, xpu, nightly-cpu, or of the file.")
+    build: Strings = _names(help="auto, pypi, cpu, cu128, rocm6.4, xpu, nightly-cpu, test-cpu, or of the file.")
     config: Strings = _names(
         help="default, single-thread, iomp, cpp-meta, dispatch-trace, no-compile-threads, or of the file."
     )

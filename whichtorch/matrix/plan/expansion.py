@@ -113,6 +113,7 @@ class _Choice(NamedTuple):
     python: str
     build: Build
     problem: str | None = None
+    wheel: str = ""  # contents, where they may change
 
     @property
     def age(self) -> tuple[bool, Version, str]:
@@ -154,6 +155,7 @@ class _Expander:
                 projects=tuple(_kept_project(text, self.cache.parent) for text in needs.installs),
                 added_options=(*needs.options, *needs.variable_options),
                 contents=contents,
+                wheel=choice.wheel,
                 problem=choice.problem,
                 show_python=is_python_shown,
                 matrix=self.file.path,
@@ -192,7 +194,7 @@ class _Expander:
         for python, build in installed:
             try:
                 versions, notes = version_specs.find(spec, build, python, self.cache)
-                choices += [_Choice(version, python, build) for version in versions]
+                choices += [_Choice(version, python, build, wheel=wheel) for version, wheel in versions.items()]
                 self.notes += notes
             except version_specs.UnknownVersionError as error:
                 unknown[_Choice(spec, python, build, error.message)] = error

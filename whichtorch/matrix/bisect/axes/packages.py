@@ -87,6 +87,7 @@ def locked_request(lock: tuple[str, ...], base: Request, *, problem: str | None 
         patch=base.patch,
         projects=base.projects,
         overrides=base.overrides,
+        wheel=base.wheel if torch == base.torch else "",
         added_options=base.added_options,
         lock=lock,
         problem=problem,

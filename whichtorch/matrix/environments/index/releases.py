@@ -56,6 +56,12 @@ class Release:
     source: str  # the index or folder, without credentials
     yanked: str | None = None  # the reason; "" where none was given
     size: int | None = None  # bytes; many indexes do not say
+    sha256: str = ""  # as the index names it; many do not
+
+    @property
+    def contents(self) -> str:
+        """What tells the wheel from others of its name."""
+        return self.sha256[:16] or digest([self.url, self.size], 16)
 
     @property
     def date(self) -> str | None:
@@ -72,6 +78,7 @@ class Listing:
     yanked: tuple[Release, ...] = ()
     aside: tuple[Release, ...] = ()  # 2.13.0+cpu in the user's find-links: only when asked for by that name
     python: str = ""
+    candidates: bool = False  # pre-releases count as releases do
     sources: tuple[str, ...] = ()  # the indexes, pages and folders that were read, without credentials
 
 
@@ -82,12 +89,19 @@ class LinkedWheel(NamedTuple):
     url: str
     yanked: str | None = None  # the reason; "" where none was given
     size: int | None = None  # bytes
+    sha256: str = ""
 
     @classmethod
     def of(cls, package: DistributionPackage) -> LinkedWheel:
         """Return what a page says of a wheel."""
         yanked = (package.yanked_reason or "") if package.is_yanked else None
-        return cls(package.filename, package.url, yanked, package.size)
+        return cls(package.filename, package.url, yanked, package.size, package.digests.get("sha256", ""))
+
+    def release(self, version: Version, source: str) -> Release:
+        """Return the wheel as that of a release."""
+        folder = local_folder(self.url)
+        url = str(folder) if folder is not None else without_credentials(self.url)
+        return Release(version=str(version), source=without_credentials(source), **self._replace(url=url)._asdict())
 
 
 _Row = tuple[str, bool, LinkedWheel]  # index or page, whether it is the user's find-links, wheel
@@ -97,8 +111,8 @@ def list_releases(build: Build, python: str, cache: Path | None, *, sources: Sou
     """Return the torch releases of a build that fit this platform and a Python such as "3.11" or "3.13t".
 
     `sources` are by default the user's. A listing is kept for ten minutes in `cache`, the folder of that name in the
-    state folder; wheels that are kept beside it count as available. Raises IndexUnreachableError for an index that
-    does not answer in three tries.
+    state folder, but not one of release candidates; wheels that are kept beside it count as available. Raises
+    IndexUnreachableError for an index that does not answer in three tries.
     """
     all_sources = sources or configured_sources()
     sources = all_sources.of(build)
@@ -107,7 +121,7 @@ def list_releases(build: Build, python: str, cache: Path | None, *, sources: Sou
     key = digest([SCHEMA, python, machine, sources is all_sources, sources.strategy, shown], 16)
     # a folder is read in no time, and may have changed a second ago
     is_remote = any(local_folder(url) is None for url, _ in sources.places)
-    file = cache / "listings" / f"{key}.json" if cache is not None and is_remote else None
+    file = cache / "listings" / f"{key}.json" if cache is not None and is_remote and not build.candidates else None
     kept_wheels = kept_folder(cache.parent, build) if cache is not None else None
     if file is not None and (kept := read_json(file, Listing, LISTING_AGE)) is not None:
         return _with_wheels_of(kept_wheels, kept)
@@ -164,15 +178,13 @@ def _sorted_listing(rows: Iterable[_Row], python: str, read_from: tuple[str, ...
         if fit is None:
             continue
         version, rank = fit
-        folder = local_folder(wheel.url)
-        url = str(folder) if folder is not None else without_credentials(wheel.url)
-        release = Release(version=str(version), source=without_credentials(source), **wheel._replace(url=url)._asdict())
+        release = wheel.release(version, source)
         is_aside = is_users_link and version.local is not None
         best = kinds["aside" if is_aside else "releases" if wheel.yanked is None else "yanked"]
         if version not in best or rank < best[version][0]:
             best[version] = (rank, release)
-    in_order = {kind: tuple(best[version][1] for version in sorted(best)) for kind, best in kinds.items()}
-    return Listing(**in_order, python=python, sources=read_from)
+    releases, yanked, aside = (tuple(best[version][1] for version in sorted(best)) for best in kinds.values())
+    return Listing(releases=releases, yanked=yanked, aside=aside, python=python, sources=read_from)
 
 
 def _linked_wheels(url: str, sources: Sources, *, is_index: bool) -> list[LinkedWheel]:
