@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.cluster import two_workers
 from tests.cli.shell import User
 from tests.cli.test_packages import labels, result_of
 from tests.wheels import build_companion, build_wheel
@@ -165,3 +166,28 @@ def test_an_explanation_tells_alternatives_apart(user: User) -> None:
     words = ("--torch", "9.2.0", "--override", "sympy==1.13.1,sympy==1.14")
     ended = user.run("explain", script, "--run", *words)
     assert "fails in 1 of 1 environment with sympy up to 1.13.1, passes in 1 of 1 without" in ended.stdout, ended.stdout
+
+
+@pytest.mark.shell
+def test_a_case_has_it(user: User) -> None:
+    """`replay` installs what the case had."""
+    script = user.script("repro.py", "import sympy, torch\nassert sympy.__version__ != '1.12'\n")
+    ended = user.run("triage", script, "--torch", "9.2.0", "--only", "reproduce", "--override", "sympy==1.12")
+    folder = user.folder / "output" / "cases" / "repro"
+    assert json.loads((folder / "case.json").read_text())["overrides"] == ["sympy==1.12"], ended.stdout + ended.stderr
+    replayed = user.run("replay", str(folder / "case.zip"), "--whole")
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    assert "torch-9.2.0-pypi+override-sympy==1.12" in replayed.stdout
+
+
+@pytest.mark.shell
+def test_workers_have_it(user: User, tmp_path: Path) -> None:
+    """What a cluster installs, tells and knows again is the same as here."""
+    words = ("--torch", "9.1.0", "--script", user.script("repro.py", SHOWS), "--override", "sympy==1.12,sympy==1.14")
+    with two_workers(user, tmp_path / "cluster") as (address, _):
+        there = result_of(user, *words, "--executor", address, code=1)
+        assert "all known" in str(result_of(user, *words, "--executor", address, code=1)["said"])
+    assert [each["packages"]["sympy"] for each in there["environments"]] == ["1.12", "1.14"]
+    notes = [f"sympy {version}, by --override: torch 9.1.0 asks for sympy==1.13.1" for version in ("1.12", "1.14")]
+    assert [each["notes"] for each in there["environments"]] == [[note] for note in notes]
+    assert labels(there)[1] == "torch-9.1.0-pypi+override-sympy==1.14"

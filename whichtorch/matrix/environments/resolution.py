@@ -122,9 +122,9 @@ def check_overrides(lock: str, overrides: Sequence[str], commander: Commander) -
 
 def _overridable(request: Request, reason: str) -> list[str]:
     """Return a hint where the metadata of a package is in the way of a requirement that was asked for."""
-    named = [text for text in request.added if re.search(rf"depends? on {requirement_name(text)}[^\w-]", reason)]
-    is_own = named and "there is no version" not in reason
-    return [f"--override {shlex.join(named)} installs it all the same"] if is_own else []
+    limits = [text for text in request.added if Requirement(text).specifier and "there is no version" not in reason]
+    named = [text for text in limits if re.search(rf"depends? on {requirement_name(text)}[^\w-]", reason)]
+    return [f"--override {shlex.quote(','.join(named))} installs it all the same"] if named else []
 
 
 def _constrained_lock(requirements: Sequence[str], request: Request, interpreter: Path, commander: Commander) -> str:

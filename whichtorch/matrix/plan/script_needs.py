@@ -176,16 +176,16 @@ class _Reader:
         if file.resolve() in self._files:
             return
         self._files.add(file.resolve())
+        if file.suffix in {".lock", ".toml"} or file.is_dir():
+            self.mistakes.append(
+                f"{place}: {file} is not a requirements file; --constraint takes a lock file, --project a project"
+            )
+            return
         try:
             text = file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is no text"
             self.mistakes.append(f"{place}: cannot read the requirements file {file}: {why}")
-            return
-        if file.suffix in {".lock", ".toml"}:
-            self.mistakes.append(
-                f"{place}: {file} is not a requirements file; --constraint takes a lock file, --project a project"
-            )
             return
         for number, line in requirement_lines(text):
             self._read_line(line, f"{file}:{number}", file.parent)

@@ -40,7 +40,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     Raises UsageError with all that is wrong with both files.
     """
     assert request.sides is not None
-    base = base_request(request)
+    base = base_request(request).model_copy(update={"overrides": ()})  # the two sides pin all packages
     pythons: list[str] = []
     locks: list[Lock] = []
     mistakes: list[str] = []
