@@ -18,8 +18,6 @@ REQUEST = struct.Struct("IIQ")  # length, operation, number; more follows
 INIT, VERSION = 26, (7, 23)
 ANSWER = struct.Struct("IiQ")  # length, error, number of the request
 INIT_ANSWER = struct.Struct("IIIIHHII36x")  # version, read ahead, flags, background, congestion, write size, time unit
-
-
 UNMOUNTING = 30.0  # seconds
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,14 @@ from whichtorch.matrix.bisect.ledger import Ledger
 from whichtorch.matrix.bisect.search_request import Budget, SearchRequest
 from whichtorch.matrix.bisect.strategy.search_state import SearchOptions
 from whichtorch.matrix.bisect.workbench import CountedEvents, Workbench
-from whichtorch.matrix.events import Event, ProbeChosen
+from whichtorch.matrix.events import Emit, Event, ProbeChosen
 from whichtorch.matrix.model import Build, Config, Request, Scenario
 from whichtorch.matrix.plan import matrix_file
 from whichtorch.matrix.plan.planning import PlannedCell
 from whichtorch.matrix.process.supervision import Ending, Task
 from whichtorch.matrix.records.known_records import Records
 from whichtorch.matrix.records.store import RunStore, new_run, read_records
-from whichtorch.matrix.run.site import LocalSite
+from whichtorch.matrix.run.site import LocalSite, ThisMachine
 
 STUCK = Ending(stopped_by="stall", exit_code=None, signal=None, seconds=4.0)
 CRASHED = Ending(stopped_by="exit", exit_code=None, signal="SIGSEGV", seconds=1.0)
@@ -194,3 +195,35 @@ class MadeUpBench(FakeBench):
     def start(self, position: int, planned: Sequence[PlannedCell]) -> None:
         self.requests |= {cell.request.label: cell.request for cell in planned}
         super().start(position, planned)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeUpMachine(ThisMachine):
+    """A machine on which the label of an environment decides how a script ends there."""
+
+    end: Callable[[str], Ending]
+
+    @contextmanager
+    def site(self, records: Records, store: RunStore, emit: Emit, *, forks: bool = False) -> Iterator[LocalSite]:
+        executor = FakeExecutor(lambda task: self.end(task.name.rpartition("  ")[2]))
+        yield LocalSite(self.environments, records, store, emit, executor)
+
+
+@contextmanager
+def nothing_shown(_total: int | None) -> Iterator[Emit]:
+    yield lambda _event: None
+
+
+def asked(cache: FakeCache, torch: str, end: Callable[[str], Ending], **fields: object) -> SearchRequest:
+    """Return the request for a search with the wheels of torch beside the state, on a made-up machine."""
+    path = cache.home / "repro.py"
+    path.touch()
+    builds = {"mine": {"find-links": str(cache.home / "wheels")}}
+    return SearchRequest(
+        home=cache.home,
+        file=matrix_file.checked({"axes": {"torch": [torch], "build": ["mine"]}, "build": builds}, "a test"),
+        scenario=Scenario(name="repro.py", path=path, source_hash="1", in_suite=False),
+        variant={},
+        machines=MadeUpMachine(environments=cache, end=end),
+        **fields,  # type: ignore[arg-type]
+    )

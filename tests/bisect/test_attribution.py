@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from tests.bisect.driving import CRASHED, FAILED
-from tests.fakes import PASSED, FakeCache, FakeExecutor
+from tests.bisect.driving import CRASHED, FAILED, asked, nothing_shown
+from tests.fakes import PASSED, FakeCache
 from tests.wheels import build_wheel
 from whichtorch.matrix.bisect.axes import versions
 from whichtorch.matrix.bisect.axes.locks import pins_in
 from whichtorch.matrix.bisect.bisection import Bisection, Cause
-from whichtorch.matrix.bisect.search_request import SearchRequest
-from whichtorch.matrix.events import Emit
-from whichtorch.matrix.model import Environment, Fingerprint, Outcome, Request, Scenario
-from whichtorch.matrix.plan import matrix_file
-from whichtorch.matrix.process.supervision import Ending, Task
-from whichtorch.matrix.records.known_records import Records
-from whichtorch.matrix.records.store import RunStore
-from whichtorch.matrix.run.site import LocalSite, ThisMachine
+from whichtorch.matrix.model import Environment, Fingerprint, Outcome, Request
+from whichtorch.matrix.process.supervision import Ending
 from whichtorch.reports.bisection_text import bisection_lines
 
 OLD = {"torch": "9.1.0", "cuda-x": "1", "jinja": "1", "lib": "1", "sympy": "1"}
@@ -50,41 +42,10 @@ class MixedCache(FakeCache):
         return super().environment(request).model_copy(update=shown)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MadeUpMachine(ThisMachine):
-    """A machine on which the packages of an environment decide how a script ends."""
-
-    end: Callable[[Packages], Ending]
-
-    @contextmanager
-    def site(self, records: Records, store: RunStore, emit: Emit, *, forks: bool = False) -> Iterator[LocalSite]:
-        cache = cast("MixedCache", self.environments)
-
-        def behave(task: Task) -> Ending:
-            return self.end(cache.made[task.name.rpartition("  ")[2]])
-
-        yield LocalSite(cache, records, store, emit, FakeExecutor(behave))
-
-
-@contextmanager
-def nothing_shown(_total: int | None) -> Iterator[Emit]:
-    yield lambda _event: None
-
-
 def searched(cache: MixedCache, end: Callable[[Packages], Ending], *, attribute: bool = True) -> Bisection:
     for version in (OLD["torch"], NEW["torch"]):
         build_wheel(cache.home / "wheels", version)
-    path = cache.home / "repro.py"
-    path.touch()
-    builds = {"mine": {"find-links": str(cache.home / "wheels")}}
-    request = SearchRequest(
-        home=cache.home,
-        file=matrix_file.checked({"axes": {"torch": [">=9"], "build": ["mine"]}, "build": builds}, "a test"),
-        scenario=Scenario(name="repro.py", path=path, source_hash="1", in_suite=False),
-        variant={},
-        machines=MadeUpMachine(environments=cache, end=end),
-        attribute=attribute,
-    )
+    request = asked(cache, ">=9", lambda label: end(cache.made[label]), attribute=attribute)
     return versions.search(request, cache, nothing_shown)
 
 

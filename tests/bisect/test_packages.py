@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from tests.bisect.driving import FAILED
-from tests.fakes import PASSED, FakeCache, FakeExecutor
+from tests.bisect.driving import FAILED, asked, nothing_shown
+from tests.fakes import PASSED, FakeCache
 from tests.wheels import build_wheel
 from whichtorch.matrix.bisect.axes import days, packages
 from whichtorch.matrix.bisect.bisection import Bisection
@@ -20,13 +19,8 @@ from whichtorch.matrix.bisect.search_request import AxisName, PackageSet, Search
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
 from whichtorch.matrix.environments.cache import EnvironmentCache
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.events import Emit
-from whichtorch.matrix.model import Build, Environment, Request, Scenario
-from whichtorch.matrix.plan import matrix_file
-from whichtorch.matrix.process.supervision import Ending, Task
-from whichtorch.matrix.records.known_records import Records
-from whichtorch.matrix.records.store import RunStore
-from whichtorch.matrix.run.site import LocalSite, ThisMachine
+from whichtorch.matrix.model import Build, Environment, Request
+from whichtorch.matrix.process.supervision import Ending
 
 GOOD = ("filelock==3.0", "idna==3.6", "numpy==2.2.6", "torch==9.1.0")
 BAD = ("filelock==4.0", "idna==3.7", "numpy==2.3.0", "torch==9.1.0")
@@ -65,43 +59,19 @@ class LockedCache(FakeCache):
         return {}
 
 
-class MadeUpMachine(ThisMachine):
-    """A machine on which a script fails wherever the culprit is among the packages."""
-
-    @contextmanager
-    def site(self, records: Records, store: RunStore, emit: Emit, *, forks: bool = False) -> Iterator[LocalSite]:
-        cache = cast("LockedCache", self.environments)
-
-        def behave(task: Task) -> Ending:
-            return FAILED if CULPRIT in cache.requests[task.name.rpartition("  ")[2]].lock else PASSED
-
-        yield LocalSite(cache, records, store, emit, FakeExecutor(behave))
-
-
-@contextmanager
-def nothing_shown(_total: int | None) -> Iterator[Emit]:
-    yield lambda _event: None
-
-
 @pytest.fixture
 def cache(tmp_path: Path) -> LockedCache:
     build_wheel(tmp_path / "wheels", "9.1.0")
     return LockedCache(tmp_path)
 
 
-def asked(cache: LockedCache, axis: AxisName, **fields: object) -> SearchRequest:
-    path = cache.home / "repro.py"
-    path.touch()
-    builds = {"mine": {"find-links": str(cache.home / "wheels")}}
-    return SearchRequest(
-        home=cache.home,
-        file=matrix_file.checked({"axes": {"torch": ["9.1.0"], "build": ["mine"]}, "build": builds}, "a test"),
-        scenario=Scenario(name="repro.py", path=path, source_hash="1", in_suite=False),
-        variant={},
-        axis=axis,
-        machines=MadeUpMachine(environments=cache),
-        **fields,  # type: ignore[arg-type]
-    )
+def culprit_fails(cache: LockedCache, axis: AxisName, **fields: object) -> SearchRequest:
+    """Return the request for a search of a script that fails wherever the culprit is among the packages."""
+
+    def end(label: str) -> Ending:
+        return FAILED if CULPRIT in cache.requests[label].lock else PASSED
+
+    return asked(cache, "9.1.0", end, axis=axis, **fields)
 
 
 def compared(cache: LockedCache, good: str, bad: str) -> Bisection:
@@ -109,7 +79,7 @@ def compared(cache: LockedCache, good: str, bad: str) -> Bisection:
     for name, text in {"good.txt": good, "bad.txt": bad}.items():
         (cache.home / name).write_text(text)
         sides.append(PackageSet(path=cache.home / name, is_lock=True))
-    request = asked(cache, AxisName.LOCK, sides=(sides[0], sides[1]))
+    request = culprit_fails(cache, AxisName.LOCK, sides=(sides[0], sides[1]))
     return packages.search(request, cast("EnvironmentCache", cache), nothing_shown)
 
 
@@ -131,7 +101,7 @@ def test_mistakes_of_both_locks_are_told_together(cache: LockedCache) -> None:
 def test_the_day_and_its_package_are_found(cache: LockedCache) -> None:
     """Days are resolved as the search needs them; of what came that day, the package is told."""
     days_asked = (date(2026, 3, 1), date(2026, 3, 31))
-    request = asked(cache, AxisName.DATE, days=days_asked)
+    request = culprit_fails(cache, AxisName.DATE, days=days_asked)
     bisection = days.search(request, cast("EnvironmentCache", cache), nothing_shown)
     boundary = bisection.boundaries[-1]
     assert (boundary.from_, boundary.to) == ("2026-03-12", "2026-03-13")
@@ -146,4 +116,4 @@ def test_the_day_and_its_package_are_found(cache: LockedCache) -> None:
 def test_a_span_without_days_is_refused(cache: LockedCache, span: tuple[date, date], words: str) -> None:
     """The reason names the day."""
     with pytest.raises(UsageError, match=words):
-        days.search(asked(cache, AxisName.DATE, days=span), cast("EnvironmentCache", cache), nothing_shown)
+        days.search(culprit_fails(cache, AxisName.DATE, days=span), cast("EnvironmentCache", cache), nothing_shown)

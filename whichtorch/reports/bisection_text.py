@@ -53,8 +53,7 @@ def heading(search: Bisection) -> str:
     is_ordered = not search.groups and len(search.values) > 1
     ends = f", {value_name(search, search.values[0])} to {value_name(search, search.values[-1])}" if is_ordered else ""
     what = f"{len(search.values)} {_plural(search)}{ends}"
-    if search.axis is AxisName.LOCK:
-        what = f"{search.differing} packages differ"
+    what = f"{search.differing} packages differ" if search.axis is AxisName.LOCK else what
     return f"{search.scenario}: {what}" + (f"; {shared}" if shared else "")
 
 
@@ -248,8 +247,10 @@ def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterato
 
 def _release_of_companion(attribution: Attribution, search: Bisection) -> Iterator[str]:
     """Yield the command that finds the release of the one package that came with torch and changed the outcome."""
-    name, old, _, new = (*attribution.changes[0].split(), *[""] * 4)[:4] if len(attribution.changes) == 1 else [""] * 4
-    if search.axis is AxisName.VERSION and attribution.release and "none" not in {old, new}:
+    if search.axis is not AxisName.VERSION or not attribution.release or len(attribution.changes) != 1:
+        return
+    name, old, _, new = attribution.changes[0].split()
+    if "none" not in {old, new}:
         words = ["whichtorch", "bisect", search.scenario, "--package", f"{name}>={old},<={new}"]
         words += ["--torch", attribution.release, "--build", search.common["build"]]
         yield f"  which release of {name} it was: {shlex.join(words)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect.axes.locks import PackageChange, combined, differences, pins_in, pins_of
+from whichtorch.matrix.bisect.axes.locks import PackageChange, Pins, combined, differences, pins_in, pins_of
 from whichtorch.matrix.bisect.axes.packages import locked_request
 from whichtorch.matrix.bisect.bisection import Attribution, Boundary, Cause
 from whichtorch.matrix.bisect.driver import bisected
@@ -40,14 +40,15 @@ def with_attributions(found: Bisection, axis: Axis, request: SearchRequest, benc
     for boundary in found.boundaries:
         before, after = found.probe_at(boundary.from_), found.probe_at(boundary.to)
         if before is not None and after is not None and not bench.stopped:
-            requests = [axis.request(axis.values.index(probe.value)) for probe in (before, after)]
+            first, last = (axis.request(axis.values.index(probe.value)) for probe in (before, after))
             mixer = _Mixer(
                 request=request,
                 bench=bench,
                 boundary=boundary,
                 package=axis.package,
-                requests=(requests[0], requests[1]),
-                environments=(before.environment, after.environment),
+                requests=(first, last),
+                pins=(_pins(first, before.environment), _pins(last, after.environment)),
+                has_gpu=any(probe.environment.fingerprint.gpus for probe in (before, after)),
                 is_flaky=any(0 < probe.k < probe.n for probe in (before, after)),
                 named=f"{found.reference} {(before if boundary.change is Change.FIX else after).message} {script}",
             )
@@ -76,20 +77,20 @@ class _Mixer:
     boundary: Boundary
     package: str
     requests: tuple[Request, Request]
-    environments: tuple[Environment, Environment]
+    pins: tuple[Pins, Pins]
+    has_gpu: bool
     is_flaky: bool
     named: str  # text that may name a package: the failure, and the script
     _tried: list[str] = field(default_factory=list)  # what each mixture showed
 
     def attribution(self) -> Attribution:
         """Return what the change at the boundary is attributed to."""
-        pins = [_pins(*side) for side in zip(self.requests, self.environments, strict=True)]
-        changes = differences(*pins)
+        changes = differences(*self.pins)
         own = [change for change in changes if change.name == self.package]
         others = [change for change in changes if change not in own]
         libraries = [change for change in others if change.name.startswith(LIBRARIES)]
         small = [change for change in others if change not in libraries]
-        if not any(environment.fingerprint.gpus for environment in self.environments):
+        if not self.has_gpu:
             if libraries and not small:
                 unused = f"{counted(len(libraries), 'package')} for GPUs changed with it, but there is no GPU here"
                 self._tried.append(unused)
@@ -128,18 +129,20 @@ class _Mixer:
         if not (suffices or is_shown or undone(left, rest)):
             left, suffices = others, self._mixture(others, own)
         elif suffices is False and rest and self._mixture(others, own):
-            together = self._attributed(Cause.COMPANION, others)
-            return together.model_copy(update={"changes": together.candidates, "candidates": ()})
+            return self._attributed(Cause.COMPANION, others, are_all_needed=True)
         return self._attributed(Cause.TOGETHER if suffices is False else Cause.COMPANION, left, self.boundary.to)
 
-    def _attributed(self, cause: Cause, left: Sequence[PackageChange] = (), release: str = "") -> Attribution:
+    def _attributed(
+        self, cause: Cause, left: Sequence[PackageChange] = (), release: str = "", *, are_all_needed: bool = False
+    ) -> Attribution:
         """Return an attribution with the other changes that are left, of which it is one, or that are all needed."""
         names = tuple(map(str, left))
+        is_known = are_all_needed or len(names) == 1
         return Attribution(
             package=self.package,
             cause=cause,
-            changes=names if len(names) == 1 else (),
-            candidates=names if len(names) > 1 else (),
+            changes=names if is_known else (),
+            candidates=() if is_known else names,
             release=release,
             reasons=tuple(self._tried),
         )
@@ -171,10 +174,8 @@ class _Mixer:
     def _mixture(self, new: Sequence[PackageChange], old: Sequence[PackageChange]) -> bool | None:
         """Return whether the old side with some changes shows what the new side shows; None if that is not known."""
         first, last = self.boundary.from_, self.boundary.to
-        pins = _pins(self.requests[0], self.environments[0])
-        lock = combined(pins, new)
-        names = {change.name for change in new}
-        if self.package in names:
+        lock = combined(self.pins[0], new)
+        if self.package in {change.name for change in new}:
             label = f"{self.package} {last} with {_words(old, 'good')}"
         else:
             label = f"{self.package} {first} with {_words(new, 'bad')}"

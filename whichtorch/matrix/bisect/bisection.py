@@ -138,7 +138,7 @@ class Boundary(Model):
     commits: str | None = None  # link to the commits between the two
     same_commit: bool = False  # both were built from the same commit
     packages: Versions = Field(default_factory=dict)  # other than the one searched whose versions differ: old and new
-    attribution: Attribution | None = None  # which of all that changed it was; None where nothing else changed
+    attribution: Attribution | None = None  # which of all that changed it was; None: that was not tried
     tests: tuple[str, ...] = ()  # of a command with many: the ids of those that change here
     what: str = ""  # the failure that these tests share
 

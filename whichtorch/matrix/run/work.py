@@ -137,9 +137,7 @@ class Batch:
     environment: Environment | None = None  # None: not there yet
     cells: Mapping[int, PlannedCell] = field(default_factory=dict)
     trial: CellTrial | None = None  # as in `EnvironmentWork`
-    fork_levels: Collection[
-        str
-    ] = ()  # of imports, that fork servers make; first attempts of cells that may find one of them made are forked
+    fork_levels: Collection[str] = ()  # of imports, that fork servers make; a cell's first attempt may find one made
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 

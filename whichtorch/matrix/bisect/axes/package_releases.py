@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from whichtorch.matrix.bisect.attribution import with_attributions
-from whichtorch.matrix.bisect.axes.packages import ResolvedAxis
+from whichtorch.matrix.bisect.axes.packages import ResolvedAxis, base_request
 from whichtorch.matrix.bisect.axes.values import one_torch
 from whichtorch.matrix.bisect.axes.versions import nearest_version
 from whichtorch.matrix.bisect.driver import search_between
@@ -23,7 +23,6 @@ from whichtorch.matrix.environments.index.releases import list_releases
 from whichtorch.matrix.environments.resolution import requirement_name, requirements_of, without_substitutes
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.model import Build
-from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     """
     wanted = checked_package(request.package or "")
     name = canonicalize_name(wanted.name)
-    base = _base(request)
+    base = base_request(request, one_torch(request, request.file))
     pins = _pins_by_version(wanted, base, cache)
     # what a release of torch needs of the package is given up: that is what is searched
     needed, _ = requirements_of(base)
@@ -109,15 +108,6 @@ def checked_package(text: str) -> Requirement:
     if canonicalize_name(wanted.name) == "torch":
         raise UsageError("--package torch: the releases of torch are searched without it", hint="--torch limits them")
     return wanted
-
-
-def _base(request: SearchRequest) -> Request:
-    """Return the request for the one torch that all releases of the package are tried with."""
-    torch = one_torch(request, request.file)
-    requests = expand(request.file.with_axes(keep_rows=False, torch=(torch,)), cache=request.home / "cache").requests
-    if requests[0].problem is not None:
-        raise PreventedError(requests[0].problem)
-    return requests[0]
 
 
 def _pins_by_version(wanted: Requirement, base: Request, cache: EnvironmentCache) -> dict[str, str]:

@@ -60,9 +60,9 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     return bisection.model_copy(update={"reasons": (*notes, *bisection.reasons)})
 
 
-def base_request(request: SearchRequest) -> Request:
-    """Return a request for the build, Python and config that a search names, whatever its torch."""
-    file = request.file.with_axes(torch=("latest",), keep_rows=True)
+def base_request(request: SearchRequest, torch: str = "latest") -> Request:
+    """Return a request for the build, Python and config that a search names, with one torch."""
+    file = request.file.with_axes(torch=(torch,), keep_rows=True)
     base = expand(file, cache=request.home / "cache").requests[0]
     if base.problem is not None:
         raise PreventedError(base.problem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -174,13 +175,11 @@ def unreadable_index(build: Build, sources: Sources) -> str | None:
 
 def _sorted_listing(rows: Sequence[_Row], project: str, python: str, read_from: tuple[str, ...]) -> Listing:
     """Return what fits, sorted by version, with the best wheel of each that this machine can use."""
-    have_wheels = {version for _, _, wheel in rows if (version := _version_of_wheel(wheel.filename))}
     kinds: dict[str, dict[Version, tuple[int, Release]]] = {"releases": {}, "yanked": {}, "aside": {}}
+    # torch is never built; nor is what has wheels, if none that fits: that would take long, or fail
+    sources = {} if project == PROJECT else _versions_without_wheel([wheel.filename for _, _, wheel in rows], project)
     for source, is_users_link, wheel in rows:
-        fit = wheel_fit(wheel.filename, project, python)
-        if fit is None and project != PROJECT:
-            fit = _source_fit(wheel.filename, project)
-            fit = None if fit is not None and fit[0] in have_wheels else fit  # to build it would take long, or fail
+        fit = wheel_fit(wheel.filename, project, python) or sources.get(wheel.filename)
         if fit is None:
             continue
         version, rank = fit
@@ -201,20 +200,18 @@ def _sorted_listing(rows: Sequence[_Row], project: str, python: str, read_from: 
     return Listing(**in_order, python=python, sources=read_from)
 
 
-def _version_of_wheel(filename: str) -> Version | None:
-    try:
-        return parse_wheel_filename(filename)[1]
-    except (InvalidWheelFilename, InvalidVersion):
-        return None
-
-
-def _source_fit(filename: str, project: str) -> tuple[Version, int] | None:
-    """Return version and rank of the source of a project; None for what is no such file."""
-    try:
-        name, version = parse_sdist_filename(filename)
-    except (InvalidSdistFilename, InvalidVersion):
-        return None
-    return (version, SOURCE_RANK) if name == project else None
+def _versions_without_wheel(filenames: Iterable[str], project: str) -> dict[str, tuple[Version, int]]:
+    """Return version and rank of each source of a project, by its file, if its version has no wheel at all."""
+    wheels = set[Version]()
+    sources: dict[str, tuple[Version, int]] = {}
+    for filename in filenames:
+        with suppress(InvalidWheelFilename, InvalidVersion):
+            wheels.add(parse_wheel_filename(filename)[1])
+        with suppress(InvalidSdistFilename, InvalidVersion):
+            name, version = parse_sdist_filename(filename)
+            if name == project:
+                sources[filename] = version, SOURCE_RANK
+    return {filename: fit for filename, fit in sources.items() if fit[0] not in wheels}
 
 
 def _linked_wheels(url: str, sources: Sources, project: str, *, is_index: bool) -> list[LinkedWheel]:
