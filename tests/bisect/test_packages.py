@@ -46,6 +46,7 @@ class LockedCache(FakeCache):
         python: str,
         *,
         constraints: Sequence[str] = (),
+        overrides: Sequence[str] = (),
         before: str | None = None,
     ) -> tuple[str, ...]:
         if before is None:

@@ -102,7 +102,9 @@ def test_a_torch_that_allows_only_one_release_is_told(user: User) -> None:
     """The others cannot be resolved, and the note names what keeps them away."""
     answer = answered(user, "--package", "lib", "--torch", "9.1.0", code=4)
     assert answer["answer"] == "inconclusive"
-    assert "torch 9.1.0 and the other requirements allow only lib 1.2" in answer["said"]
+    assert "torch 9.1.0 and the other requirements allow only lib 1.2; --override 'lib>=1.0' tries" in answer["said"]
+    found = answered(user, "--package", "lib", "--torch", "9.1.0", "--override", "lib>=1.0")
+    assert [(each["from"], each["to"]) for each in found["boundaries"]] == [("1.2", "1.3")]
 
 
 @pytest.mark.parametrize(

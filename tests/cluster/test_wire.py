@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from whichtorch.matrix.cluster.wire import ScriptFiles
+from tests.environments.conftest import ask
+from whichtorch.matrix.cluster.wire import BatchRequest, ScriptFiles
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.command_options import CommandOptions
+from whichtorch.matrix.plan.run_options import RunOptions
 from whichtorch.matrix.suite import selection
 
 if TYPE_CHECKING:
@@ -40,6 +42,14 @@ def test_a_script_of_the_suite_travels_alone(tmp_path: Path) -> None:
     """Its folder holds other scenarios."""
     scenario = next(each for each in selection.suite() if not each.native)
     assert set(ScriptFiles.of(scenario, tmp_path).files) == {scenario.path.name}
+
+
+def test_a_request_travels_whole() -> None:
+    """A worker makes the environment that was asked for, under the same key."""
+    request = ask("2.11.0", overrides=("sympy==1.12",), requirements=("einops",), constraints=("rich==2.0",))
+    batch = BatchRequest(id="1", run="r", request=request, options=RunOptions())
+    sent = BatchRequest.model_validate_json(batch.model_dump_json()).request
+    assert (sent, sent.install_key, sent.label) == (request, request.install_key, request.label)
 
 
 def test_a_project_that_is_too_large_stays_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

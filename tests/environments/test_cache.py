@@ -123,6 +123,34 @@ def test_old_torch_gets_what_it_does_not_declare(wheels: Path, make_cache: MakeC
     assert [note.split(":")[0] for note in environment.notes] == ["numpy<2", "setuptools<80"]
 
 
+def test_an_override_takes_the_place_of_a_need(wheels: Path, make_cache: MakeCache) -> None:
+    """A package that torch does not declare is installed as overridden, and what is said against that is told."""
+    build_wheel(wheels, "2.1.2")
+    cache = make_cache()
+    environment = cache.acquire(ask("2.1.2", overrides=("numpy==2.2.0",)))
+    assert environment.packages == {"numpy": "2.2.0", "setuptools": "75.0.0", "torch": "2.1.2"}
+    assert environment.notes[0].startswith("numpy==2.2.0: torch before 2.3 was compiled against numpy 1")
+    assert environment.label == "torch-2.1.2-pypi+override-numpy==2.2.0"
+    assert environment.id != cache.acquire(ask("2.1.2", requirements=("numpy==2.2.0",))).id
+
+
+def test_an_override_is_noted_once(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
+    """Evicted and installed again, an environment has the note that it had."""
+    build_wheel(wheels, "2.11.0", requires=("numpy<2", "absent; extra == 'all'"))
+    request = ask("2.11.0", overrides=("numpy==2.2.0",))
+    first = make_cache().acquire(request)
+    assert first.notes == ("numpy 2.2.0, by --override: torch 2.11.0 asks for numpy<2",)
+    (folder_of(tmp_path / "home", request) / "complete").unlink()
+    assert make_cache().acquire(request) == first
+
+
+def test_without_news_nothing_has_another_key() -> None:
+    """Environments of earlier versions are found."""
+    request = Request(torch="2.11.0", python="3.11", build=Build(name="pypi"), config=Config(name="default"))
+    assert request.install_key == "4e0a8f278fa8"  # as of the version before there were any
+    assert request.model_copy(update={"overrides": ("numpy==2.2.0",)}).install_key != request.install_key
+
+
 def test_requirements_of_the_build_go_before_the_needs(wheels: Path, make_cache: MakeCache) -> None:
     """A build that names numpy has the last word on it."""
     build_wheel(wheels, "2.11.0")

@@ -169,6 +169,8 @@ def test_local_folder() -> None:
         ("xpu", f"{PYTORCH_INDEX}/xpu"),
         ("nightly-cpu", f"{PYTORCH_INDEX}/nightly/cpu"),
         ("nightly-cu130", f"{PYTORCH_INDEX}/nightly/cu130"),
+        ("test-cpu", f"{PYTORCH_INDEX}/test/cpu"),
+        ("test-cu130", f"{PYTORCH_INDEX}/test/cu130"),
     ],
 )
 def test_build_named(name: str, url: str | None) -> None:
@@ -176,6 +178,7 @@ def test_build_named(name: str, url: str | None) -> None:
     build = build_named(name, {}, {})
     assert (build.name, build.index_url) == (name, url)
     assert build.nightly == name.startswith("nightly")
+    assert build.candidates == name.startswith("test")
 
 
 def test_a_mirror() -> None:

@@ -137,4 +137,4 @@ def test_split_specs_loses_nothing(parts: list[str]) -> None:
 def test_a_wheel_path_is_a_spec(tmp_path: Path) -> None:
     """A wheel's path means that wheel, and no index is asked."""
     wheel = str(tmp_path / "torch-2.0-py3-none-any.whl")
-    assert find(wheel, Build(name="pypi"), "3.11", tmp_path / "cache") == ([wheel], [])
+    assert find(wheel, Build(name="pypi"), "3.11", tmp_path / "cache") == ({wheel: ""}, [])

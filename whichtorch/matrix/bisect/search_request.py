@@ -148,6 +148,7 @@ def common(request: "Request") -> dict[str, str]:
     added = {"with": " ".join(request.added)} if request.added else {}
     options = zip(request.added_options[::2], request.added_options[1::2], strict=True)
     variables = " ".join(value for name, value in options if name in {"--env", "--pass-env"})
+    added |= {"override": " ".join(request.overrides)} if request.overrides else {}
     added |= {"env": variables} if variables else {}
     return {"build": request.build.name, "python": request.python, "config": request.config.name, **patch, **added}
 

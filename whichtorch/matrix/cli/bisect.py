@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NAMED_AXES = tuple(str(axis) for axis in AxisName if not axis.row.options)
 _SIDES = {"--good-lock", "--good-env"}, {"--bad-lock", "--bad-env"}
-_PACKAGES = {"--with", "--requirements", "--project", "--group", "--constraint", "--install"}
+_PACKAGES = {"--with", "--requirements", "--project", "--group", "--constraint", "--override", "--install"}
 # a panel of --help each
 _what = partial(option, panel="What is searched")
 _day = partial(_what, metavar="DAY", parse=search_request.day_named)

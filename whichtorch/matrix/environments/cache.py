@@ -28,9 +28,18 @@ from whichtorch.matrix.environments.installation import (
 )
 from whichtorch.matrix.environments.interpreters import find_interpreter
 from whichtorch.matrix.environments.overlay import make_overlay, site_packages
+from whichtorch.matrix.environments.overrides import blamed
 from whichtorch.matrix.environments.patches import apply_patch
 from whichtorch.matrix.environments.provider import Stage, silent
-from whichtorch.matrix.environments.resolution import compile_lock, resolve, with_kept_wheels, with_projects
+from whichtorch.matrix.environments.resolution import (
+    candidate_wheel,
+    check_overrides,
+    compile_lock,
+    resolve,
+    with_kept_wheels,
+    with_projects,
+    with_torch,
+)
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.model import Build, Environment, Patch, Request, digest
 
@@ -154,7 +163,7 @@ class EnvironmentCache:
         except CancelledError as error:
             return unbuildable(request, str(error))
         except InstallError as error:
-            environment = unbuildable(request, error.reason, error.log)
+            environment = unbuildable(request, blamed(error.reason, request.overrides), error.log)
         except PreventedError as error:
             environment = unbuildable(request, error.message)
         except OSError as error:
@@ -187,33 +196,28 @@ class EnvironmentCache:
         python: str,
         *,
         constraints: Sequence[str] = (),
+        overrides: Sequence[str] = (),
         preferred: Sequence[str] = (),
         before: str | None = None,
     ) -> tuple[str, ...]:
-        """Return the pins of `compile_lock`.
+        """Return the pins of `compile_lock`, which have what the overrides ask for.
 
         An answer is kept and given again for the same indexes and folders, unless `before` is yet to come.
         """
         sources = self._commander.sources
         places = [without_credentials(place) for place, _ in sources.places]
-        question: list[object] = [list(requirements), list(constraints), build.model_dump(mode="json"), python, before]
-        question += [list(preferred)] if preferred else []
-        key = digest([*question, places, sources.strategy], 16)
+        question: list[object] = [list(requirements), list(constraints), build.identity, python, before]
+        more = [list(texts) for texts in (overrides, preferred) if texts]
+        key = digest([*question, places, sources.strategy, *more], 16)
         folder = self.home / "cache" / "locks" / key
         kept = folder / "lock.txt"
         is_settled = before is None or before <= datetime.now(UTC).isoformat()
         if not (is_settled and kept.exists()):
             commander = replace(self._commander, logs=folder)
             interpreter = self._interpreter(python, commander)
-            text = compile_lock(
-                requirements,
-                build,
-                interpreter,
-                commander,
-                constraints=constraints,
-                preferred=preferred,
-                before=before,
-            )
+            asked = {"constraints": constraints, "overrides": overrides, "preferred": preferred}
+            text = compile_lock(requirements, build, interpreter, commander, **asked, before=before)
+            check_overrides(text, overrides, commander)
             write_atomic(kept, text)
         lines = kept.read_text(encoding="utf-8").splitlines()
         return tuple(line.strip() for line in lines if line.strip() and not line.startswith(("#", "-")))
@@ -274,15 +278,19 @@ class EnvironmentCache:
         key, folder = request.install_key, self._folder(request)
         interpreter = self._interpreter(request.python, commander)
         notes = installation.notes if installation else ()
+        own = candidate_wheel(request, commander)
         if installation is None or not folder.lock.exists():
             with self._guard:
                 pinned = self._pins.get(key)
             if pinned is None:
                 commander.stage("resolving")
-            lock, notes = pinned or resolve(request, interpreter, commander)
-            write_atomic(folder.lock, lock)
+            asked = request.model_copy(update={"torch": str(own)}) if own else request
+            lock, notes = pinned or resolve(asked, interpreter, commander)
+            # without the path: another machine may install the same
+            write_atomic(folder.lock, with_torch(lock, f"torch=={request.torch}") if own else lock)
         locked = folder.lock.read_text(encoding="utf-8")
         chosen = with_kept_wheels(locked, request.build, request.python, commander)
+        chosen = with_torch(chosen, f"torch @ {own.as_uri()}") if own else chosen
         wheels = local_wheels(request)
         size = sum(wheel.stat().st_size for wheel in wheels) if wheels else None
         need = self._disk.estimate(locked, request.build.name, size)

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.environments.commander import Commander, InstallError
 from whichtorch.matrix.environments.index.sources import local_folder
+from whichtorch.matrix.environments.overrides import disagreements
 from whichtorch.matrix.environments.resolution import is_same_version, locked_versions
 from whichtorch.matrix.environments.unpacked_wheels import contents, damage, forget, unpacked
 from whichtorch.matrix.model import Config, Environment, Outcome, Request, digest
@@ -118,7 +119,8 @@ def environment_of(request: Request, fields: dict[str, Any]) -> Environment:
     """Return an Environment with the names that this request gives it."""
     names = {"label": request.label, "build": request.build.name, "config": request.config.name}
     names |= {"patch": request.axes["patch"], "hardware": request.hardware_name}
-    return Environment(**fields | names | {"options": request.options, "requirements": request.added})
+    asked = {"options": request.options, "requirements": request.added, "overrides": request.overrides}
+    return Environment(**fields | names | asked)
 
 
 def environment_id(request: Request, python: str, packages: Sequence[Package], beside: Sequence[Package]) -> str:
@@ -132,7 +134,9 @@ def environment_id(request: Request, python: str, packages: Sequence[Package], b
         "config": request.config.model_dump(mode="json", exclude={"summary"}),
     }
     parts |= {"hardware": request.hardware_name} if request.hardware else {}
-    by_url: set[str] = {canonicalize_name(each.name) for each in map(Requirement, request.added) if each.url}
+    parts |= {"overrides": request.overrides} if request.overrides else {}
+    asked = map(Requirement, (*request.added, *request.overrides))
+    by_url: set[str] = {canonicalize_name(each.name) for each in asked if each.url}
     by_url |= {project.name for project in request.projects}
     parts |= {"contents": [package.digest for package in packages if package.name in by_url]} if by_url else {}
     return digest(parts if request.patch is None else parts | {"patch": request.patch.key})
@@ -208,7 +212,7 @@ def install(
     arguments = ["pip", "sync", str(folder.installed), "--python", str(folder.python), "--quiet"]
     arguments += ["--torch-backend", request.build.backend] if request.build.backend else []
     # uv rebuilds a folder by itself only where its pyproject.toml has changed
-    names = [requirement.name for requirement in map(Requirement, request.added) if requirement.url]
+    names = [each.name for each in map(Requirement, (*request.added, *request.overrides)) if each.url]
     own = [project.name for project in request.projects]
     arguments += [word for name in (*names, *own) for word in ("--refresh-package", name)]
     sync = partial(commander.uv, *arguments, log=log, what="installing", build=request.build)
@@ -232,12 +236,17 @@ def install(
     # the interpreter need not be started to know its full version
     text = (folder.venv / "pyvenv.cfg").read_text(encoding="utf-8")
     version = re.search(r"^\s*version(?:_info)?\s*=\s*(\S+)", text, re.MULTILINE)
+    versions = {package.name: package.version for package in packages}
+    requires = [(f"{package.name} {package.version}", package.requires) for package in packages]
+    told = dict.fromkeys(
+        (*notes, *disagreements(request, versions, requires))
+    )  # an earlier install has noted them, too
     installation = Installation(
         label=request.label,
         build=request.build.name,
         python=".".join(version[1].split(".")[:3]) if version else "",
         packages=tuple(packages),
-        notes=notes,
+        notes=tuple(told),
         watched=stamps_of(wheels),
         seconds=round(time.monotonic() - started, 1),
         venv=str(folder.venv),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 import time
 from functools import partial
@@ -24,13 +25,14 @@ from packaging.version import Version
 from whichtorch.matrix.atomic_files import remove_tree
 from whichtorch.matrix.environments.commander import Commander, InstallError, UnresolvableError, log_summary
 from whichtorch.matrix.environments.index.releases import best_fit, kept_folder, list_releases
-from whichtorch.matrix.environments.index.sources import configured_sources
+from whichtorch.matrix.environments.index.sources import configured_sources, local_folder
+from whichtorch.matrix.environments.overrides import unmet
 from whichtorch.matrix.model import UNRESOLVABLE
 from whichtorch.matrix.suite.project import clone_history, lay_out
 from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from whichtorch.matrix.model import Build, Request
 
@@ -87,8 +89,8 @@ def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[
                 limits = (f"{name} is a constraint" for name in names if name in error.reason)
                 # a need is named where it takes part
                 needs = (note for note in notes if request.added and note.partition(":")[0] in error.reason)
-                reason = "; ".join([error.reason, *limits, *needs])
-                if isinstance(error, UnresolvableError) and request.added:
+                reason = "; ".join([error.reason, *limits, *needs, *_overridable(request, error.reason)])
+                if isinstance(error, UnresolvableError) and (request.added or request.overrides):
                     reason = f"{UNRESOLVABLE}: {reason.removeprefix(_FAILED)}"
                 raise InstallError(reason, error.log) from None
             # the build's index has nothing but its own +cpu: that is what was meant
@@ -96,6 +98,7 @@ def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[
                 return first, notes
             raise _substitute(request.torch, locked_versions(first)["torch"], commander) from None
         first = first or lock
+        check_overrides(lock, request.overrides, commander)
         locked = locked_versions(lock).get("torch")
         if locked is None:
             raise InstallError("torch is not in its own lock", commander.logs / "resolve.log")
@@ -110,6 +113,20 @@ def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[
         excluded.append(f"!={locked}")
 
 
+def check_overrides(lock: str, overrides: Sequence[str], commander: Commander) -> None:
+    """Raise UnresolvableError where a lock does not have what overrides ask for."""
+    names = (canonicalize_name(pin["name"]) for pin in map(_PIN.match, lock.splitlines()) if pin)
+    if problem := unmet(overrides, locked_versions(lock), names):
+        raise UnresolvableError(f"{UNRESOLVABLE}: {problem}", commander.logs / "resolve.log")
+
+
+def _overridable(request: Request, reason: str) -> list[str]:
+    """Return a hint where the metadata of a package is in the way of a requirement that was asked for."""
+    limits = [text for text in request.added if Requirement(text).specifier and "there is no version" not in reason]
+    named = [text for text in limits if re.search(rf"depends? on {requirement_name(text)}[^\w-]", reason)]
+    return [f"--override {shlex.quote(','.join(named))} installs it all the same"] if named else []
+
+
 def _constrained_lock(requirements: Sequence[str], request: Request, interpreter: Path, commander: Commander) -> str:
     """Return the lock under the constraints of a request, as far as its torch allows them.
 
@@ -117,7 +134,13 @@ def _constrained_lock(requirements: Sequence[str], request: Request, interpreter
     all constraints can hold, those on packages that torch needs become preferences. The others hold, or raise
     InstallError.
     """
-    compiled = partial(compile_lock, build=request.build, interpreter=interpreter, commander=commander)
+    compiled = partial(
+        compile_lock,
+        build=request.build,
+        interpreter=interpreter,
+        commander=commander,
+        overrides=request.overrides,
+    )
     try:
         return compiled(requirements, constraints=request.constraints)
     except UnresolvableError:
@@ -133,7 +156,7 @@ def _not_held(request: Request, lock: str) -> list[str]:
     """Return a note on the constraints that a lock does not keep."""
     versions, where = locked_versions(lock), {"python_version": request.python, "python_full_version": request.python}
     others: list[str] = []
-    for pin in map(Requirement, request.constraints):
+    for pin in map(Requirement, _without(request.constraints, request.overrides)):
         version = versions.get(pin.name)
         applies = pin.url is None and (pin.marker is None or pin.marker.evaluate(where))
         if version and applies and not pin.specifier.contains(version, prereleases=True):
@@ -156,6 +179,12 @@ def without_substitutes(requirement: str, request: Request, home: Path) -> str:
     return ",".join([requirement, *(f"!={each}" for each in aside if each.public == request.torch)])
 
 
+def _without(pins: Iterable[str], overrides: Iterable[str]) -> list[str]:
+    """Return the pins of packages that are not overridden."""
+    names = set(map(requirement_name, overrides))
+    return [pin for pin in pins if requirement_name(pin) not in names]
+
+
 def _substitute(wanted: str, version: str, commander: Commander) -> InstallError:
     reason = f"asked for torch {wanted}, but {version} would be installed in its place"
     return InstallError(reason, commander.logs / "resolve.log")
@@ -165,7 +194,7 @@ def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
     """Return the requirements that uv resolves, and a note for each version that a need holds back.
 
     If the build or the matrix file names a package, its row in the table of needs is ignored. If options or a script
-    name it, both count: where they conflict, the environment cannot be made.
+    name it, both count: where they conflict, the environment cannot be made. An override takes the place of a row.
     """
     version, torch = request.torch, f"torch=={request.torch}"
     if request.torch.endswith(".whl"):
@@ -175,8 +204,10 @@ def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
     named = {requirement_name(requirement) for requirement in given if requirement not in request.added}
     rows = [row for row in undeclared_requirements(version) if requirement_name(row.requirement) not in named]
     pins = [row for row in rows if row.requirement != requirement_name(row.requirement)]
-    notes = tuple(f"{row.requirement}: {row.reason}" for row in pins)
-    return [torch, *given, *(row.requirement for row in rows)], notes
+    overrides = {requirement_name(text): text for text in request.overrides}
+    chosen = {row: overrides.get(requirement_name(row.requirement), row.requirement) for row in rows}
+    notes = tuple(f"{chosen[row]}: {row.reason}" for row in pins)
+    return [torch, *given, *chosen.values()], notes
 
 
 def undeclared_requirements(torch_version: str) -> list[Undeclared]:
@@ -228,12 +259,14 @@ def compile_lock(
     commander: Commander,
     *,
     constraints: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     preferred: Sequence[str] = (),
     before: str | None = None,
 ) -> str:
     """Return what `uv pip compile` makes of requirements: an exact lock, one package a line.
 
-    `constraints` say which version a package has if it is needed, `preferred` which version it has if others allow it;
+    `constraints` say which version a package has if it is needed, `overrides` which version it has whatever others ask
+    for, `preferred` which version it has if others allow it;
     with `before`, a time such as "2026-11-02T00:00:00Z", the index is seen as it was then. Raises
     UnresolvableError with uv's explanation if no versions fit together, InstallError for all else.
     """
@@ -243,10 +276,11 @@ def compile_lock(
     source.write_text("\n".join(requirements) + "\n", encoding="utf-8")
     target.write_text("\n".join(preferred) + "\n", encoding="utf-8")  # uv prefers the versions that it names
     options = ["--torch-backend", build.backend] if build.backend else []
-    if constraints:
-        limits = folder / "constraints.txt"
-        limits.write_text("\n".join(constraints) + "\n", encoding="utf-8")
-        options += ["--constraint", str(limits)]
+    for kind, texts in (("constraint", _without(constraints, overrides)), ("override", overrides)):
+        if texts:
+            limits = folder / f"{kind}s.txt"
+            limits.write_text("\n".join(texts) + "\n", encoding="utf-8")
+            options += [f"--{kind}", str(limits)]
     if before is not None:
         options += ["--exclude-newer", before]
     log = folder / "resolve.log"
@@ -298,20 +332,57 @@ def with_kept_wheels(lock: str, build: Build, python: str, commander: Commander)
     fleeting = {name: pin for name, pin in pins if Version(pin).is_devrelease or Version(pin).local}
     missing = {name: version for name, version in fleeting.items() if not kept_wheel(folder, name, version, python)}
     if missing:
-        from whichtorch.matrix.environments.index import pages  # here: it imports requests
-
-        assert build.index_url is not None
-        fetch = pages.FetchRequest(build.index_url, missing, python, str(folder), commander.sources.certificates)
-        commander.stage("downloading")
-        log = commander.logs / "download.log"
-        env = os.environ | {pages.REQUEST: json.dumps(fetch._asdict())}
-        # in a process of its own, which can be ended at once, wherever it waits
-        ending = commander.run((sys.executable, "-I", "-c", pages.PROGRAM), env=env, log=log, what="downloading")
-        if ending.exit_code != 0:
-            raise InstallError(f"downloading failed: {log_summary(log, ending)}", log)
+        _fetch(missing, build, python, folder, commander)
     wheels = {name: kept_wheel(folder, name, version, python) for name, version in fleeting.items()}
-    for used in filter(None, wheels.values()):  # `runs prune --wheels` removes what was not used for long
-        os.utime(used, (time.time(), used.stat().st_mtime))  # uv knows a wheel by its mtime
+    for used in filter(None, wheels.values()):
+        _note_use(used)
     named = ((line, next(iter(index_pins(line)), "")) for line in lock.splitlines())
     lines = (f"{name} @ {wheel.as_uri()}" if (wheel := wheels.get(name)) else line for line, name in named)
     return "\n".join(lines) + "\n"
+
+
+def candidate_wheel(request: Request, commander: Commander) -> Path | None:
+    """Return the very wheel of a release candidate that was chosen, kept or fetched now; None for any other request.
+
+    Raises InstallError, also where the index has another wheel of that name by now.
+    """
+    url = request.build.index_url
+    if not request.wheel or url is None or local_folder(url) is not None:
+        return None
+    folder = commander.home / "wheels" / f"{request.build.name}-{request.wheel}"
+    asked = folder, "torch", request.torch, request.python
+    if (wheel := kept_wheel(*asked)) is None:
+        _fetch({"torch": request.torch}, request.build, request.python, folder, commander, contents=request.wheel)
+        wheel = kept_wheel(*asked)
+        assert wheel is not None
+    _note_use(wheel)
+    return wheel
+
+
+def with_torch(lock: str, requirement: str) -> str:
+    """Return a lock with another line for torch."""
+    lines = (requirement if "torch" in locked_versions(line) else line for line in lock.splitlines())
+    return "\n".join(lines) + "\n"
+
+
+def _fetch(
+    wanted: dict[str, str], build: Build, python: str, folder: Path, commander: Commander, *, contents: str = ""
+) -> None:
+    """Fetch wheels of a build into a folder, by project and version. Raises InstallError."""
+    from whichtorch.matrix.environments.index import pages  # here: it imports requests
+
+    assert build.index_url is not None
+    certificates = commander.sources.certificates
+    fetch = pages.FetchRequest(build.index_url, wanted, python, str(folder), certificates, contents)
+    commander.stage("downloading")
+    log = commander.logs / "download.log"
+    env = os.environ | {pages.REQUEST: json.dumps(fetch._asdict())}
+    # in a process of its own, which can be ended at once, wherever it waits
+    ending = commander.run((sys.executable, "-I", "-c", pages.PROGRAM), env=env, log=log, what="downloading")
+    if ending.exit_code != 0:
+        raise InstallError(f"downloading failed: {log_summary(log, ending)}", log)
+
+
+def _note_use(wheel: Path) -> None:
+    """Keep a wheel from `runs prune --wheels`, which removes what was not used for long."""
+    os.utime(wheel, (time.time(), wheel.stat().st_mtime))  # uv knows a wheel by its mtime

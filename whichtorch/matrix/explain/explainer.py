@@ -201,7 +201,7 @@ class Explainer:
         attempts_before = self.attempts
         start, end = nearest_pair(red, green)
         differing = tuple(name for name in AXES if start.axes[name] != end.axes[name])
-        if not differing:
+        if not differing or start.environment.overrides != end.environment.overrides:
             return None
 
         def run_with(changed: frozenset[str], *, fresh: bool = False) -> Cell | None:
@@ -211,9 +211,9 @@ class Explainer:
 
         def passes(changed: frozenset[str]) -> bool:
             axes = start.axes | {name: end.axes[name] for name in changed}
-            known = [observation for observation in self._observed(scenario, variant) if observation.axes == axes]
+            known = [each for each in self._observed(scenario, variant) if _asked(each) == (axes, _asked(start)[1])]
             if known:
-                return all(observation.is_pass for observation in known)
+                return all(each.is_pass for each in known)
             cell = run_with(changed)
             return cell is not None and cell.outcome == end.cell.outcome
 
@@ -239,15 +239,20 @@ class Explainer:
             name: next(spec[name] for had, spec in asked if had[name] == axes[name]) for name in ("torch", "patch")
         }
         request = self.request_of(axes | specs, None)
+        request = request and request.model_copy(update={"overrides": start.environment.overrides})
         is_edited = request is not None and request.axes["patch"] != axes["patch"]  # the patch, since it was tried
         return None if is_edited else request
+
+
+def _asked(known: KnownResult) -> tuple[dict[str, str], tuple[str, ...]]:
+    return known.axes, known.environment.overrides
 
 
 def _nearest_request(
     requests: Sequence[Request], scenario: Scenario, variant: dict[str, str], observed: Sequence[KnownResult]
 ) -> Request | None:
     """Return the request nearest to what was observed; without observations, one that is expected to be red."""
-    known = [observation.axes for observation in observed]
+    known = list(map(_asked, observed))
 
     def cost(request: Request) -> tuple[int, ...]:
         axes = request.axes
@@ -256,7 +261,8 @@ def _nearest_request(
         expectation = selection.expected(scenario, variant, axes)
         return (expectation is None or not expectation.outcome.is_red,)
 
-    return min((request for request in requests if request.axes not in known), key=cost, default=None)
+    untried = (request for request in requests if (request.axes, request.overrides) not in known)
+    return min(untried, key=cost, default=None)
 
 
 def answers(request: ExplainRequest, suite: Sequence[Scenario], cache: Environments, show: Show) -> Explanations:

@@ -49,6 +49,12 @@ class Build(MatrixTable):
     backend: str | None = None
     requirements: tuple[str, ...] = ()  # installed with torch, e.g. a pinned numpy
     nightly: bool = False  # versions are .dev releases
+    candidates: bool = False  # versions are release candidates, whose wheels change under their names
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What makes a build the same."""
+        return self.model_dump(mode="json", exclude=None if self.candidates else {"candidates"})
 
 
 class Config(MatrixTable):
@@ -110,9 +116,11 @@ class Request(Model):
     requirements: tuple[str, ...] = ()  # for every environment of a matrix file
     added: tuple[str, ...] = ()  # those of `requirements` that options or the script ask for
     constraints: tuple[str, ...] = ()  # which versions packages have if they are needed
+    overrides: tuple[str, ...] = ()  # which versions packages have, whatever others ask of them: one of each package
     projects: tuple[LocalProject, ...] = ()
     added_options: tuple[str, ...] = ()  # of the command line, for packages that the script does not name and variables
     contents: str = ""  # digest of the folders and wheels that requirements name
+    wheel: str = ""  # of release candidates: which of the wheels that torch's had, or will have, this name
     lock: tuple[str, ...] = ()  # exact pins, "name==version" or "name @ url": nothing else is installed
     problem: str | None = None  # why it cannot be made, where planning already knows
     show_python: bool = False  # Python is an axis of the matrix, so it is part of the label
@@ -132,7 +140,7 @@ class Request(Model):
         if self.config.name != "default":
             parts.append(self.config.name)
         label = "-".join(parts) + (f"+{self.patch.name}" if self.patch is not None else "")
-        label += f"+{added_words(self.added)}" if self.added else ""
+        label += "".join(f"+{words}" for words in _added_parts(self.added, self.overrides))
         return label if self.hardware is None else f"{label}@{self.hardware.name}"
 
     @property
@@ -146,7 +154,7 @@ class Request(Model):
         options = options if self.config.name == "default" else (*options, "--config", self.config.name)
         options = options if self.patch is None else (*options, "--patch", self.patch.option)
         options = options if self.hardware is None else (*options, "--hardware", self.hardware.name)
-        options += self.added_options
+        options += (*self.added_options, *(word for text in self.overrides for word in ("--override", text)))
         return options if self.matrix is None else ("--matrix", str(self.matrix), *options)
 
     @property
@@ -176,7 +184,8 @@ class Request(Model):
     def install_key(self) -> str:
         """Names the installation: all that `label` says and the requirements, but not the config."""
         request = self.model_dump(mode="json", exclude=_NOT_INSTALLED)
-        for name in ("lock", "contents", "constraints", "projects"):
+        request["build"] = self.build.identity
+        for name in ("lock", "contents", "wheel", "constraints", "overrides", "projects"):
             if not request[name]:
                 del request[name]
         if self.patch is not None:
@@ -193,6 +202,12 @@ def added_words(requirements: Sequence[str]) -> str:
         is_plain = requirement.url is None and requirement.marker is None
         words.append(text.replace(" ", "") if is_plain else f"{requirement.name}-{digest(text, 6)}")
     return "+".join(words)
+
+
+def _added_parts(requirements: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """Return the parts of a label that say what is there beside torch, and what was overridden."""
+    parts = {"": requirements, "override-": overrides}
+    return [kind + added_words(texts) for kind, texts in parts.items() if texts]
 
 
 def _folder_name(interpreter: Path) -> str:
@@ -282,6 +297,7 @@ class Environment(Model):
     log: StoredPath | None = None  # of `outcome`, where the whole story is
     notes: tuple[str, ...] = ()  # what was pinned and why
     requirements: tuple[str, ...] = ()  # that options or a script asked for
+    overrides: tuple[str, ...] = ()  # versions that replace what packages ask for
     options: tuple[str, ...] = ()  # of the command line, that ask for just this environment again
     variables: dict[str, str] = {}  # that its cells run with: the config's, and the user's that are allowed here
 
@@ -295,7 +311,7 @@ class Environment(Model):
     @property
     def added(self) -> str:
         """What was asked for beside torch, as its label has it."""
-        return added_words(self.requirements)
+        return "+".join(_added_parts(self.requirements, self.overrides))
 
     @property
     def is_usable(self) -> bool:

@@ -105,6 +105,13 @@ class Additions:
         metavar="FILE",
         help="A uv.lock, pylock.toml or file of constraints that pins versions of packages. Repeatable.",
     )
+    overrides: Strings = environment_option(
+        "--override",
+        default=(),
+        metavar="REQUIREMENT",
+        help="A version of a package to install even if torch's metadata does not allow it, 'sympy==1.12'. Repeatable; "
+        "of several for one package, each is an environment.",
+    )
     installs: tuple[Path, ...] = environment_option(
         "--install",
         default=(),
@@ -120,7 +127,8 @@ class Additions:
     def package_options(self) -> Strings:
         """The options of the command line that ask for the packages."""
         given = {"--with": self.requirements, "--requirements": self.files, "--project": filter(None, [self.project])}
-        return _words({**given, "--group": self.groups, "--constraint": self.constraints, "--install": self.installs})
+        limits = {"--constraint": self.constraints, "--override": self.overrides}
+        return _words({**given, "--group": self.groups, **limits, "--install": self.installs})
 
     @property
     def variable_options(self) -> Strings:
@@ -156,7 +164,7 @@ class MatrixAxes:
         "nightly:2026-11-01..2026-11-20, or a wheel's path."
     )
     python: Strings = _python(help="Python versions.")
-    build: Strings = _names(help="auto, pypi, cpu, cu128, rocm6.4, xpu, nightly-cpu, or of the file.")
+    build: Strings = _names(help="auto, pypi, cpu, cu128, rocm6.4, xpu, nightly-cpu, test-cpu, or of the file.")
     config: Strings = _names(
         help="default, single-thread, iomp, cpp-meta, dispatch-trace, no-compile-threads, or of the file."
     )
@@ -216,8 +224,11 @@ class SearchAxes:
                 raise UsageError(f"--{axis} names {len(values)} for a search along another axis", hint=hint)
         usual = {"build": ("auto",), "config": ("default",), "patch": (NO_PATCH,)}
         axes = {axis: values or usual.get(axis, values) for axis, values in named.items()}
-        file = matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(torch), **axes)
-        return self.added.added_to(file)
+        file = self.added.added_to(matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(torch), **axes))
+        if len(file.override_choices) > 1:
+            hint = "name one version of each package"
+            raise UsageError(f"--override has {len(file.override_choices)} choices for a search", hint=hint)
+        return file
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,8 +75,9 @@ def expand(
         raise UsageError("a patch is tried on what whichtorch installs, not on what --interpreter names", hint=hint)
     for interpreter, name in itertools.product(interpreters_given, file.axes.config):
         chosen.append(existing(interpreter, config_of(file, name), file))
-    if interpreters_given and file.needs.options:
-        named = " and ".join(dict.fromkeys(word for word in file.needs.options if word.startswith("--")))
+    words = (*file.needs.options, *(["--override"] if file.needs.overrides else []))
+    if interpreters_given and words:
+        named = " and ".join(dict.fromkeys(word for word in words if word.startswith("--")))
         hint = "install it there yourself, or name a release with --torch"
         raise UsageError(f"{named}: for what whichtorch installs, not for --interpreter", hint=hint)
     if not chosen:
@@ -112,6 +113,7 @@ class _Choice(NamedTuple):
     python: str
     build: Build
     problem: str | None = None
+    wheel: str = ""  # contents, where they may change
 
     @property
     def age(self) -> tuple[bool, Version, str]:
@@ -135,7 +137,7 @@ class _Expander:
         needs, pythons = self.file.needs, self._pythons(axes.python)
         installed = list(itertools.product(pythons, map(self._build, axes.build)))
         is_python_shown = bool(self.file.axes.python) or not (axes.python or DEFAULT_PYTHON in pythons)
-        contents = contents_of(needs.requirements)
+        overriding = [(each, contents_of([*needs.requirements, *each])) for each in self.file.override_choices]
         chosen_patches = self._patches(axes.patch)
         choices = [choice for spec in axes.torch for choice in self._choices(spec, installed)]
         return [
@@ -149,14 +151,17 @@ class _Expander:
                 requirements=(*self.file.requirements, *needs.requirements),
                 added=needs.requirements,
                 constraints=needs.constraints,
+                overrides=overrides,
                 projects=tuple(_kept_project(text, self.cache.parent) for text in needs.installs),
                 added_options=(*needs.options, *needs.variable_options),
                 contents=contents,
+                wheel=choice.wheel,
                 problem=choice.problem,
                 show_python=is_python_shown,
                 matrix=self.file.path,
             )
             for choice in sorted(choices, key=lambda choice: choice.age)
+            for overrides, contents in overriding
             for name in axes.config
             for patch in chosen_patches
             for kind in [self.file.hardware.get(name) for name in axes.hardware or ("",)]
@@ -189,7 +194,7 @@ class _Expander:
         for python, build in installed:
             try:
                 versions, notes = version_specs.find(spec, build, python, self.cache)
-                choices += [_Choice(version, python, build) for version in versions]
+                choices += [_Choice(version, python, build, wheel=wheel) for version, wheel in versions.items()]
                 self.notes += notes
             except version_specs.UnknownVersionError as error:
                 unknown[_Choice(spec, python, build, error.message)] = error

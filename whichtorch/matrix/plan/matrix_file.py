@@ -6,6 +6,7 @@ All mistakes are reported at once. It is longer than other modules because each 
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 import tomllib
 from functools import cached_property
@@ -13,6 +14,7 @@ from inspect import isclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
+from packaging.requirements import Requirement
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -27,9 +29,10 @@ from pydantic import (
 from whichtorch.matrix.environments import configs, patches
 from whichtorch.matrix.environments.index import sources, version_specs
 from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import NO_PATCH, TABLE_NAME, Build, Config, Hardware, Patch, Request, Scenario, Specifier
 from whichtorch.matrix.plan import own_file
-from whichtorch.matrix.plan.script_needs import Needs
+from whichtorch.matrix.plan.script_needs import Needs, override_of
 from whichtorch.matrix.suite import selection
 from whichtorch.matrix.suite.toml_lines import line_of
 from whichtorch.matrix.version_parsing import in_specifier
@@ -163,6 +166,14 @@ def _with_names(tables: Any) -> Any:
     return {name: table | {TABLE_NAME: name} if isinstance(table, dict) else table for name, table in tables.items()}
 
 
+@AfterValidator
+def _override(text: str, info: ValidationInfo[_OwnTables]) -> str:
+    try:
+        return override_of(text, info.context.folder)
+    except UsageError as error:
+        raise ValueError(f"{text}: {error.message}") from None
+
+
 class MatrixFile(_Table):
     """A whole matrix file."""
 
@@ -171,6 +182,7 @@ class MatrixFile(_Table):
     run: RunTable = RunTable()
     state: Annotated[Path, _beside_file] | None = None  # the state folder, in the file of the user's own repository
     requirements: tuple[str, ...] = ()
+    overrides: tuple[Annotated[str, _override], ...] = ()
     exclude: tuple[Exclude, ...] = ()
     include: tuple[Include, ...] = ()
     build: Annotated[dict[str, Build], _with_names] = {}
@@ -184,6 +196,15 @@ class MatrixFile(_Table):
     def path(self) -> Path | None:
         """Where it was read; None for the default file."""
         return self._path
+
+    @property
+    def override_choices(self) -> list[tuple[str, ...]]:
+        """Each combination of one override of each package, as options name them, or else the file."""
+        own, asked = (
+            grouped(texts, lambda each: Requirement(each).name) for texts in (self.overrides, self.needs.overrides)
+        )
+        chosen = own | asked
+        return list(itertools.product(*(dict.fromkeys(chosen[name]) for name in sorted(chosen))))
 
     @property
     def scripts(self) -> list[Scenario]:

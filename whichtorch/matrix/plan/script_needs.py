@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.plan.environment_options import Additions
 
+_NEXT = re.compile(r",(?=\s*[A-Za-z0-9][\w.-]*\s*(?:\[[^]]*\]\s*)?(?:[=!~<>]=|[<>@]))")  # before a further override
 _LOCAL = re.compile(r"(?P<path>(?:~|\.{1,2})?/.*?|\.{1,2}|\S+\.(?:whl|tar\.gz|zip))(?P<extras>\[[^]]*\])?")
 _OPTION = re.compile(r"(?P<name>--[\w-]+|-\w)[ =]*(?P<value>.*)")
 _GENERATED = re.compile(r"\.|__pycache__$|build$|dist$|.*\.egg-info$")  # parts of paths of generated files
@@ -39,6 +40,7 @@ class Needs:
 
     requirements: tuple[str, ...] = ()  # each with its package's normalized name, sorted
     constraints: tuple[str, ...] = ()  # which versions packages have if they are needed
+    overrides: tuple[str, ...] = ()  # versions that replace what others ask for; several of a package are alternatives
     installs: tuple[str, ...] = ()  # projects that are installed without their dependencies, each by its folder
     variables: tuple[tuple[str, str], ...] = ()  # for what is run
     options: tuple[str, ...] = ()  # of the command line, that ask for the packages that are not in the script
@@ -87,6 +89,12 @@ def needs_of(added: Additions) -> Needs:
         reader.mistakes.append("--group names groups of a project: add --project")
     for file in added.constraints:
         reader.read_constraints(file, file)
+    overrides: list[str] = []
+    for text in (part.strip() for given in added.overrides for part in _NEXT.split(given)):
+        try:
+            overrides.append(override_of(text, Path()))
+        except UsageError as error:
+            reader.mistakes.append(f"--override {text}: {error.message}")
     projects = _Reader()
     for folder in added.installs:
         projects.read(str(folder.absolute()), "--install", Path())
@@ -97,14 +105,38 @@ def needs_of(added: Additions) -> Needs:
     return Needs(
         requirements=_distinct(reader.found),
         constraints=_distinct(reader.constraints),
+        overrides=tuple(overrides),
         installs=tuple(map(str, projects.found)),
         variables=tuple(added.variables.items()),
-        options=added.package_options,
+        options=replace(added, overrides=()).package_options,  # each environment names its own overrides
         variable_options=added.variable_options,
         python=reader.python,
         whose="the project" if reader.python else "",
         notes=tuple(reader.notes),
     )
+
+
+def override_of(text: str, folder: Path) -> str:
+    """Return an override with its package's normalized name; a path begins at a folder.
+
+    Raises UsageError for what says no version of a package.
+    """
+    reader = _Reader()
+    reader.read(text, "", folder)
+    if reader.mistakes:
+        raise UsageError(reader.mistakes[0].removeprefix(": "))
+    (found,) = reader.found
+    path = local_folder(found.url) if found.url else None
+    if _is_torch(found):
+        raise UsageError("torch is chosen by --torch and --build")
+    if path is not None and not path.exists():
+        raise UsageError(f"there is no {path}")
+    if found.marker is not None:
+        raise UsageError("an override has no marker; choose environments with --python and --build")
+    if not (found.url or found.specifier):
+        raise UsageError(f"it names no version; write {found.name}==VERSION")
+    found.name = canonicalize_name(found.name)
+    return str(found)
 
 
 def contents_of(requirements: Iterable[str]) -> str:
@@ -144,16 +176,16 @@ class _Reader:
         if file.resolve() in self._files:
             return
         self._files.add(file.resolve())
+        if file.suffix in {".lock", ".toml"} or file.is_dir():
+            self.mistakes.append(
+                f"{place}: {file} is not a requirements file; --constraint takes a lock file, --project a project"
+            )
+            return
         try:
             text = file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is no text"
             self.mistakes.append(f"{place}: cannot read the requirements file {file}: {why}")
-            return
-        if file.suffix in {".lock", ".toml"}:
-            self.mistakes.append(
-                f"{place}: {file} is not a requirements file; --constraint takes a lock file, --project a project"
-            )
             return
         for number, line in requirement_lines(text):
             self._read_line(line, f"{file}:{number}", file.parent)

@@ -200,6 +200,7 @@ class Case(Model):
     variant: dict[str, str] = Field(default_factory=dict)
     arguments: tuple[str, ...] = ()  # of the script
     requirements: tuple[str, ...] = ()  # what it was given beside torch
+    overrides: tuple[str, ...] = ()  # versions that replaced what packages ask for
     variables: dict[str, str] = Field(default_factory=dict)  # that options gave it, without secrets
     environment: CaseEnvironment | None = None
     reproduction: Reproduction | None = None

@@ -120,6 +120,7 @@ class Casework:
             variant=self.order.test.variant,
             arguments=scenario.arguments,
             requirements=environment.requirements,
+            overrides=environment.overrides,
             variables={name: text for name, text in self.order.place.file.needs.variables if not is_secret(name)},
         )
 

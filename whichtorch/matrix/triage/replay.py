@@ -63,7 +63,8 @@ def replay(order: ReplayRequest, cache: EnvironmentCache, show: Show) -> Replaye
         known = case.reproduction.shape if order.whole else case.smallest_failure
         file = order.place.file.for_script(scenario)
         variables = case.variables | dict(file.needs.variables)
-        needs = replace(file.needs, variables=tuple(variables.items()))
+        overrides = file.needs.overrides or case.overrides
+        needs = replace(file.needs, variables=tuple(variables.items()), overrides=overrides)
         place = replace(order.place, beside=folder, file=file.model_copy(update={"needs": needs}))
         with opened_case(place, test, cache, show) as runs:
             made = [runs.run(limit, Variation(in_scratch=True)) for _ in range(RUNS)]

@@ -39,7 +39,8 @@ class Days(ResolvedAxis):
         build, python = self.base.build, self.base.python
         before = f"{date.fromisoformat(self.values[position]) + timedelta(days=1)}T00:00:00Z"
         try:
-            return self.cache.locked(self.requirements, build, python, constraints=self.base.constraints, before=before)
+            limits = {"constraints": self.base.constraints, "overrides": self.base.overrides}
+            return self.cache.locked(self.requirements, build, python, **limits, before=before)
         except InstallError as error:
             raise type(error)(f"as of {self.values[position]}, {error.reason}", error.log) from None
 

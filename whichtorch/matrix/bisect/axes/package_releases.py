@@ -42,12 +42,19 @@ class PackageReleases(ResolvedAxis):
     pins: tuple[str, ...]  # by position: the requirement for just this release
     requirements: tuple[str, ...]  # for torch and the others
     held: tuple[str, ...]  # pins that a release gets unless it needs other ones
+    is_override: bool  # each release is installed whatever other packages ask for
 
     def lock(self, position: int) -> tuple[str, ...]:
         """Return the pins of a release with the others."""
         wanted = (*self.requirements, self.pins[position])
-        build, python, limits = self.base.build, self.base.python, self.base.constraints
-        return self.cache.locked(wanted, build, python, constraints=limits, preferred=self.held)
+        return self.cache.locked(
+            wanted,
+            self.base.build,
+            self.base.python,
+            constraints=self.base.constraints,
+            overrides=(*self.base.overrides, *([self.pins[position]] if self.is_override else [])),
+            preferred=self.held,
+        )
 
     def nearest(self, value: str) -> int:
         """Return the position of a release; of one that does not exist, that of the next newer one."""
@@ -71,11 +78,18 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         if each in base.requirements or requirement_name(each) != name
     )
     try:
-        held = cache.locked((*requirements, wanted.name), base.build, base.python, constraints=base.constraints)
+        held = cache.locked(
+            (*requirements, wanted.name),
+            base.build,
+            base.python,
+            constraints=base.constraints,
+            overrides=base.overrides,
+        )
     except UnresolvableError as error:
         raise UsageError(f"{name} cannot be installed with torch {base.torch}: {error.reason}") from None
     except InstallError as error:
         raise PreventedError(error.reason) from None
+    others = tuple(text for text in base.overrides if requirement_name(text) != name)
     axis = PackageReleases(
         name=AxisName.PACKAGE,
         package=name,
@@ -83,7 +97,8 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         pins=tuple(pins.values()),
         requirements=requirements,
         held=tuple(line for line in held if requirement_name(line) != name),
-        base=base,
+        is_override=len(others) < len(base.overrides),
+        base=base.model_copy(update={"overrides": others}),
         cache=cache,
         common={"package": name, "torch": base.torch, **common(base)},
     )
@@ -92,7 +107,8 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         found = with_attributions(found, axis, request, bench)
     only = [value for place, value in enumerate(axis.values) if (asked := axis.known_request(place)) and asked.lock]
     if len(only) == 1:
-        limit = f"torch {base.torch} and the other requirements allow only {name} {only[0]}"
+        limit = f"torch {base.torch} and the other requirements allow only {name} {only[0]}; "
+        limit += f"--override '{name}>={axis.values[0]}' tries the others all the same"
         found = found.model_copy(update={"reasons": (limit, *found.reasons)})
     return found
 

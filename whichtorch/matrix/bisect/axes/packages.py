@@ -13,7 +13,7 @@ from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Find, Sea
 from whichtorch.matrix.bisect.workbench import Workbench, workbench
 from whichtorch.matrix.environments.commander import CancelledError, InstallError, UnresolvableError
 from whichtorch.matrix.environments.configs import config_named
-from whichtorch.matrix.environments.resolution import locked_versions
+from whichtorch.matrix.environments.resolution import locked_versions, requirement_name
 from whichtorch.matrix.errors import PreventedError, TimeOverError, UsageError
 from whichtorch.matrix.model import Request
 from whichtorch.matrix.plan.expansion import existing, expand
@@ -39,7 +39,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     Raises UsageError with all that is wrong with both files.
     """
     assert request.sides is not None
-    base = base_request(request)
+    base = base_request(request).model_copy(update={"overrides": ()})  # the two sides pin all packages
     pythons: list[str] = []
     locks: list[Lock] = []
     mistakes: list[str] = []
@@ -85,6 +85,8 @@ def locked_request(lock: tuple[str, ...], base: Request, *, problem: str | None 
         hardware=base.hardware,
         patch=base.patch,
         projects=base.projects,
+        overrides=base.overrides,
+        wheel=base.wheel if torch == base.torch else "",
         added_options=base.added_options,
         lock=lock,
         problem=problem,
@@ -244,7 +246,10 @@ class Isolator:
         limits = tuple(f"{name}{pin}" for name, pin in others.items() if pin.startswith("=="))
         problem = None
         try:
-            lock = self.cache.locked(lock, self.base.build, self.base.python, constraints=limits)
+            replaced = {requirement_name(text) for text in self.base.overrides}
+            overrides = tuple(pin for pin in lock if requirement_name(pin) in replaced)
+            build, python = self.base.build, self.base.python
+            lock = self.cache.locked(lock, build, python, constraints=limits, overrides=overrides)
         except (InstallError, CancelledError) as error:
             problem = str(error)
         return locked_request(lock, self.base, problem=problem)

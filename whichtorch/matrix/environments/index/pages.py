@@ -15,10 +15,11 @@ from urllib.parse import unquote, urljoin
 import pypi_simple
 import requests
 from filelock import FileLock, Timeout
+from packaging.version import Version
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
-from whichtorch.matrix.environments.index.releases import best_fit
+from whichtorch.matrix.environments.index.releases import LinkedWheel, best_fit
 from whichtorch.matrix.environments.index.sources import PROJECT
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class FetchRequest(NamedTuple):
     python: str
     folder: str  # to put the wheels into
     certificates: str | None
+    contents: str = ""  # of the wheel that is wanted; "": of whatever has the name
 
 
 def read_file(page: Path) -> list[pypi_simple.DistributionPackage]:
@@ -208,6 +210,9 @@ def _fetch_wheel(request: FetchRequest, project: str, version: str) -> None:
     filename = best_fit((package.filename for package in listed), project, version, request.python)
     if filename is not None:
         package = next(package for package in listed if package.filename == filename)
+        release = LinkedWheel.of(package).release(Version(version), request.index_url)
+        if request.contents not in {"", release.contents}:
+            raise PageError("its index has another wheel of it by now; give the command again", may_pass=False)
         with partial(Path(request.folder), filename) as path:
             download(package, path, request.index_url, request.certificates)
             path.replace(path.with_name(filename))

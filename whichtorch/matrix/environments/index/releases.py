@@ -59,6 +59,12 @@ class Release:
     source: str  # the index or folder, without credentials
     yanked: str | None = None  # the reason; "" where none was given
     size: int | None = None  # bytes; many indexes do not say
+    sha256: str = ""  # as the index names it; many do not
+
+    @property
+    def contents(self) -> str:
+        """What tells the wheel from others of its name."""
+        return self.sha256[:16] or digest([self.url, self.size], 16)
 
     @property
     def date(self) -> str | None:
@@ -75,6 +81,7 @@ class Listing:
     yanked: tuple[Release, ...] = ()
     aside: tuple[Release, ...] = ()  # 2.13.0+cpu in the user's find-links: only when asked for by that name
     python: str = ""
+    candidates: bool = False  # pre-releases count as releases do
     sources: tuple[str, ...] = ()  # the indexes, pages and folders that were read, without credentials
 
 
@@ -86,12 +93,14 @@ class LinkedWheel(NamedTuple):
     yanked: str | None = None  # the reason; "" where none was given
     size: int | None = None  # bytes
     requires_python: str | None = None
+    sha256: str = ""
 
     @classmethod
     def of(cls, package: DistributionPackage) -> LinkedWheel:
         """Return what a page says of a wheel."""
         yanked = (package.yanked_reason or "") if package.is_yanked else None
-        return cls(package.filename, package.url, yanked, package.size, package.requires_python)
+        sha256 = package.digests.get("sha256", "")
+        return cls(package.filename, package.url, yanked, package.size, package.requires_python, sha256)
 
     def allows(self, python: str) -> bool:
         """Return whether it is for a Python such as "3.11", as far as its page says."""
@@ -99,6 +108,14 @@ class LinkedWheel(NamedTuple):
             return SpecifierSet(self.requires_python or "").contains(f"{python.rstrip('t')}.99")
         except InvalidSpecifier:
             return True
+
+    def release(self, version: Version, source: str) -> Release:
+        """Return the wheel as that of a release."""
+        folder = local_folder(self.url)
+        url = str(folder) if folder is not None else without_credentials(self.url)
+        fields = self._replace(url=url)._asdict()
+        del fields["requires_python"]
+        return Release(version=str(version), source=without_credentials(source), **fields)
 
 
 _Row = tuple[str, bool, LinkedWheel]  # index or page, whether it is the user's find-links, wheel
@@ -112,8 +129,8 @@ def list_releases(
     Those of another `project` are looked for in the same places. One without any wheel counts if its source is there.
 
     `sources` are by default the user's. A listing is kept for ten minutes in `cache`, the folder of that name in the
-    state folder; wheels that are kept beside it count as available. Raises IndexUnreachableError for an index that
-    does not answer in three tries.
+    state folder, but not one of release candidates; wheels that are kept beside it count as available. Raises
+    IndexUnreachableError for an index that does not answer in three tries.
     """
     all_sources = sources or configured_sources()
     sources = all_sources.of(build)
@@ -123,7 +140,7 @@ def list_releases(
     key = digest([SCHEMA, python, machine, sources is all_sources, sources.strategy, shown, *others], 16)
     # a folder is read in no time, and may have changed a second ago
     is_remote = any(local_folder(url) is None for url, _ in sources.places)
-    file = cache / "listings" / f"{key}.json" if cache is not None and is_remote else None
+    file = cache / "listings" / f"{key}.json" if cache is not None and is_remote and not build.candidates else None
     kept_wheels = kept_folder(cache.parent, build) if cache is not None and not others else None
     if file is not None and (kept := read_json(file, Listing, LISTING_AGE)) is not None:
         return _with_wheels_of(kept_wheels, kept)
@@ -183,21 +200,13 @@ def _sorted_listing(rows: Sequence[_Row], project: str, python: str, read_from: 
         if fit is None:
             continue
         version, rank = fit
-        folder = local_folder(wheel.url)
-        release = Release(
-            version=str(version),
-            filename=wheel.filename,
-            url=str(folder) if folder is not None else without_credentials(wheel.url),
-            source=without_credentials(source),
-            yanked=wheel.yanked,
-            size=wheel.size,
-        )
+        release = wheel.release(version, source)
         is_aside = is_users_link and version.local is not None
         best = kinds["aside" if is_aside else "releases" if wheel.yanked is None else "yanked"]
         if version not in best or rank < best[version][0]:
             best[version] = (rank, release)
-    in_order = {kind: tuple(best[version][1] for version in sorted(best)) for kind, best in kinds.items()}
-    return Listing(**in_order, python=python, sources=read_from)
+    releases, yanked, aside = (tuple(best[version][1] for version in sorted(best)) for best in kinds.values())
+    return Listing(releases=releases, yanked=yanked, aside=aside, python=python, sources=read_from)
 
 
 def _versions_without_wheel(filenames: Iterable[str], project: str) -> dict[str, tuple[Version, int]]:

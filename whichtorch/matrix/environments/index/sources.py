@@ -37,8 +37,8 @@ ANSWER_TIMEOUT = 3.0  # seconds the PyTorch index has to answer, DNS included, b
 CHOICE_AGE = 86400  # seconds `auto` believes an answer: reruns of a day meet the same environments
 GPU_DEVICES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, WSL
 GPU_TOOLS = ("nvidia-smi", "rocm-smi")
-_FOLDER = re.compile(r"(nightly-)?(cpu|xpu|cu\d{2,3}|rocm\d+(\.\d+){0,2})")
-_EXAMPLES = ("auto", "pypi", "cpu", "xpu", "cu118", "cu126", "cu128", "cu130", "rocm6.4", "nightly-cpu")
+_FOLDER = re.compile(r"((nightly|test)-)?(cpu|xpu|cu\d{2,3}|rocm\d+(\.\d+){0,2})")
+_EXAMPLES = ("auto", "pypi", "cpu", "xpu", "cu118", "cu126", "cu128", "cu130", "rocm6.4", "nightly-cpu", "test-cpu")
 PROJECT = "torch"  # searched for in indexes
 DEFAULT_INDEX = "https://pypi.org/simple"  # of pip and of uv
 BEST_MATCH = "unsafe-best-match"  # pip's way: the best version that any index holds
@@ -101,10 +101,23 @@ def build_named(name: str, custom: Mapping[str, Build], environ: Mapping[str, st
         return Build(name=name)
     base = environ.get(PYTORCH_INDEX_VARIABLE, PYTORCH_INDEX).rstrip("/")
     if _FOLDER.fullmatch(name):
-        return Build(name=name, index_url=f"{base}/{name.replace('-', '/')}", nightly=name.startswith("nightly"))
+        url, channel = f"{base}/{name.replace('-', '/')}", name.partition("-")[0]
+        return Build(name=name, index_url=url, nightly=channel == "nightly", candidates=channel == "test")
     near = difflib.get_close_matches(name, [*custom, *_EXAMPLES], n=3)
     suggestion = f"did you mean {' or '.join(near)}? " if near else ""
-    known = ["auto", "pypi", "cpu", "cuNNN", "rocmN.M", "xpu", "nightly-cpu", "nightly-cuNNN", *custom]
+    known = [
+        "auto",
+        "pypi",
+        "cpu",
+        "cuNNN",
+        "rocmN.M",
+        "xpu",
+        "nightly-cpu",
+        "nightly-cuNNN",
+        "test-cpu",
+        "test-cuNNN",
+        *custom,
+    ]
     raise UsageError(f"no build is called {name!r}", hint=f"{suggestion}known are {', '.join(known)}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,32 +54,33 @@ def check_spec(spec: str) -> None:
     raise UsageError(f"{spec!r} names no torch version", hint=f"write it as {forms}")
 
 
-def find(spec: str, build: Build, python: str, cache: Path) -> tuple[list[str], list[str]]:
+def find(spec: str, build: Build, python: str, cache: Path) -> tuple[dict[str, str], list[str]]:
     """Return the versions that a spec means in a build for a Python, oldest first, and notes on yanked ones.
 
-    A wheel stands for itself, by its path. Raises as `select` and `list_releases`, which keeps what it read in `cache`.
+    A version of a release candidate comes with the contents of its wheel, any other with "". A wheel stands for itself,
+    by its path. Raises as `select` and `list_releases`, which keeps what it read in `cache`.
     """
     if spec.endswith(".whl"):
-        return [str(Path(spec).absolute())], []
-    listing = list_releases(build, python, cache)
+        return {str(Path(spec).absolute()): ""}, []
+    listing = replace(list_releases(build, python, cache), candidates=build.candidates)
     chosen = select(spec, listing)
     yanked = yanked_among(spec, listing)
     notes = [f"torch {version} is yanked, left out: {why}" for version, why in yanked]
-    return [release.version for release in chosen], notes
+    return {release.version: release.contents if build.candidates else "" for release in chosen}, notes
 
 
 def select(spec: str, listing: Listing) -> list[Release]:
     """Return the releases that one spec, but a wheel's path, means, oldest first, never an empty list.
 
-    Pre-releases count where the spec names one or where the build has nothing else (nightlies); a yanked
-    release only by its exact version. Raises UnknownVersionError with the nearest versions.
+    Pre-releases count where the spec names one, where the build has nothing else (nightlies), or among release
+    candidates; a yanked release only by its exact version. Raises UnknownVersionError with the nearest versions.
     """
     spec = spec.strip()
     check_spec(spec)
     if is_exact_version(spec):
         return [_exactly(Version(spec), listing)]
     final = [release for release in listing.releases if not Version(release.version).is_prerelease]
-    pool = final or list(listing.releases)
+    pool = list(listing.releases) if listing.candidates else final or list(listing.releases)
     if spec == "latest":
         chosen = pool[-1:]
     elif recent := _RECENT.fullmatch(spec):
