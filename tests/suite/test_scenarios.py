@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from tests import contract
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Condition, Expectation, Outcome, Scenario
 from whichtorch.matrix.suite import selection
+from whichtorch.matrix.suite.chain import is_chain_key
 from whichtorch.matrix.suite.headers import ScenarioError, read_scenario
 from whichtorch.matrix.suite.selection import expected, is_as_expected, select, variant_environ, variants_of
 
@@ -357,8 +359,8 @@ def test_every_script_is_one_that_a_user_could_run(case: Scenario) -> None:
     assert case.summary
     assert case.tags
     assert case.path.stem not in sys.stdlib_module_names  # its folder is the first to be searched
-    assert case.on_request == case.name.startswith(("control/", "compile/", "export/"))
-    for name in case.variants:
+    assert case.on_request == case.name.startswith(("control/", "compile/", "export/", "warm/"))
+    for name in itertools.filterfalse(is_chain_key, case.variants):
         assert f'os.environ.get("WHICHTORCH_{name.upper()}", ' in source
 
 

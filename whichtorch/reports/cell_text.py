@@ -45,7 +45,8 @@ def summary(cell: Cell, unknown: str = "-") -> str:
     """Return what happened, in one line, with the words that decide; `unknown` where nothing is known."""
     conflict = f" ({cell.conflict})" if cell.conflict else ""
     what = described(cell.what, cell.message) if cell.outcome is Outcome.FAIL else cell.what
-    return (what or cell.reason or unknown) + conflict
+    chain = f"; {cell.chain.words}" if what and cell.chain else ""  # a reason says it already
+    return (what or cell.reason or unknown) + chain + conflict
 
 
 def conditions_of(cell: Cell) -> str:

@@ -15,7 +15,7 @@ from whichtorch.matrix.diagnosis.failure import is_alike
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.missing_package import absence, missing_module
 from whichtorch.matrix.diagnosis.signature import Signature
-from whichtorch.matrix.model import Cell, Environment, Outcome, Result, StoppedBy, is_command, split_test
+from whichtorch.matrix.model import Cell, Doubt, Environment, Outcome, Result, StoppedBy, is_command, split_test
 from whichtorch.matrix.version_parsing import parse_version
 from whichtorch.reports import cell_text
 from whichtorch.reports.shown_text import shown_path
@@ -85,6 +85,8 @@ class WrongTest:
         if cell.outcome is Outcome.SLOW:
             limit = max((attempt.limit for attempt in cell.attempts), default=0)
             yield NextStep("gives it more time", self.rerun("--timeout", f"{MORE_TIME * limit:.0f}"))
+        elif cell.doubt is Doubt.UNREAD:
+            yield NextStep("have the script compile something: its later runs read no cache, and show nothing of one")
         elif not cell.outcome.is_red:
             yield NextStep("runs it again", self.rerun("--fresh"))
         elif module:

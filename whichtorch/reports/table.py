@@ -171,7 +171,8 @@ def _alike(cells: Iterable[Cell], others: frozenset[tuple[str, str]]) -> Iterabl
     """Return cells that went wrong in the same way in several environments together."""
 
     def what_happened(cell: Cell) -> tuple[str, ...]:
-        remarks = (cell.name, _code(cell, others), str(cell.expected), cell_text.conditions_of(cell))
+        chain = cell.chain.words if cell.chain else ""
+        remarks = (cell.name, _code(cell, others), str(cell.expected), cell_text.conditions_of(cell), chain)
         return *remarks, normalized(cell.signature or cell_text.summary(cell)), normalized(cell.message)
 
     return grouped(cells, what_happened).values()

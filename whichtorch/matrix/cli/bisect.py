@@ -21,7 +21,7 @@ from whichtorch.matrix.plan.environment_options import (
     interpreter_option,
 )
 from whichtorch.matrix.plan.option import Strings, filled, group, json_output, markdown_output, option
-from whichtorch.matrix.plan.run_options import RunOptions, fresh_option, jobs_option
+from whichtorch.matrix.plan.run_options import CHAINED, RunOptions, fresh_option, jobs_option
 
 if TYPE_CHECKING:
     from whichtorch.matrix.bisect.bisection import Bisection
@@ -61,7 +61,7 @@ class BisectOptions(NamedTestOrCommand):
     flaky: bool = _sure(default=False, help="The failure comes and goes: search by probability.")
     confidence: float = _sure(default=0.95, metavar="P", least=0.5, most=0.9999, help="Blame nothing below this.")
     fresh: bool = fresh_option(panel="How sure")
-    run_options: RunOptions = group(RunOptions, "timeout", "look_longer", "memory")
+    run_options: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = jobs_option(panel="Budget")
     budget: Budget = group(Budget)
@@ -161,7 +161,7 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
 
     torch = options.torch or ["latest" if axis.row.takes_one_torch else EVERY_RELEASE]
     file = options.others.file(torch, several=options.axis)
-    scenario, variant = options.one(file)
+    scenario, variant = options.one(file, options.run_options)
     file = command.announced(file.for_script(scenario))
     return filled(
         SearchRequest,

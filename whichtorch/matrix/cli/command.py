@@ -19,7 +19,7 @@ from whichtorch.matrix.errors import GOES_ON, TimeOverError, UsageError
 from whichtorch.matrix.inspect.watch_request import STOPPED_CODE
 from whichtorch.matrix.plan.command_options import CommandOptions, check_command
 from whichtorch.matrix.plan.option import STDOUT, Strings, after_dashes, argument, group, option
-from whichtorch.matrix.plan.run_options import running_option
+from whichtorch.matrix.plan.run_options import RunOptions, running_option
 
 if TYPE_CHECKING:
     from whichtorch.matrix.environments.cache import EnvironmentCache
@@ -63,8 +63,10 @@ class NamedTest:
             raise UsageError(f"{test} takes no arguments", hint="only your own script can have arguments, after --")
         return selection.select(selection.suite(), (test,))
 
-    def one(self, file: "MatrixFile | None" = None) -> "tuple[Scenario, dict[str, str]]":
-        """Return the one scenario and variant that a user names.
+    def one(
+        self, file: "MatrixFile | None" = None, run_options: RunOptions | None = None
+    ) -> "tuple[Scenario, dict[str, str]]":
+        """Return the one scenario and variant that a user names; a chain of runs if options say so.
 
         If none of several variants is named, it is the first that the header expects to go wrong, or else the first.
         """
@@ -76,7 +78,7 @@ class NamedTest:
             names = ", ".join(scenario.name for scenario in scenarios[:4])
             raise UsageError(f"{self.test} names {len(scenarios)} tests", hint=f"name one of {names}")
         (scenario,) = scenarios
-        variants = selection.variants_of(scenario)
+        variants = selection.variants_of(scenario, run_options.chain if run_options else None)
         wrong = [
             variant
             for variant in variants

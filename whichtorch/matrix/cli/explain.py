@@ -9,7 +9,7 @@ from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTestOrComma
 from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.plan.environment_options import KnownAxes, Storage, environment_option, known_environment
 from whichtorch.matrix.plan.option import filled, group, json_output
-from whichtorch.matrix.plan.run_options import RunOptions, running_option
+from whichtorch.matrix.plan.run_options import CHAINED, RunOptions, running_option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class ExplainOptions(NamedTestOrCommand):
     env: str | None = known_environment()
     may_run: bool = running_option("--run", default=False, help="Run the cells that tell more, and confirm the answer.")
     axes: KnownAxes = group(KnownAxes, "path", "torch", "python", "build", "config", "patch", "added")
-    run: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", "repeat")
+    run: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", "repeat", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     storage: Storage = group(Storage, "disk_budget_mb")
     json_file: Path | None = json_output()

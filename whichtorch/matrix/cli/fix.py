@@ -23,7 +23,7 @@ from whichtorch.matrix.plan.option import (
     output_file,
     output_path,
 )
-from whichtorch.matrix.plan.run_options import RunOptions, jobs_option, running_option
+from whichtorch.matrix.plan.run_options import CHAINED, RunOptions, jobs_option, running_option
 
 if TYPE_CHECKING:
     from whichtorch.matrix.fix.commission import FixAnswer
@@ -49,7 +49,7 @@ class FixOptions(NamedTestOrCommand):
     torch: Strings = environment_option(default=(), metavar="SPEC[,SPEC]", help="The versions that are bisected.")
     axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config", "added")
     storage: Storage = group(Storage, "disk_budget_mb")
-    run_options: RunOptions = group(RunOptions, "timeout", "look_longer", "memory")
+    run_options: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = jobs_option()
     budget: Budget = group(Budget, "seconds", panel="How it runs")
@@ -103,7 +103,7 @@ def _search_request(options: FixOptions, home: Path) -> SearchRequest:
     from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
 
     file = options.axes.file(options.torch or [EVERY_RELEASE])
-    scenario, variant = options.one(file)
+    scenario, variant = options.one(file, options.run_options)
     file = command.announced(file.for_script(scenario))
     failure = command.failure_words(options.failure, (scenario, variant), home)
     test = {"scenario": scenario, "variant": variant, "failure": failure}

@@ -9,7 +9,7 @@ from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit
 from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.cli.runs import FormatOptions, baseline_option, named_files, write_reports
-from whichtorch.matrix.errors import FailFastError
+from whichtorch.matrix.errors import FailFastError, UsageError
 from whichtorch.matrix.plan.environment_options import MatrixRequest
 from whichtorch.matrix.plan.option import group, option
 
@@ -51,6 +51,9 @@ def matrix(options: MatrixOptions) -> Exit:
     from whichtorch.reports import table
     from whichtorch.reports.cell_text import where_it_ran
 
+    if options.written and options.cluster.executor:
+        hint = "leave out one or the other: the caches are copied on one machine"
+        raise UsageError("--cache cannot go with --executor", hint=hint)
     options = replace(options, home=command.state_folder())
     display = options.display
     before = stored_runs.find(options.baseline, options.home) if options.baseline else None  # as yet

@@ -12,7 +12,7 @@ from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option, interpreter_option
 from whichtorch.matrix.plan.option import Strings, argument, filled, group, json_output, max_time, option, output_file
-from whichtorch.matrix.plan.run_options import RunOptions, fresh_option, jobs_option, running_option
+from whichtorch.matrix.plan.run_options import CHAINED, RunOptions, fresh_option, jobs_option, running_option
 from whichtorch.matrix.triage.step import Step, step_named
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class TriageOptions(NamedTest):
 
     torch: Strings = _torch(help="Where it fails. [default: latest]")
     environment: CaseEnvironmentOptions = group(CaseEnvironmentOptions)
-    run: RunOptions = group(RunOptions, "timeout", "look_longer", "memory")
+    run: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = jobs_option()
     until: Step | None = running_option(metavar="STEP", parse=step_named, help=f"The last step: {', '.join(Step)}.")
@@ -81,7 +81,7 @@ def triage(options: TriageOptions) -> Exit:
     from whichtorch.reports.case_text import case_lines
 
     place = options.environment.place(options.torch or ("latest",), command.state_folder())
-    scenario, variant = options.one(place.file)
+    scenario, variant = options.one(place.file, options.run)
     place = replace(place, file=command.announced(place.file.for_script(scenario)))
     folder = options.case_folder or CASES / scenario.path.stem
     order = filled(

@@ -131,7 +131,7 @@ class Explainer:
     def tests_of(self, scenario: Scenario) -> list[tuple[Scenario, dict[str, str]]]:
         """Return the variants of a scenario; of a command, its tests that are red somewhere, if it has tests."""
         if scenario.command is None:
-            return [(scenario, variant) for variant in selection.variants_of(scenario)]
+            return [(scenario, variant) for variant in selection.variants_of(scenario, self.options.chain)]
         plain: dict[str, str] = {}
         ran = [self._run_cell(request, scenario, plain) for request in (self.pool if self.run is not None else ())]
         raise_if_impossible(filter(None, ran))

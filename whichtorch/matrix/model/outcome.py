@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
+from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model.base import OpenModel
 
 
@@ -216,6 +217,36 @@ class SharedProcess(OpenModel):
     root: str = "."  # what pytest's ids are relative to, from the folder where it was started
 
 
+class ChainEvidence(OpenModel):
+    """Which run of a chain decided its outcome, and what later runs had of the caches of earlier ones."""
+
+    run: int = 1  # the one that decided, counted from 1
+    runs: int = 1
+    seconds: tuple[float, ...] = ()  # of each run that was made
+    writer: str = ""  # label of the environment in which the first run was made, where that is another
+    cached: dict[str, int] = {}  # files that were there before the run that decided, by the name of their cache
+    read: dict[str, int] | None = None  # those of them that were read, in later runs; None: not known
+    problem: str = ""  # why that is not known
+    culprit: str = ""  # the cache without which the run passes
+    cure: str = ""  # with what it passes, in words; or that it does not
+
+    @property
+    def words(self) -> str:
+        """Which run went wrong, and with which cache."""
+        where = f" in {self.writer}" if self.writer else ""
+        before = "" if self.run == 1 else "run 1 passes" if self.run == 2 else f"runs 1 to {self.run - 1} pass"
+        own = f"run {self.run} of {self.runs}" + (where if self.run == 1 else "")
+        return "; ".join(filter(None, (own, before + (where if self.run == 2 else ""), self.cure)))
+
+    @property
+    def unread(self) -> str:
+        """Why a pass says nothing of caches: no run has read what an earlier one had cached; "" where one has."""
+        if self.run == 1 or self.read is None or self.read:
+            return ""
+        files = ", ".join(f"{counted(count, 'file')} of {name}" for name, count in self.cached.items())
+        return f"run {self.run} read nothing that was cached before it" + (f": {files}" if files else ": nothing was")
+
+
 class AttemptEvidence(OpenModel):
     """What an outcome rests on, beyond how the process ended."""
 
@@ -232,6 +263,7 @@ class AttemptEvidence(OpenModel):
     tests: tuple[str, ...] | None = None  # ids that a command's pytest collected; None: no pytest told of tests
     shared: SharedProcess | None = None  # of a test of a command
     written: tuple[str, ...] = ()  # files of the project's copy that the command wrote
+    chain: ChainEvidence | None = None  # of runs that shared caches
 
     @property
     def is_forked(self) -> bool:

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from whichtorch.matrix.model.base import SCHEMA, Model, digest
 from whichtorch.matrix.model.environment import UNRESOLVABLE, Environment
-from whichtorch.matrix.model.outcome import AttemptEvidence, Diagnosis, Outcome, StoppedBy
+from whichtorch.matrix.model.outcome import AttemptEvidence, ChainEvidence, Diagnosis, Outcome, StoppedBy
 from whichtorch.matrix.model.scenario import COMMAND_MARK, ConditionResult, Limits, Scenario, name_of_test
 
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
@@ -106,6 +106,7 @@ class Doubt(StrEnum):
     UNOBSERVED = "unobserved"  # nobody could observe them
     UNCALLED = "uncalled"  # the script defines tests, and calls none
     ORDER = "order"  # it passes alone, and goes wrong after other tests
+    UNREAD = "unread"  # its later runs read nothing that earlier ones had cached
 
 
 class Cell(Model):
@@ -166,6 +167,11 @@ class Cell(Model):
     def message(self) -> str:
         """What the exception says of the attempt that speaks for it."""
         return next((attempt.message for attempt in self._alike), "")
+
+    @property
+    def chain(self) -> ChainEvidence | None:
+        """Which run of a chain decided, of the attempt that speaks for it."""
+        return next((attempt.evidence.chain for attempt in self._alike), None)
 
     @property
     def _alike(self) -> Iterator[Attempt]:

@@ -8,7 +8,7 @@ not need are inside functions.
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.command_options import CommandOptions, check_command
 from whichtorch.matrix.plan.option import Strings, after_dashes, argument, duration, group, megabytes, option
-from whichtorch.matrix.plan.run_options import RunOptions, jobs_option
+from whichtorch.matrix.plan.run_options import RunOptions, jobs_option, running_option
 from whichtorch.matrix.plan.shares import Share
 
 if TYPE_CHECKING:
@@ -74,6 +74,13 @@ def torch_specs(torch: Sequence[str]) -> Strings:
     from whichtorch.matrix.environments.index.version_specs import split_specs
 
     return tuple(split_specs(",".join(torch)))
+
+
+def _writers_named(text: str) -> str:
+    """Return the value of --cache. Raises UsageError for what names no environments."""
+    if text == "pairs" or re.fullmatch("from=.+", text):
+        return text
+    raise UsageError(f"{text!r} names no environments", hint="write from=2.10.0, or pairs")
 
 
 def _words(given: Mapping[str, Iterable[object]]) -> Strings:
@@ -273,12 +280,27 @@ class MatrixRequest(MatrixAxes, Storage):
     script_arguments: Strings | None = after_dashes()
     command: CommandOptions = group(CommandOptions)
     options: RunOptions = group(RunOptions)
+    written: str | None = running_option(
+        "--cache",
+        metavar="from=TORCH|pairs",
+        parse=_writers_named,
+        help="Make the first run in another environment of the matrix, from=2.10.0, or in each other one: pairs.",
+    )
     jobs: int | None = jobs_option()
 
     def __post_init__(self) -> None:
         """Raise UsageError where what follows `--` can be neither a script's arguments nor a command."""
         if not (self.tests or self.scripts):
             check_command(self.script_arguments)
+
+    @property
+    def chained(self) -> RunOptions:
+        """How cells are run: with caches that another environment writes, in two runs at least."""
+        if self.written is None or self.options.chain:
+            return self.options
+        if self.options.runs is not None:
+            raise UsageError(f"--cache {self.written}: a single run reads no caches of another", hint="add --runs 2")
+        return replace(self.options, runs=2)
 
     @property
     def product(self) -> bool:

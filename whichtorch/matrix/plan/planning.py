@@ -38,6 +38,8 @@ from whichtorch.matrix.model import (
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.run_options import RunOptions as RunOptions  # noqa: TC001  part of a plan
 from whichtorch.matrix.suite import selection
+from whichtorch.matrix.suite.chain import WRITTEN_BY, Chain
+from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,6 +56,26 @@ class PlannedCell:
     scenario: Scenario
     variant: dict[str, str]
     options: RunOptions
+    written_by: Request | None = None  # of a chain whose first run is made elsewhere in the matrix: where
+
+    @property
+    def chain(self) -> Chain | None:
+        """How its attempts are a chain of runs, None where each is a single run."""
+        return Chain.of(self.variant)
+
+    @property
+    def writer(self) -> Request | None:
+        """Where the first run of a chain is made; None for where all others are.
+
+        Raises UsageError for an environment that only the matrix can name which it was run in.
+        """
+        title = self.variant.get(WRITTEN_BY, "")
+        if self.written_by is not None or not title:
+            return self.written_by
+        if parse_version(title) is None:
+            hint = "name it and the other environments as the matrix did, with --cache from=LABEL"
+            raise UsageError(f"{WRITTEN_BY}={title}: no environment of this matrix is called so", hint=hint)
+        return self.request.model_copy(update={"torch": title})
 
     @property
     def name(self) -> str:
@@ -117,7 +139,7 @@ class PlannedCell:
     @property
     def forks(self) -> bool:
         """Whether attempts of it may be forked at all."""
-        return not self.options.cold and self.scenario.command is None
+        return not self.options.cold and self.scenario.command is None and self.chain is None
 
     def may_fork(self, environment: Environment, known: Sequence[Record]) -> bool:
         """Return whether its next attempt may be forked.
@@ -209,7 +231,9 @@ class PlannedCell:
                     doubt, unmet = Doubt.ORDER, together
                 if doubt is None and (tests := self.scenario.uncalled):
                     doubt, unmet = Doubt.UNCALLED, f"it only defines {', '.join(tests[:3])}, and nothing calls a test"
-                outcome = Outcome.VACUOUS if doubt is Doubt.UNMET else Outcome.PASS
+                if doubt is None and (chain := deciding.evidence.chain) and (unread := chain.unread):
+                    doubt, unmet = Doubt.UNREAD, unread
+                outcome = Outcome.VACUOUS if doubt in {Doubt.UNMET, Doubt.UNREAD} else Outcome.PASS
                 reason = unmet or reason
             elif outcome is Outcome.HANG and (observation := deciding.evidence.observed):
                 results = conditions.check(self.scenario.declared(self.variant), observation)
@@ -287,6 +311,7 @@ class Plan(Sequence[PlannedCell]):
     requests: tuple[Request, ...]
     tests: tuple[Tests, ...]  # of each request
     options: RunOptions
+    writers: Mapping[str, Request] = field(default_factory=dict)  # of first runs that are made elsewhere, by label
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:
@@ -314,7 +339,13 @@ class Plan(Sequence[PlannedCell]):
         position = range(len(self))[position]
         place = bisect_right(self._ends, position)
         scenario, variant = self.tests[place][position - self._ends[place]]  # from the end
-        return PlannedCell(request=self.requests[place], scenario=scenario, variant=variant, options=self.options)
+        return PlannedCell(
+            request=self.requests[place],
+            scenario=scenario,
+            variant=variant,
+            options=self.options,
+            written_by=self.writers.get(variant.get(WRITTEN_BY, "")),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,18 +370,51 @@ def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: RunOpt
     return _joined([(tuple(requests), suite)], options)
 
 
-def _joined(parts: Iterable[tuple[Sequence[Request], Sequence[Scenario]]], options: RunOptions) -> Plan:
-    """Return the cells of several plans; an environment that more than one of them asks for has the tests of all."""
+def _joined(
+    parts: Iterable[tuple[Sequence[Request], Sequence[Scenario]]], options: RunOptions, written: str = ""
+) -> Plan:
+    """Return the cells of several plans; an environment that more than one of them asks for has the tests of all.
+
+    Where caches are `written` elsewhere, each test is there once for each other environment that writes them.
+    """
     asked: dict[tuple[str, ...], Request] = {}
     tests: dict[tuple[str, ...], Tests] = {}
+    writers: dict[str, Request] = {}
     for requests, suite in parts:
-        pairs = [(scenario, variant) for scenario in suite for variant in selection.variants_of(scenario)]
+        pairs = [
+            (scenario, variant) for scenario in suite for variant in selection.variants_of(scenario, options.chain)
+        ]
         distinct = {name_of_test(scenario.name, variant): (scenario, variant) for scenario, variant in pairs}
         own = tuple(distinct.values())
+        titles = _writer_titles(requests, written) if written else {}
         for request in requests:
+            others = [title for title, writer in titles.items() if writer.key != request.key]
+            mine = tuple((scenario, variant | {WRITTEN_BY: each}) for each in others for scenario, variant in own)
+            mine = mine if written else own
             asked.setdefault(request.key, request)
-            tests[request.key] = (*tests[request.key], *own) if request.key in tests else own
-    return Plan(tuple(asked.values()), tuple(tests.values()), options)
+            tests[request.key] = (*tests[request.key], *mine) if request.key in tests else mine
+        writers |= {request.label: request for request in requests}
+    return Plan(tuple(asked.values()), tuple(tests.values()), options, writers)
+
+
+def _writer_titles(requests: Sequence[Request], written: str) -> dict[str, Request]:
+    """Return the environments that write caches, by what they are called: their release, if no more tells them apart.
+
+    These are all for "pairs", and one for "from=2.10.0", by its label or release. Raises UsageError where that is none
+    of the `requests`.
+    """
+    kind, _, name = written.partition("=")
+    others = {tuple(value for axis, value in request.axes.items() if axis != "torch") for request in requests}
+    by_release = {request.torch: request for request in requests}
+    is_release = len(others) == 1 and len(by_release) == len(requests) and all(map(parse_version, by_release))
+    titles = by_release if is_release else {request.label: request for request in requests}
+    if kind == "pairs":
+        return titles
+    chosen = {title: request for title, request in titles.items() if name in {request.torch, request.label}}
+    if not chosen:
+        known = ", ".join(titles)
+        raise UsageError(f"--cache {written}: no environment of the matrix is {name}", hint=f"they are {known}")
+    return chosen
 
 
 def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
@@ -380,7 +444,7 @@ def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
         parts.append((expansion.requests, scenarios))
         build_notes += expansion.build_notes
         notes += [*asked.needs.notes, *expansion.notes]
-    planned = _joined(parts, request.options)
+    planned = _joined(parts, request.chained, request.written or "")
     if request.share:
         pairs = request.share.of(list(zip(planned.requests, planned.tests, strict=True)))
         notes.append(f"share {request.share}: {len(pairs)} of {len(planned.requests)} environments")

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from functools import partial
 
-from whichtorch.matrix.plan.option import megabytes, option, seconds
+from whichtorch.matrix.plan.option import Strings, megabytes, option, seconds
+from whichtorch.matrix.suite.chain import chain_variant
 
 running_option = partial(option, panel="How it runs")
 fresh_option = partial(running_option, "--fresh", default=False, help="Run again what earlier runs have answered.")
@@ -14,6 +15,9 @@ jobs_option = partial(
     least=1,
     help="How many run at once. [default: by cores and memory; a search 1; of a cluster all slots]",
 )
+
+
+CHAINED = ("runs", "vary", "cache_dir")  # fields that make an attempt a chain of runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,17 @@ class RunOptions:
         "[default: memory_mb in the script's header, otherwise 4096MB]",
     )
     repeat: int = running_option(default=1, metavar="N", least=1, help="Attempts per cell.")
+    runs: int | None = running_option(
+        metavar="N",
+        least=1,
+        help="Runs per attempt, one after another: each finds the compiler caches of those before. [default: 1]",
+    )
+    vary: Strings = running_option(
+        default=(), metavar="NAME=A,B", help="A variable that differs between the runs; threads=1,2. Repeatable."
+    )
+    cache_dir: Strings = running_option(
+        default=(), metavar="NAME", help="A variable that names one more folder of caches for the runs. Repeatable."
+    )
     fresh: bool = fresh_option()
     stall: bool = running_option(
         "--no-stall", default=True, help="Wait out every timeout, even on evidence of a deadlock."
@@ -46,3 +61,8 @@ class RunOptions:
     until: frozenset[str] = frozenset()  # outcomes: after an attempt with one of these, no other is made
     provisional: bool = False  # a slow attempt does not get a longer look
     in_search: bool = False  # passes elsewhere are known: many times their duration counts as a hang
+
+    @property
+    def chain(self) -> dict[str, str]:
+        """What they add to a variant for a chain of runs. Raises UsageError for what can be none."""
+        return chain_variant(self.runs, self.vary, self.cache_dir)

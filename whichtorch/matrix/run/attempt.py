@@ -244,8 +244,8 @@ def _agreed(
 
 
 def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest, home: Path, folder: Path) -> Task:
-    scratch, scenario = folder / "tmp", planned.scenario
-    scratch.mkdir()
+    scratch, scenario = order.scratch or folder / "tmp", planned.scenario
+    scratch.mkdir(exist_ok=True)
     copy_companions({name: scenario.path.parent / name for name in scenario.data}, scratch)
     stacks = folder / STACKS
     stacks.mkdir()
@@ -284,7 +284,7 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
         stall=planned.limits.stall and sys.platform == "linux",
         idle_limit=order.idle_limit,
         sample=True,
-        mark=mark_for(home, folder.name),
+        mark=mark_for(home, f"{folder.parent.name}/{folder.name}"),
         stacks=str(stacks),
         fork_level=order.fork_level,
         name=f"{planned.name}  {environment.label}",

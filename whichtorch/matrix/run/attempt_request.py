@@ -28,6 +28,7 @@ class AttemptRequest:
     cold_because: str = ""  # why it may not fork, where other attempts of its cell may
     is_brief: bool = False  # shorter than `Patience.due`: a busy run is only slow then, unless it hung there before
     native: Path | None = None  # the module that was built from the scenario's native sources
+    scratch: Path | None = None  # for temporary files, and the folder of the suite's scripts; None: an empty one
     caches: Path | None = None  # of compilers, kept from run to run; None: empty ones
     arguments: tuple[str, ...] = ()  # instead of the script's own
     folder: Path | None = None  # that it runs in; None: a scratch one for the suite's scripts, the user's for others

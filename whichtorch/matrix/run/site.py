@@ -21,6 +21,7 @@ from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.native_modules import NativeModules
 from whichtorch.matrix.run.signals import running_lines
 from whichtorch.matrix.run.work import Batch, BatchResult, CellEnd, Site, Worker, fork_level
+from whichtorch.matrix.run.written_caches import WrittenCaches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -64,9 +65,11 @@ class LocalSite(Site):
     forking: Executor | None = None  # runs the attempts that may fork; None: all of them are cold
     caches: Path | None = None  # of compilers, for forked trials, which share them
     _native: NativeModules = field(init=False)
+    _written: WrittenCaches = field(init=False)
 
     def __post_init__(self) -> None:
         self._native = NativeModules(self.environments.home, self.executor, self._stage)
+        self._written = WrittenCaches(self.environments, self._stage)
 
     @property
     def running(self) -> tuple[Supervised, ...]:
@@ -243,7 +246,7 @@ class LocalSite(Site):
 
     def _attempt(self, ready: ReadyCell, order: AttemptRequest) -> Record | None:
         """Make one attempt and store its record; None where it was interrupted."""
-        from whichtorch.matrix.run.attempt import run_attempt  # here: known cells need nothing of what it imports
+        from whichtorch.matrix.run.cache_chain import run_chain  # here: known cells need nothing of what it imports
 
         planned, environment = ready.planned, ready.environment
         name, label = planned.name, environment.label
@@ -251,11 +254,16 @@ class LocalSite(Site):
         self.emit(AttemptStarted(environment=label, cell=name, limit=order.limit, goal=order.goal, why=why))
         executor = self.forking if self.forking and order.fork_level else self.executor
         order = replace(order, cancelled=ready.cancelled, shared=ready.shared)
-        record = run_attempt(planned, environment, order, executor, self.environments.home, self.store)
+        home = self.environments.home
+        record = run_chain(planned, environment, order, executor, home, self.store, self._written)
         if record is not None:
             self.keep(record)
             self.emit(AttemptEnded(environment=label, cell=name, attempt=record.attempt))
         return record
+
+    def close(self) -> None:
+        """Remove what was kept for cells of this step."""
+        self._written.remove()
 
     def keep(self, record: Record) -> None:
         """Store the record of an attempt that was made here."""
@@ -319,4 +327,7 @@ class ThisMachine:
         """Open it as a place for a step of a run; where it `forks`, some cells begin forked."""
         site = LocalSite(self.environments, records, store, emit, LocalExecutor(), self.jobs, self.waiting)
         with ForkingExecutor(SERVERS_A_JOB * self.jobs) if forks else nullcontext() as site.forking:
-            yield site
+            try:
+                yield site
+            finally:
+                site.close()

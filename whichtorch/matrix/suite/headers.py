@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
 import json
 import re
 import tomllib
@@ -30,6 +31,7 @@ from pydantic import ValidationError
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Condition, Expectation, Outcome, Scenario
 from whichtorch.matrix.source.uncalled_tests import uncalled_tests
+from whichtorch.matrix.suite.chain import RUNS, Chain, is_chain_key
 from whichtorch.matrix.suite.toml_lines import line_of, line_of_error, parsed
 
 if TYPE_CHECKING:
@@ -211,7 +213,8 @@ def _check(header: _Header) -> None:
         del table[key]
     variants = _numbers_as_text(table, "variants")
     for name, values in variants.items():
-        _check_variant(header, name, values)
+        _check_variant(header, name, values, RUNS in variants)
+    _check_chain(header, variants if RUNS in variants else {})
     for key in ("expect", "conditions"):
         for index, row in enumerate(_list_at(table, key)):
             if isinstance(row, dict):
@@ -222,8 +225,8 @@ def _check(header: _Header) -> None:
             header.note(f"{link!r} is not a URL; write it out from https:// on", "links")
 
 
-def _check_variant(header: _Header, name: str, values: Any) -> None:
-    if not _VARIANT_NAME.fullmatch(name):
+def _check_variant(header: _Header, name: str, values: Any, is_chain: bool) -> None:
+    if not (_VARIANT_NAME.fullmatch(name) or (is_chain and is_chain_key(name))):
         header.note("names are lower-case letters, digits and _, as in grad_mode", "variants", name)
     elif name in _TAKEN_VARIANTS:
         header.note(f"taken, as are {', '.join(sorted(_TAKEN_VARIANTS))}; choose another", "variants", name)
@@ -231,6 +234,19 @@ def _check_variant(header: _Header, name: str, values: Any) -> None:
         header.note("has no values; list some or leave it out", "variants", name)
     elif isinstance(values, list) and len(set(map(str, values))) < len(values):
         header.note("has a value twice; leave one out", "variants", name)
+
+
+def _check_chain(header: _Header, variants: dict[str, Any]) -> None:
+    """Note where the values of `runs`, and of variables that differ between runs, make no chain."""
+    own = {name: values for name, values in variants.items() if is_chain_key(name) and isinstance(values, list)}
+    own.setdefault(RUNS, [])  # where it is no list, which pydantic reports
+    for name, values in own.items():
+        for value, runs in itertools.product(values, own[RUNS]):
+            try:
+                Chain.of({RUNS: str(runs), name: str(value)})
+            except UsageError as error:
+                header.note(f"{error.message}; {error.hint}", "variants", name)
+                break
 
 
 def _check_row(header: _Header, row: dict[str, Any], variants: dict[str, Any], keys: tuple[str, int]) -> None:

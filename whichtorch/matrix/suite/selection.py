@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Expectation, Outcome, Scenario, digest
+from whichtorch.matrix.suite.chain import RUNS, Chain, is_chain_key
 from whichtorch.matrix.suite.headers import SUITE_ROOT, VARIABLE_PREFIX, Mistake, ScenarioError, read_scenario
 from whichtorch.matrix.version_parsing import in_specifier
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _TAG = "tag:"
 _VARIANT = re.compile(r"(?P<glob>.*)\[(?P<pairs>\w+=[^\[\]]*)\]")
+_BEFORE_NAME = re.compile(r",(?=[^,]*=)")
 _CLOSE = 0.75  # of 1: two names of one family are less alike by their common part alone
 
 
@@ -114,19 +116,27 @@ def script_paths(glob: str, folder: Path) -> list[Path]:
 
 
 def _split_variant(glob: str) -> tuple[str, dict[str, str]]:
-    """Return glob and variant of "NAME[op=mm,grad=off]"; brackets without "=" belong to the glob."""
+    """Return glob and variant of "NAME[op=mm,grad=off]"; brackets without "=" belong to the glob.
+
+    A value may have commas, as in "NAME[runs=2,OMP_NUM_THREADS=1,2]".
+    """
     match = _VARIANT.fullmatch(glob)
     if match is None:
         return glob, {}
-    pairs = (pair.partition("=") for pair in match["pairs"].split(","))
+    pairs = (pair.partition("=") for pair in _BEFORE_NAME.split(match["pairs"]))
     return match["glob"], {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _narrowed(scenario: Scenario, variant: dict[str, str]) -> Scenario:
     """Return the scenario with only the variants that have the given values.
 
-    With `one_factor`, a value other than the base's leaves all other factors at the base.
+    With `one_factor`, a value other than the base's leaves all other factors at the base. Any scenario can be a chain.
     """
+    Chain.of(variant)
+    chain = {name: (value,) for name, value in variant.items() if is_chain_key(name)}
+    if chain == {RUNS: ("1",)} and RUNS not in scenario.variants:
+        chain = {}
+    variant = {name: value for name, value in variant.items() if not is_chain_key(name)}
     for name, value in variant.items():
         if value not in scenario.variants.get(name, ()):
             known = "; ".join(f"{name} = {' | '.join(values)}" for name, values in scenario.variants.items())
@@ -137,7 +147,8 @@ def _narrowed(scenario: Scenario, variant: dict[str, str]) -> Scenario:
     variants = scenario.variants
     if scenario.one_factor and any(value != variants[name][0] for name, value in variant.items()):
         variants = {name: values[:1] for name, values in variants.items()}
-    return scenario.model_copy(update={"variants": variants | {name: (value,) for name, value in variant.items()}})
+    narrowed = variants | {name: (value,) for name, value in variant.items()} | chain
+    return scenario.model_copy(update={"variants": narrowed})
 
 
 def _distinct(scenario: Scenario, narrowed: list[Scenario]) -> list[Scenario]:
@@ -195,22 +206,25 @@ def _no_match(glob: str, scenarios: Sequence[Scenario]) -> UsageError:
     return UsageError(f"no scenario matches {glob!r}", hint=remedy)
 
 
-def variants_of(scenario: Scenario) -> list[dict[str, str]]:
+def variants_of(scenario: Scenario, chain: Mapping[str, str] | None = None) -> list[dict[str, str]]:
     """Return every combination of the scenario's variants; an empty one if it has none.
 
-    With `one_factor`: the base, which has the first value of each, then the base with each other value in turn.
+    With `one_factor`: the base, which has the first value of each, then the base with each other value in turn. With a
+    `chain`, each is that chain. Raises UsageError for a chain of a command.
     """
+    if chain and scenario.command is not None:
+        raise UsageError(f"{scenario.name}: runs that share caches are for scripts", hint="leave out --runs and --vary")
+    own = {name: (value,) for name, value in (chain or {}).items()}
+    choices = scenario.variants | own
     if scenario.one_factor:
-        base = {name: values[0] for name, values in scenario.variants.items()}
-        return [base, *(base | {name: value} for name, values in scenario.variants.items() for value in values[1:])]
-    return [
-        dict(zip(scenario.variants, values, strict=True)) for values in itertools.product(*scenario.variants.values())
-    ]
+        base = {name: values[0] for name, values in choices.items()}
+        return [base, *(base | {name: value} for name, values in choices.items() for value in values[1:])]
+    return [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
 
 
 def variant_environ(variant: dict[str, str]) -> dict[str, str]:
     """Return the environment variables that tell a script its variant: {"op": "mm"} as WHICHTORCH_OP=mm."""
-    return {VARIABLE_PREFIX + name.upper(): value for name, value in variant.items()}
+    return {VARIABLE_PREFIX + name.upper(): value for name, value in variant.items() if not is_chain_key(name)}
 
 
 def expected(scenario: Scenario, variant: dict[str, str], axes: Mapping[str, str]) -> Expectation | None:

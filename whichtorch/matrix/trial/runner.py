@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from whichtorch.matrix.process.forking_executor import BRIEF_EXIT
 from whichtorch.matrix.process.temporary_folders import temporary_folder
-from whichtorch.matrix.run.attempt import run_attempt
 from whichtorch.matrix.run.attempt_request import AttemptRequest
+from whichtorch.matrix.run.cache_chain import run_chain
 from whichtorch.matrix.run.signals import Lookout
 from whichtorch.matrix.run.test_session import read_session
 from whichtorch.matrix.search.worker_pool import WorkerPool
@@ -87,7 +87,8 @@ class Runner:
             environment = self.environment
             if variation.files:
                 environment = held.enter_context(self.overlays.laid(environment, variation.files))
-            may_fork = variation.may_fork and self.forks
+            planned = replace(planned, options=replace(planned.options, in_search=True))  # one of many runs
+            may_fork = variation.may_fork and self.forks and planned.chain is None
             order = AttemptRequest(
                 limit=limit,
                 goal=variation.goal,
@@ -99,7 +100,7 @@ class Runner:
             )
             executor = self.forking if may_fork and self.forking else self.executor
             record = self._told_if_stopped(
-                environment, lambda: run_attempt(planned, environment, order, executor, self.home, self.store)
+                environment, lambda: run_chain(planned, environment, order, executor, self.home, self.store)
             )
             texts = {
                 str(path.relative_to(notes)): text_of(path)
