@@ -25,8 +25,8 @@ config = ["default"]
 scenarios = ["*"]
 """
 SCENARIOS = {
-    "fine": "# /// scenario\n# summary = 'passes'\n# timeout = 30\n# ///\nimport torch\n",
-    "turns": (
+    "warm/fine": "# /// scenario\n# summary = 'passes'\n# timeout = 30\n# on_request = true\n# ///\nimport torch\n",
+    "night/turns": (
         "# /// scenario\n# summary = 'fails where it is planted'\n# timeout = 30\n# ///\n"
         "import torch\nassert torch.behaviour != 'worse', 'planted'\n"
     ),
@@ -107,9 +107,10 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("noxfile.py", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
     package = folder / "whichtorch"
-    (package / "scenarios" / "night").mkdir(parents=True)
     for name, text in SCENARIOS.items():
-        (package / "scenarios" / "night" / f"{name}.py").write_text(text)
+        path = package / "scenarios" / f"{name}.py"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
     (package / "matrix" / "default.toml").write_text(MATRIX)
     return folder
 

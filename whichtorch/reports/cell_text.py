@@ -109,6 +109,8 @@ def run_command(cell: Cell, environments: Sequence[Environment], command: str, *
         at = options.index("--torch") + 1
         same = (each for each in environments if options_without_torch(each) == options_without_torch(first))
         options[at] = ",".join(dict.fromkeys(each.options[at] for each in same))
+    if cell.chain and (writer := cell.chain.writer_interpreter):  # its name means something only beside it
+        options += ["--interpreter", writer]
     return in_shell(command, cell.runnable, *options, script_option(cell.runnable), after=more)
 
 

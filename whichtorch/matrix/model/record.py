@@ -171,7 +171,8 @@ class Cell(Model):
     @property
     def chain(self) -> ChainEvidence | None:
         """Which run of a chain decided, of the attempt that speaks for it."""
-        return next((attempt.evidence.chain for attempt in self._alike), None)
+        shown = Outcome.PASS if self.outcome is Outcome.VACUOUS else self.outcome  # as its attempts ended
+        return next((each.evidence.chain for each in reversed(self.attempts) if each.outcome is shown), None)
 
     @property
     def _alike(self) -> Iterator[Attempt]:

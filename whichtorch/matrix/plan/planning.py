@@ -390,7 +390,7 @@ def _joined(
         for request in requests:
             others = [title for title, writer in titles.items() if writer.key != request.key]
             mine = tuple((scenario, variant | {WRITTEN_BY: each}) for each in others for scenario, variant in own)
-            mine = mine if written else own
+            mine = mine if written else tuple(each for each in own if each[1].get(WRITTEN_BY) != request.label)
             asked.setdefault(request.key, request)
             tests[request.key] = (*tests[request.key], *mine) if request.key in tests else mine
         writers |= {request.label: request for request in requests}

@@ -136,6 +136,7 @@ class CacheChain:
     def _evidence(self, run: int, seconds: list[float]) -> ChainEvidence:
         writer = self.planned.writer
         facts = {"run": run, "runs": self.chain.runs, "seconds": seconds} | ({"writer": writer.label} if writer else {})
+        facts |= {"writer_interpreter": str(writer.interpreter)} if writer and writer.interpreter else {}
         return ChainEvidence.model_validate(facts)
 
     def _told(self, attempt: Attempt, chain: ChainEvidence) -> Attempt:
