@@ -51,3 +51,6 @@ wanted = (x * SCALE[0]).sin()
 got = compiler(checkpointed)(x)
 print("scaled by", SCALE[0], "the sum is", got.sum().item(), "and should be", wanted.sum().item())
 torch.testing.assert_close(got, wanted)
+got.sum().backward()  # the cache gets an entry once there is a backward
+slope = SCALE[0] * torch.cos(x * SCALE[0])
+torch.testing.assert_close(x.grad, slope)
