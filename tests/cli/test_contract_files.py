@@ -13,6 +13,7 @@ import pytest
 
 from tests import contract
 from tests.cli.shell import FAILS_IN_OLD, User
+from tests.cli.test_chains import STALE_IN_OLD
 from tests.wheels import build_pytest
 from whichtorch.matrix.bisect.bisection import Bisection
 from whichtorch.matrix.model import Environment, Model, Record, Run, Scenario
@@ -27,16 +28,19 @@ OBSERVED = '# /// scenario\n# conditions = [{ op = "aten::mm" }]\n# ///\nimport 
 
 
 def left_by(folder: Path) -> set[str]:
-    """Return the files below a folder, whatever the number of an attempt."""
+    """Return the files below a folder, whatever the numbers of attempts and of their runs."""
     paths = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    return {re.sub(r"^attempts/\d{5}/", "attempts/NNNNN/", path) for path in paths}
+    numbered = {re.sub(r"^attempts/\d{5}/", "attempts/NNNNN/", path) for path in paths}
+    return {re.sub(r"^(attempts/NNNNN/(run|again))\d+/", r"\1N/", path) for path in numbered}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_files_of_runs(user: User, wheels: Path) -> None:
-    """A matrix with a failure, a hang and an observed pass, a command, a bisection, a case: all files, no others."""
+    """A matrix with all outcomes, a chain, a command, a bisection, a case: all files that the contract names."""
     scripts = [user.script("repro.py", FAILS_IN_OLD), user.script("stuck.py", STUCK), user.script("seen.py", OBSERVED)]
     ended = user.run("matrix", "--torch", "9.1.0,9.2.0", *(word for script in scripts for word in ("--script", script)))
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    ended = user.run("matrix", "--torch", "9.1.0", "--runs", "2", user.script("again.py", STALE_IN_OLD))
     assert ended.returncode == 1, ended.stdout + ended.stderr
     build_pytest(wheels)
     (user.folder / "test_it.py").write_text("def test_it():\n    assert not open('left', 'w').write('behind')\n")
