@@ -168,6 +168,25 @@ def test_a_search_without_flakes_takes_small_tens_of_runs(
     assert end.is_flaky or adversary.made.total() <= 2 * size + 20
 
 
+def test_two_jobs_make_few_runs_more_than_one() -> None:
+    """What a search of two boundaries begins early is of use, in whichever order its probes end."""
+
+    class SameEachTime(Adversary):
+        def run(self, probe: NextProbe) -> Iterator[ProbeRun]:
+            verdict = SearchVerdict.BAD if probe.position in {2, 3} else SearchVerdict.GOOD
+            for _ in range(1 if probe.until is verdict else probe.runs):
+                self.made[probe.position] += 1
+                yield ProbeRun(position=probe.position, verdict=verdict)
+
+    def total(seed: int, jobs: int) -> int:
+        other = SameEachTime(random=Random(seed), said=())
+        answer, _ = other.face(SearchState(size=6), jobs)
+        assert answer.kind is AnswerKind.BOUNDARY
+        return other.made.total()
+
+    assert max(total(seed, 2) for seed in range(100)) <= total(0, 1) + 5
+
+
 def test_used_up_runs_are_told() -> None:
     """A search that has made all its runs says so, with what it knows."""
     said = [(SearchVerdict.BAD, False), (SearchVerdict.GOOD, False), (SearchVerdict.GOOD, False)]

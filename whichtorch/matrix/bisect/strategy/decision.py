@@ -82,9 +82,9 @@ def _with_unsteady(search: SearchState, answer: SearchAnswer) -> SearchAnswer:
 def decide_parallel(search: SearchState, jobs: int) -> tuple[NextProbe, ...] | SearchAnswer:
     """Return up to `jobs` probes at different positions, the most useful first, or the answer.
 
-    The first is the one that `decide` returns. The others would come next if it were all good or all bad: in a
-    bracket the midpoint, then the midpoints of both halves, and so on. Drop those that a result makes useless.
-    Together they ask for no more runs than are left; what runs already comes on top.
+    The first is the one that `decide` returns. The others would come next if it were all good or all bad, or what its
+    position showed before: in a bracket the midpoint, then the midpoints of both halves, and so on. Drop those that a
+    result makes useless. Together they ask for no more runs than are left; what runs already comes on top.
     """
     first = decide(search)
     if isinstance(first, SearchAnswer):
@@ -95,7 +95,9 @@ def decide_parallel(search: SearchState, jobs: int) -> tuple[NextProbe, ...] | S
     while pending and len(probes) < jobs and expanded < 4 * jobs:
         state, probe = pending.popleft()
         expanded += 1
-        for verdict in (SearchVerdict.BAD, SearchVerdict.GOOD):
+        verdicts = (SearchVerdict.BAD, SearchVerdict.GOOD)
+        # reruns mostly show what was seen: to suppose otherwise would start runs for a flaky failure that is not there
+        for verdict in [each for each in verdicts if each is state.label(probe.position)] or verdicts:
             runs = 1 if probe.until is verdict else probe.runs
             supposed = (ProbeRun(position=probe.position, verdict=verdict),) * runs
             after = replace(state, observations=state.observations + supposed)
