@@ -193,6 +193,7 @@ class _Mixer:
         probe = found.probe_at(label)
         verdict = probe.verdict if probe else None
         shown = f"{probe.outcome}, {probe.k} of {counted(probe.n, 'run')}" if probe and probe.n else "not known"
+        shown += ", in another way" if verdict is SearchVerdict.DIFFERENT else ""
         self._tried.append(f"{label}: {shown}")
         is_new_good = self.boundary.change is Change.FIX
         return {SearchVerdict.GOOD: is_new_good, SearchVerdict.BAD: not is_new_good}.get(verdict) if verdict else None
