@@ -154,6 +154,21 @@ def test_it_passes_only_where_it_could_be_judged() -> None:
     )
 
 
+def test_reasons_that_differ_only_in_the_value_are_told_once() -> None:
+    """What excludes many releases of a package names each of them."""
+    found = bisection("uu.p...p", AnswerKind.NONE, reference=None)
+    probes = tuple(
+        probe.model_copy(update={"message": f"lib>=2.2 is needed and you require lib=={probe.value}"})
+        if probe.verdict is SearchVerdict.UNTESTABLE
+        else probe
+        for probe in found.probes
+    )
+    lines = list(bisection_lines(found.model_copy(update={"probes": probes}), 200))
+    assert [line for line in lines if "no evidence" in line] == [
+        "  no evidence: 2.0.0, 2.1.0: unbuildable: lib>=2.2 is needed and you require lib==2.0.0"
+    ]
+
+
 def test_a_contradiction() -> None:
     """Where good and bad are both there and yet no change was found, neither is claimed."""
     found = bisection("p..H...p", AnswerKind.NONE)

@@ -281,10 +281,16 @@ def _no_evidence(search: Bisection) -> Iterator[str]:
     def reason(probe: Probe) -> str:
         return ": ".join(filter(None, (probe.outcome, described(probe.signature, probe.message))))
 
+    def kind(probe: Probe) -> str:
+        """Return the reason without what names the value itself."""
+        interpreter = probe.environment.interpreter
+        folder = str(interpreter.parents[2]) if interpreter and len(interpreter.parents) > 2 else probe.value
+        return reason(probe).replace(folder, "").replace(f"=={probe.value}", "")
+
     untestable = (probe for probe in search.probes if probe.verdict is SearchVerdict.UNTESTABLE)
-    for says, probes in grouped(untestable, reason).items():
+    for probes in grouped(untestable, kind).values():
         values = [value_name(search, probe.value) for probe in probes]
-        yield f"  no evidence: {short_list(values, PACKAGES_NAMED)}: {says}"
+        yield f"  no evidence: {short_list(values, PACKAGES_NAMED)}: {reason(probes[0])}"
 
 
 def cost(search: Bisection) -> str:
