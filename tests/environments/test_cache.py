@@ -77,13 +77,13 @@ def test_a_wheel_that_was_built_damaged_is_unpacked_again_only_once(
     wheels: Path, tmp_path: Path, make_cache: MakeCache
 ) -> None:
     """The RECORD of torch 1.10.2 has a wrong size. Its environments share their files all the same."""
-    path = build_wheel(wheels, "2.11.0")
-    with zipfile.ZipFile(path) as wheel:
-        texts = {name: wheel.read(name).decode() for name in wheel.namelist()}
-    with zipfile.ZipFile(path, "w") as wheel:
-        for name, text in texts.items():
-            wheel.writestr(name, re.sub(r"(torch/version.py,[^,]*),", r"\1,9", text))
-    requests = [ask("2.11.0"), ask("2.11.0", requirements=("numpy==1.26.4",))]
+    for path in (build_wheel(wheels, "2.11.0"), build_companion(wheels, "lib", "1.0")):
+        with zipfile.ZipFile(path) as wheel:
+            texts = {name: wheel.read(name).decode() for name in wheel.namelist()}
+        with zipfile.ZipFile(path, "w") as wheel:
+            for name, text in texts.items():
+                wheel.writestr(name, re.sub(r"((?:torch/version|lib/__init__).py,[^,]*),", r"\1,9", text))
+    requests = [ask("2.11.0"), ask("2.11.0", requirements=("lib",))]
     assert all(make_cache().acquire(request).is_usable for request in requests)
     files = [
         next(folder_of(tmp_path / "home", request).glob("venv/lib/python*/site-packages/torch/version.py"))

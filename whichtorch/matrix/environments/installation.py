@@ -228,10 +228,11 @@ def install(
     (site,) = folder.venv.glob(SITE)
     damaged = damage(site)
     built_so = _built_so(folder.path.parent) if damaged else set()
-    if damaged.items() - built_so:  # most likely what uv unpacked earlier is damaged, and linked here
+    if found := damaged.items() - built_so:  # most likely what uv unpacked earlier is damaged, and linked here
         cache = commander.home / "cache" / "uv"
         forget(cache, {wheel.path.name for wheel in unpacked(cache) if damage(wheel.path).items() - built_so})
-        sync("--reinstall")
+        # not all packages: uv fetches anew what it installs again
+        sync(*(f"--reinstall-package={wheel.rpartition('-')[0]}" for wheel, _ in found))
         damaged = damage(site)
     packages = installed_packages(folder.venv)
     _check_installed(request, packages, folder.lock.read_text(encoding="utf-8"), log)
