@@ -11,6 +11,7 @@ import pytest
 from tests.bisect.driving import CRASHED, FAILED, asked, nothing_shown
 from tests.fakes import PASSED, FakeCache
 from tests.wheels import build_wheel
+from whichtorch.matrix.bisect.attribution import MIXTURES
 from whichtorch.matrix.bisect.axes import versions
 from whichtorch.matrix.bisect.axes.locks import pins_in
 from whichtorch.matrix.bisect.bisection import Bisection, Cause
@@ -73,13 +74,13 @@ def failing(fails: Callable[[Packages], bool]) -> Callable[[Packages], Ending]:
 def test_a_change_is_attributed_to_the_package_that_makes_it(
     tmp_path: Path, fails: Callable[[Packages], bool], cause: Cause, words: str
 ) -> None:
-    """It takes four installs beside the two releases at most, five if it takes two packages; the first line says it."""
+    """It takes four installs beside the two releases at most; the first line says it."""
     cache = MixedCache(tmp_path)
     found = searched(cache, failing(fails))
     (boundary,) = found.boundaries
     assert boundary.attribution is not None
     assert (boundary.attribution.cause, boundary.attribution.words) == (cause, words)
-    assert len(cache.made) <= 2 + 4 + (cause is Cause.TOGETHER)
+    assert len(cache.made) <= 2 + MIXTURES
     assert any(line.startswith(f"broken in 9.2.0, {words}: ") for line in bisection_lines(found, 100))
 
 
@@ -153,7 +154,10 @@ def test_what_is_left_by_elimination_is_tried_before_it_is_blamed(tmp_path: Path
             return PASSED
         return FAILED if has["torch"] == "9.2.0" else CRASHED
 
-    attribution = searched(MixedCache(tmp_path), end).boundaries[0].attribution
+    cache = MixedCache(tmp_path)
+    attribution = searched(cache, end).boundaries[0].attribution
     assert attribution is not None
     assert attribution.cause is Cause.COMPANION
     assert {each.partition(" ")[0] for each in attribution.candidates} == {"jinja", "lib", "sympy"}
+    assert len(cache.made) == 2 + MIXTURES
+    assert attribution.reasons[-1] == "nothing more, because 4 mixtures are the most"

@@ -318,3 +318,10 @@ def test_all_looks_up_to_the_edge_of_a_bound_that_cannot_be_tested() -> None:
     found = follow(history).answer
     assert [(bracket.before, bracket.after) for bracket in found.boundaries] == [(15, 16)]
     assert found.reasons[0].startswith("0 could not be tested, and what is before")
+
+
+def test_the_newest_change_is_not_hidden_by_a_newest_position_that_cannot_be_tested() -> None:
+    """What is tested in its place lies far from it; an older change that shows there is not the one that matters."""
+    history = History(size=30, bad=(*range(8), *range(20, 25)), untestable=range(25, 30))
+    answer = follow(history).answer
+    assert (answer.boundaries[-1].before, answer.boundaries[-1].after) == (19, 20)

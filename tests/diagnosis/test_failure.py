@@ -37,6 +37,7 @@ def test_a_lack_is_told(signature: str, message: str) -> None:
     [
         ("AttributeError in forward (linear.py) < <module> (repro.py)", "module 'torch' has no attribute 'compile'"),
         ("AttributeError in <module> (repro.py)", "'NoneType' object has no attribute 'shape'"),
+        ("AttributeError in __getattr__ (__init__.py) < <module> (repro.py)", "module 'numpy' has no attribute 'int'"),
         ("RuntimeError in <module> (repro.py)", "module 'torch' has no attribute 'compile'"),
         ("TypeError in <module> (repro.py)", "mm() missing 1 required positional argument"),
         ("SIGSEGV", ""),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
+import zipfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -71,6 +73,25 @@ def test_a_damaged_environment_is_made_again(wheels: Path, tmp_path: Path, make_
     assert file.read_text() == whole
 
 
+def test_a_wheel_that_was_built_damaged_is_unpacked_again_only_once(
+    wheels: Path, tmp_path: Path, make_cache: MakeCache
+) -> None:
+    """The RECORD of torch 1.10.2 has a wrong size. Its environments share their files all the same."""
+    for path in (build_wheel(wheels, "2.11.0"), build_companion(wheels, "lib", "1.0")):
+        with zipfile.ZipFile(path) as wheel:
+            texts = {name: wheel.read(name).decode() for name in wheel.namelist()}
+        with zipfile.ZipFile(path, "w") as wheel:
+            for name, text in texts.items():
+                wheel.writestr(name, re.sub(r"((?:torch/version|lib/__init__).py,[^,]*),", r"\1,9", text))
+    requests = [ask("2.11.0"), ask("2.11.0", requirements=("lib",))]
+    assert all(make_cache().acquire(request).is_usable for request in requests)
+    files = [
+        next(folder_of(tmp_path / "home", request).glob("venv/lib/python*/site-packages/torch/version.py"))
+        for request in requests
+    ]
+    assert files[0].samefile(files[1])
+
+
 def test_a_moved_state_folder_keeps_what_is_known(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """Its environments are known where they are now, and made again there before they are used."""
     build_wheel(wheels, "2.11.0")
@@ -90,6 +111,27 @@ def test_knows_nothing_at_first(make_cache: MakeCache) -> None:
     """What was never installed is not known."""
     assert make_cache().known(ask("2.11.0")) is None
     assert not make_cache().is_installed(ask("2.11.0"))
+
+
+def test_a_version_is_held_though_the_first_index_has_no_wheel_of_it_for_this_python(
+    wheels: Path, tmp_path: Path, index: Index, make_cache: MakeCache
+) -> None:
+    """Uv takes a preferred version from the first index that has it, and does not look at the others."""
+    for version in ("1.0", "2.0"):
+        build_companion(wheels, "lib", version)
+        build_companion(wheels, "app", version, requires=(f"other=={version}", "lib"))
+        build_companion(wheels, "other", version)
+    foreign = build_companion(tmp_path / "foreign", "lib", "1.0")
+    foreign.rename(foreign.with_name("lib-1.0-cp27-none-any.whl"))
+    with serve(tmp_path / "foreign") as first:
+        cache = make_cache(sources=Sources(index_url=index.url, extra_index_urls=(first.url,)))
+        held = ("app==1.0", "lib==1.0", "other==1.0")
+        locks = [
+            set(cache.locked(requirements, Build(name="pypi"), PYTHON, preferred=held))
+            for requirements in (["app"], ["app==2.0"], ["app==2.0", "lib==1.0"])
+        ]
+    changed = {"app==2.0", "lib==1.0", "other==2.0"}
+    assert locks == [set(held), changed, changed]
 
 
 def test_configs_share_an_installation(wheels: Path, make_cache: MakeCache) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.reports import reading
 from tests.reports.test_markdown import HOSTILE
-from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe, timeline_of
+from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe, timeline_of, unjudged_in
 from whichtorch.matrix.bisect.search_request import AxisName
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, Find, SearchVerdict
 from whichtorch.matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome, StoppedBy
@@ -21,6 +21,7 @@ WORDS = {
     "p": (Outcome.PASS, SearchVerdict.GOOD),
     "f": (Outcome.FAIL, SearchVerdict.DIFFERENT),
     "u": (Outcome.UNBUILDABLE, SearchVerdict.UNTESTABLE),
+    "b": (Outcome.BROKEN, SearchVerdict.UNTESTABLE),
 }
 
 
@@ -30,7 +31,8 @@ def probe(value: str, letter: str, **fields: Any) -> Probe:
         id=value, label=f"torch-{value}", torch=value, python="3.11.7", build="cpu", config="default"
     )
     cell = Cell(environment=value, scenario="repro.py", outcome=outcome, expected=True, seconds=1)
-    given: dict[str, Any] = {"k": 1, "n": 1, "reused": 0} | fields
+    message = "the canary fails at 'import torch'" if outcome is Outcome.BROKEN else ""
+    given: dict[str, Any] = {"k": 1, "n": 1, "reused": 0, "message": message} | fields
     return Probe(value=value, outcome=outcome, verdict=verdict, environment=environment, cell=cell, **given)
 
 
@@ -129,6 +131,42 @@ def test_nothing_to_find() -> None:
     """Where it passes everywhere, there is nothing to find."""
     found = bisection("p..p...p", AnswerKind.NONE, reference=None)
     assert "nothing to find: it passes in all 3 versions of torch tried" in list(bisection_lines(found, 100))
+
+
+def test_it_passes_only_where_it_could_be_judged() -> None:
+    """The first line says which values said nothing, and why: a claim about all of them would be wrong."""
+    found = bisection("ubfp...p", AnswerKind.NONE, reference=None)
+    found = found.model_copy(update={"unjudged": unjudged_in(found.probes)})
+    assert found.unjudged == {
+        "no environment can be made": ("2.0.0",),
+        "torch cannot be imported": ("2.1.0",),
+        "it fails in another way": ("2.2.0",),
+    }
+    assert list(bisection_lines(found, 200))[4] == (
+        "no change was seen: it passes in all 2 versions of torch that could be tested, 2.3.0 to 2.7.0; "
+        "no environment can be made with 2.0.0; torch cannot be imported with 2.1.0; it fails in another way with 2.2.0"
+    )
+    newest = bisection("pp.....b", AnswerKind.INCONCLUSIVE, reference=None)
+    newest = newest.model_copy(update={"unjudged": unjudged_in(newest.probes)})
+    assert list(bisection_lines(newest, 200))[4] == (
+        "inconclusive: it passes in all 2 versions of torch that could be tested, 2.0.0 to 2.1.0; "
+        "torch cannot be imported with 2.7.0"
+    )
+
+
+def test_reasons_that_differ_only_in_the_value_are_told_once() -> None:
+    """What excludes many releases of a package names each of them."""
+    found = bisection("uu.p...p", AnswerKind.NONE, reference=None)
+    probes = tuple(
+        probe.model_copy(update={"message": f"lib>=2.2 is needed and you require lib=={probe.value}"})
+        if probe.verdict is SearchVerdict.UNTESTABLE
+        else probe
+        for probe in found.probes
+    )
+    lines = list(bisection_lines(found.model_copy(update={"probes": probes}), 200))
+    assert [line for line in lines if "no evidence" in line] == [
+        "  no evidence: 2.0.0, 2.1.0: unbuildable: lib>=2.2 is needed and you require lib==2.0.0"
+    ]
 
 
 def test_a_contradiction() -> None:

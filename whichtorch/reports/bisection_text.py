@@ -116,7 +116,7 @@ def answer_lines(search: Bisection) -> Iterator[str]:
     elif search.answer is AnswerKind.NONE:
         yield _none(search, does)
     elif search.answer is AnswerKind.INCONCLUSIVE and not search.boundaries:
-        yield "inconclusive: no two values could be told apart"
+        yield f"inconclusive: {_alike(search, does) or 'no two values could be told apart'}"
     for boundary in search.boundaries:
         yield from _boundary_lines(boundary, search, does)
     if search.changes:
@@ -184,8 +184,27 @@ def _groups(search: Bisection, does: str) -> str:
     return f"inconclusive: {words}" if search.answer is AnswerKind.INCONCLUSIVE else words
 
 
+def _alike(search: Bisection, does: str) -> str:
+    """Return what all values show that say something, and why the others say nothing; "" where none says something."""
+    shown = [probe for probe in search.probes if probe.verdict in {SearchVerdict.GOOD, SearchVerdict.BAD}]
+    verdicts = {probe.verdict for probe in shown}
+    if len(verdicts) != 1:
+        return ""
+    first, last = (value_name(search, probe.value) for probe in (shown[0], shown[-1]))
+    tested = f"all {len(shown)} {_plural(search)} that could be tested, {first} to {last}"
+    tested = f"{first}, and no other of the {_plural(search)} tried says whether it does" if first == last else tested
+    how = "passes" if verdicts == {SearchVerdict.GOOD} else does
+    others = (
+        f"{words} with {short_list([value_name(search, value) for value in values], PACKAGES_NAMED)}"
+        for words, values in search.unjudged.items()
+    )
+    return "; ".join([f"it {how} in {tested}", *others])
+
+
 def _none(search: Bisection, does: str) -> str:
     counts = Counter(probe.verdict for probe in search.probes)
+    if search.unjudged and (words := _alike(search, does)):
+        return f"{'none fixes it' if counts[SearchVerdict.BAD] else 'no change was seen'}: {words}"
     if not counts[SearchVerdict.BAD]:
         return f"nothing to find: it passes in all {counts[SearchVerdict.GOOD]} {_plural(search)} tried"
     if not counts[SearchVerdict.GOOD]:
@@ -262,10 +281,16 @@ def _no_evidence(search: Bisection) -> Iterator[str]:
     def reason(probe: Probe) -> str:
         return ": ".join(filter(None, (probe.outcome, described(probe.signature, probe.message))))
 
+    def kind(probe: Probe) -> str:
+        """Return the reason without what names the value itself."""
+        interpreter = probe.environment.interpreter
+        folder = str(interpreter.parents[2]) if interpreter and len(interpreter.parents) > 2 else probe.value
+        return reason(probe).replace(folder, "").replace(f"=={probe.value}", "")
+
     untestable = (probe for probe in search.probes if probe.verdict is SearchVerdict.UNTESTABLE)
-    for says, probes in grouped(untestable, reason).items():
+    for probes in grouped(untestable, kind).values():
         values = [value_name(search, probe.value) for probe in probes]
-        yield f"  no evidence: {short_list(values, PACKAGES_NAMED)}: {says}"
+        yield f"  no evidence: {short_list(values, PACKAGES_NAMED)}: {reason(probes[0])}"
 
 
 def cost(search: Bisection) -> str:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Environment, Request
 
 LIBRARIES = ("cuda-", "nvidia-")  # begin the names of what only a GPU uses
-ISOLATING = 2  # mixtures at most, to tell the others apart
+MIXTURES = 4  # at most, at a boundary: each may be an install
+ISOLATING = 2  # of these at most, to tell the others apart
 PASS_RUNS = 2  # of a mixture that passes
 
 
@@ -81,7 +82,8 @@ class _Mixer:
     has_gpu: bool
     is_flaky: bool
     named: str  # text that may name a package: the failure, and the script
-    _tried: list[str] = field(default_factory=list)  # what each mixture showed
+    _tried: list[str] = field(default_factory=list)  # what each mixture showed, in words
+    _shown: dict[str, bool | None] = field(default_factory=dict)  # by mixture: whether it shows what the new side does
 
     def attribution(self) -> Attribution:
         """Return what the change at the boundary is attributed to."""
@@ -125,6 +127,10 @@ class _Mixer:
 
         left, is_shown = self._isolated(others, undone)
         rest = [change for change in others if change not in left]
+        if is_shown and rest and len(self._shown) == MIXTURES - 1:  # whether torch is needed matters most
+            return self._attributed(
+                Cause.TOGETHER if self._mixture(others, own) is False else Cause.COMPANION, left, self.boundary.to
+            )
         suffices = self._mixture(left, [*own, *rest])
         if not (suffices or is_shown or undone(left, rest)):
             left, suffices = others, self._mixture(others, own)
@@ -172,13 +178,27 @@ class _Mixer:
         return change.name.replace("-", "_") not in self.named
 
     def _mixture(self, new: Sequence[PackageChange], old: Sequence[PackageChange]) -> bool | None:
-        """Return whether the old side with some changes shows what the new side shows; None if that is not known."""
+        """Return whether the old side with some changes shows what the new side shows; None if that is not known.
+
+        A mixture is made once, and not more than MIXTURES of them are made.
+        """
         first, last = self.boundary.from_, self.boundary.to
         lock = combined(self.pins[0], new)
         if self.package in {change.name for change in new}:
             label = f"{self.package} {last} with {_words(old, 'good')}"
         else:
             label = f"{self.package} {first} with {_words(new, 'bad')}"
+        if label not in self._shown and len(self._shown) == MIXTURES:
+            note = f"nothing more, because {MIXTURES} mixtures are the most"
+            self._tried += [note] if note not in self._tried else []
+            return None
+        if label not in self._shown:
+            self._shown[label] = self._tried_mixture(label, lock)
+        return self._shown[label]
+
+    def _tried_mixture(self, label: str, lock: tuple[str, ...]) -> bool | None:
+        """Install and run a mixture; return whether it shows what the new side shows."""
+        first, last = self.boundary.from_, self.boundary.to
         axis = Axis(
             name=AxisName.LOCK,
             values=(first, label, last),
@@ -193,6 +213,7 @@ class _Mixer:
         probe = found.probe_at(label)
         verdict = probe.verdict if probe else None
         shown = f"{probe.outcome}, {probe.k} of {counted(probe.n, 'run')}" if probe and probe.n else "not known"
+        shown += ", in another way" if verdict is SearchVerdict.DIFFERENT else ""
         self._tried.append(f"{label}: {shown}")
         is_new_good = self.boundary.change is Change.FIX
         return {SearchVerdict.GOOD: is_new_good, SearchVerdict.BAD: not is_new_good}.get(verdict) if verdict else None

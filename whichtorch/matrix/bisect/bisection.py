@@ -12,12 +12,14 @@ from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, F
 from whichtorch.matrix.compare.factors import Versions  # noqa: TC001
 from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.diagnosis.signature import described
+from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 SCHEMA = 1
+_UNJUDGED = {Outcome.UNBUILDABLE: "no environment can be made", Outcome.SKIP: "it is skipped"}
 
 
 class Probe(Model):
@@ -91,6 +93,20 @@ def _shows_the_same(probe: Probe, other: Probe) -> bool:
         Failure(outcome=each.outcome, signature=each.signature, message=each.message) for each in (probe, other)
     )
     return probe.outcome is other.outcome and bool(first.compare(second))
+
+
+def unjudged_in(probes: Iterable[Probe]) -> dict[str, tuple[str, ...]]:
+    """Return the values that do not tell whether the failure that is searched is there, by what they do instead."""
+
+    def shown(probe: Probe) -> str:
+        if probe.verdict is SearchVerdict.DIFFERENT:
+            return "it fails in another way"
+        if probe.outcome is Outcome.BROKEN:
+            return "torch cannot be imported" if "'import torch'" in probe.message else "torch does not work"
+        return _UNJUDGED.get(probe.outcome, "it could not be judged")
+
+    says_nothing = (probe for probe in probes if probe.verdict not in {SearchVerdict.GOOD, SearchVerdict.BAD})
+    return {words: tuple(probe.value for probe in those) for words, those in grouped(says_nothing, shown).items()}
 
 
 class Cause(StrEnum):
@@ -182,6 +198,7 @@ class Bisection(Model):
     boundaries: tuple[Boundary, ...] = ()  # of an inconclusive answer: brackets, blaming nobody
     probes: tuple[Probe, ...] = ()  # in the order of the values
     timeline: tuple[Stretch, ...] = ()  # of an ordered axis: what the probes showed, like neighbors together
+    unjudged: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # values that are neither good nor bad: why not
     order: tuple[str, ...] = ()  # values in the order in which they were tried
     changes: tuple[str, ...] = ()  # of packages, that it takes: "numpy 2.2.6 -> 2.3.0"
     along: tuple[str, ...] = ()  # further ones that those cannot be had without

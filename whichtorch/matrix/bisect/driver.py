@@ -101,7 +101,8 @@ def bisected(ledger: Ledger, named: Mapping[SearchVerdict, int] | None = None, n
     ]
     is_named = SearchVerdict.BAD in named or axis.name is AxisName.LOCK
     if answer.kind is AnswerKind.NONE and ledger.reference is None and not is_named:
-        reasons.append(f"if you know a {axis.name} where it fails, name it: --bad {axis.name.upper()}")
+        noun = AxisName.VERSION if axis.name is AxisName.PACKAGE else axis.name
+        reasons.append(f"if you know a {noun} where it fails, name it: --bad {noun.upper()}")
     if answer.kind is not AnswerKind.BOUNDARY:  # the bounds are the reason
         reasons += ledger.shown(*search.bounds)
     return ledger.bisection(answer.kind, reasons, map(ledger.boundary, answer.boundaries))

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe, Stretch, timeline_of
+from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe, Stretch, timeline_of, unjudged_in
 from whichtorch.matrix.bisect.position_evidence import PositionEvidence, observations_of, reference_of
 from whichtorch.matrix.bisect.strategy.search_state import (
     AnswerKind,
@@ -267,6 +267,7 @@ class Ledger:
             boundaries=tuple(boundaries),
             probes=tuple(probes),
             timeline=timeline,
+            unjudged=unjudged_in(probes),
             order=tuple(values[position] for position in (*known, *probed)),
             installs=self.bench.installs,
             run=self.bench.run_id,

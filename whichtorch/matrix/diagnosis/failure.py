@@ -52,6 +52,7 @@ _MISSING_API = {
 # torch 2.0 raises "Python 3.11+ not yet supported for torch.compile" there (torch/_dynamo/eval_frame.py)
 _UNSUPPORTED = "check_if_dynamo_supported ("
 _PROXY = "__getattr__ ("  # of torch/__init__.py and torch/_ops.py: raises for the script
+_PROXIED = re.compile(r"module 'torch\b|'_OpNamespace'")  # what those say: numpy has such a function, too
 
 
 class Changed(Enum):
@@ -120,7 +121,8 @@ class Failure(Model):
         inner = next(iter(signature.frames), "")
         pattern = _MISSING_API.get(signature.head)
         says_so = pattern is not None and pattern.search(self.message) is not None
-        is_scripts_own = signature.is_raised_in_script or inner.startswith(_PROXY)
+        is_proxy = inner.startswith(_PROXY) and _PROXIED.match(self.message) is not None
+        is_scripts_own = signature.is_raised_in_script or is_proxy
         return inner.startswith(_UNSUPPORTED) or (says_so and is_scripts_own)
 
     def compare(self, other: Failure, changed: Changed = Changed.RELEASE) -> FailureMatch:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from whichtorch.matrix.atomic_files import remove_tree, write_atomic
 from whichtorch.matrix.environments import INSTALL_TIMEOUT
@@ -34,7 +34,7 @@ from whichtorch.matrix.environments.provider import Stage, silent
 from whichtorch.matrix.environments.resolution import (
     candidate_wheel,
     check_overrides,
-    compile_lock,
+    compile_holding,
     resolve,
     with_kept_wheels,
     with_projects,
@@ -200,7 +200,7 @@ class EnvironmentCache:
         preferred: Sequence[str] = (),
         before: str | None = None,
     ) -> tuple[str, ...]:
-        """Return the pins of `compile_lock`, which have what the overrides ask for.
+        """Return the pins of `compile_holding`, which have what the overrides ask for.
 
         An answer is kept and given again for the same indexes and folders, unless `before` is yet to come.
         """
@@ -214,9 +214,9 @@ class EnvironmentCache:
         is_settled = before is None or before <= datetime.now(UTC).isoformat()
         if not (is_settled and kept.exists()):
             commander = replace(self._commander, logs=folder)
-            interpreter = self._interpreter(python, commander)
-            asked = {"constraints": constraints, "overrides": overrides, "preferred": preferred}
-            text = compile_lock(requirements, build, interpreter, commander, **asked, before=before)
+            asked: dict[str, Any] = {"constraints": constraints, "overrides": overrides, "before": before}
+            asked |= {"build": build, "interpreter": self._interpreter(python, commander), "commander": commander}
+            text = compile_holding(preferred, requirements, **asked)
             check_overrides(text, overrides, commander)
             write_atomic(kept, text)
         lines = kept.read_text(encoding="utf-8").splitlines()

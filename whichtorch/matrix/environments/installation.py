@@ -57,7 +57,8 @@ class Installation(BaseModel):
     requires: dict[str, tuple[str, ...]] = {}  # by package: where older versions kept what `packages` has now
     seconds: float | None = None  # that the install took
     venv: str = ""  # where it was made: its programs name their interpreter
-    damage: int = 0  # files that were not as RECORD says: some wheels are built so
+    damage: int = 0  # files that were not as RECORD says
+    built_so: dict[str, int] = {}  # of these, by name and version of the wheel, those that fetching it again left so
 
 
 class ProbedEnvironment(BaseModel):
@@ -90,7 +91,7 @@ class InstallFolder:
     def is_whole(self, installation: Installation) -> bool:
         """Return whether it is complete, with all files that were there after the install."""
         is_complete = self.complete.exists() and self.python.exists() and installation.venv in {"", str(self.venv)}
-        return is_complete and sum(map(damage, self.venv.glob(SITE))) <= installation.damage
+        return is_complete and sum(damage(site).total() for site in self.venv.glob(SITE)) <= installation.damage
 
     def probed(self, config: Config) -> ProbedEnvironment | None:
         """Return what a config's probe found."""
@@ -226,10 +227,12 @@ def install(
         sync()
     (site,) = folder.venv.glob(SITE)
     damaged = damage(site)
-    if damaged:  # most likely what uv unpacked earlier is damaged, and linked here
+    built_so = _built_so(folder.path.parent) if damaged else set()
+    if found := damaged.items() - built_so:  # most likely what uv unpacked earlier is damaged, and linked here
         cache = commander.home / "cache" / "uv"
-        forget(cache, {wheel.path.name for wheel in unpacked(cache) if damage(wheel.path)})
-        sync("--reinstall")
+        forget(cache, {wheel.path.name for wheel in unpacked(cache) if damage(wheel.path).items() - built_so})
+        # not all packages: uv fetches anew what it installs again
+        sync(*(f"--reinstall-package={wheel.rpartition('-')[0]}" for wheel, _ in found))
         damaged = damage(site)
     packages = installed_packages(folder.venv)
     _check_installed(request, packages, folder.lock.read_text(encoding="utf-8"), log)
@@ -250,9 +253,16 @@ def install(
         watched=stamps_of(wheels),
         seconds=round(time.monotonic() - started, 1),
         venv=str(folder.venv),
-        damage=damaged,
+        damage=damaged.total(),
+        built_so=damaged,
     )
     write_atomic(folder.record, installation.model_dump_json())
+
+
+def _built_so(environments: Path) -> set[tuple[str, int]]:
+    """Return the wheels of all installations that do not hold what their RECORD says, and in how many files."""
+    folders = (InstallFolder(file.parent) for file in environments.glob("*/installation.json"))
+    return {wheel for folder in folders if (made := folder.installation()) for wheel in made.built_so.items()}
 
 
 def _check_installed(request: Request, packages: list[Package], lock: str, log: Path) -> None:

@@ -13,9 +13,10 @@ import re
 import shlex
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -32,7 +33,7 @@ from whichtorch.matrix.suite.project import clone_history, lay_out
 from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from whichtorch.matrix.model import Build, Request
 
@@ -134,13 +135,9 @@ def _constrained_lock(requirements: Sequence[str], request: Request, interpreter
     all constraints can hold, those on packages that torch needs become preferences. The others hold, or raise
     InstallError.
     """
-    compiled = partial(
-        compile_lock,
-        build=request.build,
-        interpreter=interpreter,
-        commander=commander,
-        overrides=request.overrides,
-    )
+    where: dict[str, Any] = {"build": request.build, "interpreter": interpreter, "commander": commander}
+    where["overrides"] = request.overrides
+    compiled: Callable[..., str] = partial(compile_lock, **where)
     try:
         return compiled(requirements, constraints=request.constraints)
     except UnresolvableError:
@@ -149,7 +146,8 @@ def _constrained_lock(requirements: Sequence[str], request: Request, interpreter
     given = {*request.build.requirements, *request.requirements}
     own = locked_versions(compiled([each for each in requirements if each not in given]))
     kept = [pin for pin in request.constraints if requirement_name(pin) not in own]
-    return compiled(requirements, constraints=kept, preferred=[pin for pin in request.constraints if pin not in kept])
+    preferred = [pin for pin in request.constraints if pin not in kept]
+    return compile_holding(preferred, requirements, constraints=kept, **where)
 
 
 def _not_held(request: Request, lock: str) -> list[str]:
@@ -266,7 +264,7 @@ def compile_lock(
     """Return what `uv pip compile` makes of requirements: an exact lock, one package a line.
 
     `constraints` say which version a package has if it is needed, `overrides` which version it has whatever others ask
-    for, `preferred` which version it has if others allow it;
+    for, `preferred` which version it has if uv can take it: see `compile_holding`;
     with `before`, a time such as "2026-11-02T00:00:00Z", the index is seen as it was then. Raises
     UnresolvableError with uv's explanation if no versions fit together, InstallError for all else.
     """
@@ -299,6 +297,32 @@ def compile_lock(
             raise UnresolvableError(error.reason, error.log) from None
         raise
     return target.read_text(encoding="utf-8")
+
+
+def compile_holding(
+    held: Sequence[str], requirements: Sequence[str], *, constraints: Sequence[str] = (), **options: Any
+) -> str:
+    """Return what `compile_lock` makes of requirements with as many of some pins as can hold together.
+
+    uv's own preferences are not enough: it takes a preferred version from the first index that has it. If none of the
+    wheels there fit this Python, that version counts as one that cannot be had, whatever the other indexes have.
+    """
+    compiled: Callable[..., str] = partial(compile_lock, requirements, **options)
+    if not held:
+        return compiled(constraints=constraints)
+    with suppress(UnresolvableError):
+        return compiled(constraints=[*constraints, *held])
+    try:
+        lock = compiled(constraints=constraints, preferred=held)
+    except UnresolvableError:
+        lock = compiled(constraints=constraints)
+    kept = [pin for pin in held if pin in lock.splitlines()]
+    for pin in held:
+        if pin not in kept and requirement_name(pin) in locked_versions(lock):
+            with suppress(UnresolvableError):
+                lock = compiled(constraints=[*constraints, *kept, pin])
+                kept.append(pin)
+    return lock
 
 
 def with_projects(lock: str, request: Request, folder: Path, home: Path) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -46,16 +47,17 @@ def contents(record: str) -> Iterator[tuple[str, str, int]]:
             yield path, digest, int(size) if size.isdigit() else 0
 
 
-def damage(site: Path) -> int:
-    """Return how many of the files that wheels brought into a folder are missing or of another size."""
-    count = 0
+def damage(site: Path) -> Counter[str]:
+    """Return how many files are missing or of another size, by the name and version of the wheel that brought them."""
+    count: Counter[str] = Counter()
     for record in site.glob("*.dist-info/RECORD"):
         for path, _, size in contents(record.read_text(encoding="utf-8", errors="replace")):
             try:
                 found = os.stat(f"{site}/{path}").st_size  # noqa: PTH116  torch has ten thousand
             except OSError:
                 found = -1
-            count += found != size and (found < 0 or size > 0)
+            if found != size and (found < 0 or size > 0):
+                count[record.parent.name.removesuffix(".dist-info")] += 1
     return count
 
 

@@ -32,7 +32,8 @@ def check_bounds(search: SearchState) -> NextProbe | tuple[int, int] | None:
 
     A bound that cannot be tested is replaced by a position further out. Where there is none, the range is halved
     as if the bound differed from the other one. If it does, the probe is not wasted; if not, the probe finds the
-    edge of the testable positions. Find.ALL gets that edge in any case, because a change may lie before it.
+    edge of the testable positions. The newer edge is found in any case, because the newest change may lie before it,
+    and the older one for Find.ALL.
     """
     ends: list[int] = []
     for bound, direction in zip(search.bounds, (-1, 1), strict=True):
@@ -42,8 +43,8 @@ def check_bounds(search: SearchState) -> NextProbe | tuple[int, int] | None:
         if search.label(end) is None:
             return _bound_probe(search, end, Purpose.BOUND if end == bound else Purpose.WIDEN)
         ends.append(end)
-    is_edge_wanted = not search.steps or search.options.find is Find.ALL
-    if is_edge_wanted and (probe := find_edge(search, *ends)):
+    older = not search.steps or search.options.find is Find.ALL
+    if probe := find_edge(search, *ends, older=older):
         return probe
     tested = [position for position in search.labeled if ends[0] <= position <= ends[1]]
     if len(tested) < 2:
@@ -53,10 +54,14 @@ def check_bounds(search: SearchState) -> NextProbe | tuple[int, int] | None:
     return rerun_bound(search, bounds, SearchVerdict.BAD) or bounds
 
 
-def find_edge(search: SearchState, low: int, high: int) -> NextProbe | None:
-    """Return a probe between an untestable end and the nearest testable position, or None at the edge."""
+def find_edge(search: SearchState, low: int, high: int, *, older: bool = True) -> NextProbe | None:
+    """Return a probe between an untestable end and the nearest testable position, or None at the edge.
+
+    Without `older`, only the newer end counts.
+    """
     tested = [position for position in search.labeled if low <= position <= high]
     pairs = [(low, tested[0]), (tested[-1], high)] if tested else [(low, high)]
+    pairs = pairs if older else pairs[-1:]
     for before, after in pairs:
         if not (search.is_labeled(before) and search.is_labeled(after)):
             position = bracket.next_probe(before, after, search.dead(before - 1, after + 1))
