@@ -277,6 +277,15 @@ def test_what_acts_on_an_import_ends_the_fork(tmp_path: Path, packages: Path, ex
     assert "the script changed its environment" in (tmp_path / "err").read_text()
 
 
+@pytest.mark.parametrize(("folder", "code"), [("site-packages/setuptools/_vendor", 0), ("elsewhere", 1)])
+def test_what_packages_bring_along_is_no_other_path(
+    tmp_path: Path, packages: Path, executor: ForkingExecutor, folder: str, code: int
+) -> None:
+    """setuptools, which Inductor imports as it compiles, adds a folder of its own at the end of the path."""
+    text = f"import sys\nsys.path.append('/usr/lib/{folder}')\nimport torch._dynamo"
+    assert forked(executor, task_of(tmp_path, packages, text), "torch+compilers").exit_code == code
+
+
 def test_a_file_that_stands_for_a_module(tmp_path: Path, packages: Path, executor: ForkingExecutor) -> None:
     """A file beside the script that has the name of an imported module is what a started Python would import."""
     (tmp_path / "socket.py").write_text("")

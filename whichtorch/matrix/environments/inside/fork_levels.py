@@ -59,6 +59,7 @@ OPERATOR_KEYS = ("CPU", "Meta", "CompositeImplicitAutograd", "CompositeExplicitA
 C_STATE = "__pybind11"  # names in builtins, that extension modules share
 DEVICE_COUNTS, UNTOLD = ("_cuda_getDeviceCount", "_xpu_getDeviceCount"), 255
 DEVICES = ("cuda", "xpu", "mtia", "hpu")
+PACKAGE_FOLDERS = {"site-packages", "dist-packages"}
 TORCH_OWN = ("_TORCH", "CUDA_MODULE_LOADING")  # variables that torch itself sets, as it compiles
 LADDER, BISECTED = "WHICHTORCH_LADDER", "TORCH_BISECT_"  # with the first, our hook sets what begins with the second
 BRIEF_EXIT = "WHICHTORCH_BRIEF_EXIT"
@@ -273,7 +274,19 @@ def import_state() -> list[Any]:
     environ = {name: text for name, text in os.environ.items() if not name.startswith(own)}
     threading = sys.modules.get("threading")
     is_main = threading is None or threading.current_thread() is threading.main_thread()
-    return [environ, list(sys.path), os.getcwd(), is_main]
+    return [environ, paths_before_vendored(), os.getcwd(), is_main]
+
+
+def paths_before_vendored() -> list[str]:
+    """Return where imports look, without folders at the end that are in packages.
+
+    Packages add these themselves, as setuptools does with its `_vendor` when Inductor imports it. What was found before
+    is not looked for there.
+    """
+    paths = list(sys.path)
+    while paths and PACKAGE_FOLDERS.intersection(paths[-1].split(os.sep)[-3:-2]):
+        del paths[-1]
+    return paths
 
 
 def output_size() -> int:
