@@ -2,7 +2,7 @@
 
 Runs in the environments under test, under any Python that has torch wheels, with the standard library only.
 """
-# ruff: noqa: PTH109, PTH208
+# ruff: noqa: PTH109, PTH206, PTH208
 
 from __future__ import annotations
 
