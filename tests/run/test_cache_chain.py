@@ -280,12 +280,33 @@ def test_one_environment_writes_for_all(tmp_path: Path) -> None:
         run(tmp_path, "", "1", "2", written="from=4")
 
 
+def names_and_writers(two: Sequence[Request], written: str, **variant: str) -> list[tuple[str, str]]:
+    """Return the name and the writer's release and wheel, of each cell of one script."""
+    header = {"name": "script", "path": "script.py", "source_hash": "x"}
+    scenario = Scenario.model_validate(header | {"variants": {name: [text] for name, text in variant.items()}})
+    plan = planning._joined([(two, [scenario])], RunOptions(runs=None if variant else 2), written)
+    return [(cell.variant["written-by"], cell.writer.torch + cell.writer.wheel if cell.writer else "") for cell in plan]
+
+
 def test_environments_that_differ_in_more_are_named_in_full() -> None:
     """A release that is there twice does not say who wrote the caches."""
     two = [*requests("1"), *(each.model_copy(update={"build": Build(name="cpu")}) for each in requests("1"))]
-    assert list(planning._writer_titles(two, "pairs")) == ["torch-1-pypi", "torch-1-cpu"]
-    assert list(planning._writer_titles(two, "from=1")) == ["torch-1-pypi", "torch-1-cpu"]
-    assert list(planning._writer_titles(two, "from=torch-1-cpu")) == ["torch-1-cpu"]
+    both = [("torch-1-cpu", "1"), ("torch-1-pypi", "1")]
+    assert names_and_writers(two, "pairs") == names_and_writers(two, "from=1") == both
+    assert names_and_writers(two, "from=torch-1-cpu") == both[:1]
+
+
+def test_the_wheel_of_a_writer_is_its_own() -> None:
+    """A release candidate of the same build has another wheel."""
+    one, two = requests("1", "2")
+    wheels = [one.model_copy(update={"wheel": "a"}), two.model_copy(update={"wheel": "b"})]
+    assert names_and_writers(wheels, "pairs") == [("2", "2b"), ("1", "1a")]
+
+
+def test_no_environment_writes_for_itself() -> None:
+    """A test that names its writer is left out there."""
+    asked = {"runs": "2", "written-by": "1"}
+    assert names_and_writers(requests("1", "2"), "", **asked) == [("1", "1")]
 
 
 def test_a_report_s_test_finds_its_writer() -> None:
@@ -295,7 +316,7 @@ def test_a_report_s_test_finds_its_writer() -> None:
     variant = {"runs": "2", "written-by": "1"}
     planned = planning.PlannedCell(request=request, scenario=scenario, variant=variant, options=RunOptions())
     assert planned.writer == request.model_copy(update={"torch": "1"})
-    with pytest.raises(UsageError, match="no environment of this matrix is called so"):
+    with pytest.raises(UsageError, match="this matrix has no environment of that name"):
         _ = replace(planned, variant=variant | {"written-by": "torch-1-cpu"}).writer
 
 

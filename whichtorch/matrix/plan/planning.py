@@ -65,16 +65,16 @@ class PlannedCell:
 
     @property
     def writer(self) -> Request | None:
-        """Where the first run of a chain is made; None for where all others are.
+        """The environment of a chain's first run; None if it is the same as that of the other runs.
 
-        Raises UsageError for an environment that only the matrix can name which it was run in.
+        Raises UsageError if the variant names it by a label that this plan does not have.
         """
         title = self.variant.get(WRITTEN_BY, "")
         if self.written_by is not None or not title:
             return self.written_by
         if parse_version(title) is None:
-            hint = "name it and the other environments as the matrix did, with --cache from=LABEL"
-            raise UsageError(f"{WRITTEN_BY}={title}: no environment of this matrix is called so", hint=hint)
+            hint = f"give the --torch and --build that the matrix had, and --cache from={title}"
+            raise UsageError(f"{WRITTEN_BY}={title}: this matrix has no environment of that name", hint=hint)
         return self.request.model_copy(update={"torch": title})
 
     @property
@@ -311,7 +311,8 @@ class Plan(Sequence[PlannedCell]):
     requests: tuple[Request, ...]
     tests: tuple[Tests, ...]  # of each request
     options: RunOptions
-    writers: Mapping[str, Request] = field(default_factory=dict)  # of first runs that are made elsewhere, by label
+    # of first runs that are made elsewhere, by the key of the environment of the others and the name of their own
+    writers: Mapping[tuple[tuple[str, ...], str], Request] = field(default_factory=dict)
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:
@@ -344,7 +345,7 @@ class Plan(Sequence[PlannedCell]):
             scenario=scenario,
             variant=variant,
             options=self.options,
-            written_by=self.writers.get(variant.get(WRITTEN_BY, "")),
+            written_by=self.writers.get((self.requests[place].key, variant.get(WRITTEN_BY, ""))),
         )
 
 
@@ -375,45 +376,54 @@ def _joined(
 ) -> Plan:
     """Return the cells of several plans; an environment that more than one of them asks for has the tests of all.
 
-    Where caches are `written` elsewhere, each test is there once for each other environment that writes them.
+    If `written` is given, each test is there once for each other environment that can write its caches.
     """
     asked: dict[tuple[str, ...], Request] = {}
     tests: dict[tuple[str, ...], Tests] = {}
-    writers: dict[str, Request] = {}
+    writers: dict[tuple[tuple[str, ...], str], Request] = {}
     for requests, suite in parts:
         pairs = [
             (scenario, variant) for scenario in suite for variant in selection.variants_of(scenario, options.chain)
         ]
         distinct = {name_of_test(scenario.name, variant): (scenario, variant) for scenario, variant in pairs}
         own = tuple(distinct.values())
-        titles = _writer_titles(requests, written) if written else {}
+        named = _by_name(requests) if written or any(WRITTEN_BY in variant for _, variant in own) else {}
+        chosen = _chosen_writers(named, written) if written else ()
         for request in requests:
-            others = [title for title, writer in titles.items() if writer.key != request.key]
-            mine = tuple((scenario, variant | {WRITTEN_BY: each}) for each in others for scenario, variant in own)
-            mine = mine if written else tuple(each for each in own if each[1].get(WRITTEN_BY) != request.label)
+            others = {name: writer for name, writer in named.items() if writer.key != request.key}
+            if written:
+                here = [
+                    (test, variant | {WRITTEN_BY: name}) for name in chosen if name in others for test, variant in own
+                ]
+            else:
+                here = [each for each in own if each[1].get(WRITTEN_BY) not in named.keys() - others.keys()]
             asked.setdefault(request.key, request)
-            tests[request.key] = (*tests[request.key], *mine) if request.key in tests else mine
-        writers |= {request.label: request for request in requests}
+            tests[request.key] = (*tests.get(request.key, ()), *here)
+            writers |= {(request.key, name): writer for name, writer in others.items()}
     return Plan(tuple(asked.values()), tuple(tests.values()), options, writers)
 
 
-def _writer_titles(requests: Sequence[Request], written: str) -> dict[str, Request]:
-    """Return the environments that write caches, by what they are called: their release, if no more tells them apart.
-
-    These are all for "pairs", and one for "from=2.10.0", by its label or release. Raises UsageError where that is none
-    of the `requests`.
-    """
-    kind, _, name = written.partition("=")
+def _by_name(requests: Sequence[Request]) -> dict[str, Request]:
+    """Return environments by their labels, and by their releases too, if no more tells them apart."""
     others = {tuple(value for axis, value in request.axes.items() if axis != "torch") for request in requests}
     by_release = {request.torch: request for request in requests}
     is_release = len(others) == 1 and len(by_release) == len(requests) and all(map(parse_version, by_release))
-    titles = by_release if is_release else {request.label: request for request in requests}
-    if kind == "pairs":
-        return titles
-    chosen = {title: request for title, request in titles.items() if name in {request.torch, request.label}}
+    return {request.label: request for request in requests} | (by_release if is_release else {})
+
+
+def _chosen_writers(named: Mapping[str, Request], written: str) -> list[str]:
+    """Return the names of the environments that write caches, the release of each rather than its label.
+
+    These are all for "pairs", and one for "from=2.10.0". Raises UsageError where that is none of the `named`.
+    """
+    names = {writer.key: name for name, writer in named.items()}  # the last name of each is its release, if it has one
+    kind, _, asked = written.partition("=")
+    chosen = [
+        name for key, name in names.items() if kind == "pairs" or asked in {name, named[name].torch, named[name].label}
+    ]
     if not chosen:
-        known = ", ".join(titles)
-        raise UsageError(f"--cache {written}: no environment of the matrix is {name}", hint=f"they are {known}")
+        known = ", ".join(names.values())
+        raise UsageError(f"--cache {written}: no environment of the matrix is {asked}", hint=f"they are {known}")
     return chosen
 
 
