@@ -107,6 +107,21 @@ def test_a_torch_that_allows_only_one_release_is_told(user: User) -> None:
     assert [(each["from"], each["to"]) for each in found["boundaries"]] == [("1.2", "1.3")]
 
 
+def test_releases_at_the_ends_that_do_not_fit_are_left_out_and_told(user: User, wheels: Path) -> None:
+    """Nothing is installed to find where they end, and the first line of the answer does not claim them."""
+    build_companion(wheels, "user", "1.0", requires=("lib>=1.1,<1.3",))
+    answer = answered(user, "--package", "lib", "--torch", "9.3.0", "--with", "user")
+    assert (answer["order"][:2], answer["installs"]) == (["1.1", "1.2"], 2)
+    assert answer["unjudged"] == {"no environment can be made": ["1.0", "1.3", "1.4"]}
+    assert [reason.partition(":")[0] for reason in answer["reasons"][:2]] == [
+        "nothing before 1.1 was tried",
+        "nothing after 1.2 was tried",
+    ]
+    assert (
+        "it passes in all 2 releases of lib that could be tested, 1.1 to 1.2; no environment can be" in answer["said"]
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

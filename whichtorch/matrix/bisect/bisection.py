@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 SCHEMA = 1
-_UNJUDGED = {Outcome.UNBUILDABLE: "no environment can be made", Outcome.SKIP: "it is skipped"}
+NO_ENVIRONMENT = "no environment can be made"
+_UNJUDGED = {Outcome.UNBUILDABLE: NO_ENVIRONMENT, Outcome.SKIP: "it is skipped"}
 
 
 class Probe(Model):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -15,12 +15,18 @@ from whichtorch.matrix.bisect.attribution import with_attributions
 from whichtorch.matrix.bisect.axes.packages import ResolvedAxis, base_request
 from whichtorch.matrix.bisect.axes.values import one_torch
 from whichtorch.matrix.bisect.axes.versions import nearest_version
+from whichtorch.matrix.bisect.bisection import NO_ENVIRONMENT
 from whichtorch.matrix.bisect.driver import search_between
 from whichtorch.matrix.bisect.search_request import AxisName, common
 from whichtorch.matrix.bisect.workbench import workbench
 from whichtorch.matrix.environments.commander import InstallError, UnresolvableError
 from whichtorch.matrix.environments.index.releases import list_releases
-from whichtorch.matrix.environments.resolution import requirement_name, requirements_of, without_substitutes
+from whichtorch.matrix.environments.resolution import (
+    locked_versions,
+    requirement_name,
+    requirements_of,
+    without_substitutes,
+)
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.model import Build
 from whichtorch.matrix.version_parsing import parse_version
@@ -55,6 +61,37 @@ class PackageReleases(ResolvedAxis):
             overrides=(*self.base.overrides, *([self.pins[position]] if self.is_override else [])),
             preferred=self.held,
         )
+
+    def fitting(self, own: int) -> tuple[int, int]:
+        """Return how far the releases around `own`, which fits, fit to torch and the others.
+
+        Nothing is installed for that. A search would install several of them to find where they begin.
+        """
+        low, high = (self._last_fitting(own, end) for end in (0, len(self.values) - 1))
+        return low, high
+
+    def left_out(self, low: int, high: int) -> tuple[str, ...]:
+        """Return why there is nothing to search beyond two releases."""
+        sides = (("before", low, low - 1), ("after", high, high + 1))
+        return tuple(
+            f"nothing {side} {self.values[inner]} was tried: {known.problem}"
+            for side, inner, outer in sides
+            if 0 <= outer < len(self.values) and (known := self.known_request(outer))
+        )
+
+    def _last_fitting(self, fits: int, end: int) -> int:
+        """Return the position next to the releases at an end that do not fit; the end if it does."""
+        position = end
+        while True:
+            self.request(position)
+            known = self.known_request(position)  # None where an index gave no answer
+            if known is None or known.problem is None:
+                fits = position
+            else:
+                end = position
+            if abs(end - fits) <= 1:
+                return fits
+            position = (fits + end) // 2
 
     def nearest(self, value: str) -> int:
         """Return the position of a release; of one that does not exist, that of the next newer one."""
@@ -102,15 +139,32 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         cache=cache,
         common={"package": name, "torch": base.torch, **common(base)},
     )
+    own = locked_versions("\n".join(held)).get(name, "")
+    notes: tuple[str, ...] = ()
     with workbench(request, cache, show) as bench:
+        if own in axis.values and not (request.good or request.bad):
+            low, high = axis.fitting(axis.values.index(own))
+            if low < high:
+                request = replace(request, goal=replace(request.goal, low=low, high=high))
+                notes = axis.left_out(low, high)
         found = search_between(request, axis, bench)
         found = with_attributions(found, axis, request, bench)
-    only = [value for place, value in enumerate(axis.values) if (asked := axis.known_request(place)) and asked.lock]
+    return _with_limits(found, axis, notes)
+
+
+def _with_limits(found: Bisection, axis: PackageReleases, notes: tuple[str, ...]) -> Bisection:
+    """Return an answer with what the other packages exclude, and notes on it."""
+    known = {value: asked for place, value in enumerate(axis.values) if (asked := axis.known_request(place))}
+    excluded = {value for value, asked in known.items() if asked.problem}
+    if excluded := excluded.union(found.unjudged.get(NO_ENVIRONMENT, ())):
+        unjudged = {NO_ENVIRONMENT: tuple(value for value in axis.values if value in excluded)}
+        found = found.model_copy(update={"unjudged": found.unjudged | unjudged})
+    only = [value for value, asked in known.items() if asked.lock]
     if len(only) == 1:
-        limit = f"torch {base.torch} and the other requirements allow only {name} {only[0]}; "
-        limit += f"--override '{name}>={axis.values[0]}' tries the others all the same"
-        found = found.model_copy(update={"reasons": (limit, *found.reasons)})
-    return found
+        limit = f"torch {axis.base.torch} and the other requirements allow only {axis.package} {only[0]}; "
+        limit += f"--override '{axis.package}>={axis.values[0]}' tries the others all the same"
+        notes = (limit, *notes)
+    return found.model_copy(update={"reasons": (*notes, *found.reasons)})
 
 
 def checked_package(text: str) -> Requirement:
