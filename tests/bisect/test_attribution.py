@@ -160,4 +160,4 @@ def test_what_is_left_by_elimination_is_tried_before_it_is_blamed(tmp_path: Path
     assert attribution.cause is Cause.COMPANION
     assert {each.partition(" ")[0] for each in attribution.candidates} == {"jinja", "lib", "sympy"}
     assert len(cache.made) == 2 + MIXTURES
-    assert attribution.reasons[-1] == "nothing more, because 4 mixtures are the most"
+    assert attribution.notes == ("no more than 4 mixtures of packages are tried",)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 from collections import Counter
 from itertools import groupby
@@ -13,6 +12,7 @@ from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, S
 from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import NO_PATCH, Outcome
+from whichtorch.reports import cell_text
 from whichtorch.reports.document import markdown_document
 from whichtorch.reports.shown_text import code_span, escaped, first_and_last_lines, short_list
 from whichtorch.reports.tests_text import changed_lines
@@ -257,22 +257,25 @@ def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterato
     if boundary.attribution:
         if not boundary.attribution.words:
             yield f"  it is not known whether it was {boundary.attribution.package} itself or what changed with it"
-        yield from (f"  tried: {reason}" for reason in boundary.attribution.reasons)
-        yield from _release_of_companion(boundary.attribution, search)
+        yield from (f"  tried: {mixture}" for mixture in boundary.attribution.tried)
+        yield from (f"  note: {note}" for note in boundary.attribution.notes)
+        yield from _release_of_companion(boundary, boundary.attribution, search)
     if boundary.packages and not search.changes:
         changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in boundary.packages.items()]
         yield f"  changed with it: {short_list(changes, PACKAGES_NAMED)}"
 
 
-def _release_of_companion(attribution: Attribution, search: Bisection) -> Iterator[str]:
+def _release_of_companion(boundary: Boundary, attribution: Attribution, search: Bisection) -> Iterator[str]:
     """Yield the command that finds the release of the one package that came with torch and changed the outcome."""
     if search.axis is not AxisName.VERSION or not attribution.release or len(attribution.changes) != 1:
         return
     name, old, _, new = attribution.changes[0].split()
-    if "none" not in {old, new}:
-        words = ["whichtorch", "bisect", search.scenario, "--package", f"{name}>={old},<={new}"]
-        words += ["--torch", attribution.release, "--build", search.common["build"]]
-        yield f"  which release of {name} it was: {shlex.join(words)}"
+    probe = search.probe_at(boundary.from_)
+    if "none" not in {old, new} and probe:
+        words = ["--package", f"{name}>={old},<={new}", "--torch", attribution.release]
+        words += cell_text.options_without_torch(probe.environment)
+        command = cell_text.in_shell("whichtorch bisect", search.scenario, after=words)
+        yield f"  which release of {name} it was: {command}"
 
 
 def _no_evidence(search: Bisection) -> Iterator[str]:

@@ -6,6 +6,7 @@ versions. Nothing is resolved for that: the versions are installed as they are, 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from whichtorch.matrix.bisect.workbench import Workbench
     from whichtorch.matrix.model import Environment, Request
 
-LIBRARIES = ("cuda-", "nvidia-")  # begin the names of what only a GPU uses
-MIXTURES = 4  # at most, at a boundary: each may be an install
-ISOLATING = 2  # of these at most, to tell the others apart
-PASS_RUNS = 2  # of a mixture that passes
+LIBRARIES = ("cuda-", "nvidia-")  # how the names of packages begin that only a GPU uses
+MIXTURES = 4  # the most that are tried at a boundary: each may need an install
+ISOLATING = 2  # the most of these that are used to tell other packages apart
+PASS_RUNS = 2  # how often a mixture must pass
 
 
 def with_attributions(found: Bisection, axis: Axis, request: SearchRequest, bench: Workbench) -> Bisection:
@@ -56,7 +57,8 @@ def with_attributions(found: Bisection, axis: Axis, request: SearchRequest, benc
             attribution = mixer.attribution()
             boundary = boundary.model_copy(update={"attribution": None if bench.stopped else attribution})
         boundaries.append(boundary)
-    stopped = (f"{bench.stopped}; what changed with it was not told apart",) if bench.stopped else ()
+    untested = f"{bench.stopped}; whether torch or another package caused the change was not tested"
+    stopped = (untested,) if bench.stopped else ()
     return found.model_copy(
         update={
             "boundaries": tuple(boundaries),
@@ -81,8 +83,9 @@ class _Mixer:
     pins: tuple[Pins, Pins]
     has_gpu: bool
     is_flaky: bool
-    named: str  # text that may name a package: the failure, and the script
+    named: str  # the failure and the script: packages that they name are tried first
     _tried: list[str] = field(default_factory=list)  # what each mixture showed, in words
+    _notes: list[str] = field(default_factory=list)  # what was not tried, and why
     _shown: dict[str, bool | None] = field(default_factory=dict)  # by mixture: whether it shows what the new side does
 
     def attribution(self) -> Attribution:
@@ -94,8 +97,8 @@ class _Mixer:
         small = [change for change in others if change not in libraries]
         if not self.has_gpu:
             if libraries and not small:
-                unused = f"{counted(len(libraries), 'package')} for GPUs changed with it, but there is no GPU here"
-                self._tried.append(unused)
+                unused = f"{counted(len(libraries), 'package')} that only a GPU uses changed too; there is no GPU here"
+                self._notes.append(unused)
                 return self._attributed(Cause.ITSELF)
             others = small
         if not others:
@@ -107,7 +110,7 @@ class _Mixer:
         return found
 
     def _compared(self, own: Sequence[PackageChange], others: Sequence[PackageChange]) -> Attribution:
-        """Return whether it was the package or the others: which of them, as far as a few mixtures tell."""
+        """Return whether the searched package or others caused the change, and which, as far as a few mixtures tell."""
         alone = self._mixture(own, others)
         if alone is not False:
             if not self._mixture(others, own):
@@ -141,7 +144,7 @@ class _Mixer:
     def _attributed(
         self, cause: Cause, left: Sequence[PackageChange] = (), release: str = "", *, are_all_needed: bool = False
     ) -> Attribution:
-        """Return an attribution with the other changes that are left, of which it is one, or that are all needed."""
+        """Return an attribution; of the other changes that are `left` one is the cause, or all if `are_all_needed`."""
         names = tuple(map(str, left))
         is_known = are_all_needed or len(names) == 1
         return Attribution(
@@ -150,7 +153,8 @@ class _Mixer:
             changes=names if is_known else (),
             candidates=() if is_known else names,
             release=release,
-            reasons=tuple(self._tried),
+            tried=tuple(self._tried),
+            notes=tuple(self._notes),
         )
 
     def _isolated(
@@ -158,9 +162,10 @@ class _Mixer:
         others: Sequence[PackageChange],
         is_among: Callable[[Sequence[PackageChange], Sequence[PackageChange]], bool | None],
     ) -> tuple[Sequence[PackageChange], bool]:
-        """Return those of the other changes that it is among, and whether that was seen, not only by elimination.
+        """Return the other changes that may be the cause, and whether a mixture showed that it is one of them.
 
-        Those that the failure or the script names are tried first.
+        Otherwise it is one of them because a mixture without them changed nothing. Packages that the failure or the
+        script names are tried first.
         """
         left, is_shown = sorted(others, key=self._is_unnamed), True  # of all together it is known
         for _ in range(ISOLATING):
@@ -175,10 +180,11 @@ class _Mixer:
         return left, is_shown
 
     def _is_unnamed(self, change: PackageChange) -> bool:
-        return change.name.replace("-", "_") not in self.named
+        name = re.escape(change.name).replace(r"\-", "[-_]")
+        return re.search(rf"(?<![\w-]){name}(?![\w-])", self.named, re.IGNORECASE) is None
 
     def _mixture(self, new: Sequence[PackageChange], old: Sequence[PackageChange]) -> bool | None:
-        """Return whether the old side with some changes shows what the new side shows; None if that is not known.
+        """Return whether the old side with the `new` changes behaves like the new side; None if that is not known.
 
         A mixture is made once, and not more than MIXTURES of them are made.
         """
@@ -189,8 +195,8 @@ class _Mixer:
         else:
             label = f"{self.package} {first} with {_words(new, 'bad')}"
         if label not in self._shown and len(self._shown) == MIXTURES:
-            note = f"nothing more, because {MIXTURES} mixtures are the most"
-            self._tried += [note] if note not in self._tried else []
+            note = f"no more than {MIXTURES} mixtures of packages are tried"
+            self._notes += [note] if note not in self._notes else []
             return None
         if label not in self._shown:
             self._shown[label] = self._tried_mixture(label, lock)

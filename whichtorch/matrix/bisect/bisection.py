@@ -111,28 +111,29 @@ def unjudged_in(probes: Iterable[Probe]) -> dict[str, tuple[str, ...]]:
 
 
 class Cause(StrEnum):
-    """Which of two things that changed together it was."""
+    """What can cause a change where several packages changed together."""
 
     ITSELF = "itself"  # the package that is searched, whatever version the others have
-    COMPANION = "companion"  # what came with it
-    TOGETHER = "together"  # only both
-    EITHER = "either"  # one of the two is enough
+    COMPANION = "companion"  # a package that was installed with it
+    TOGETHER = "together"  # only both together
+    EITHER = "either"  # each of the two alone
     UNKNOWN = "unknown"
 
 
 class Attribution(Model):
-    """Which of the packages that changed at a boundary has changed the outcome."""
+    """What caused the change at a boundary: the package that is searched, or others that changed with it."""
 
     package: str  # whose releases are searched
     cause: Cause
-    changes: tuple[str, ...] = ()  # of companions, that it takes: "setuptools 81.0.0 -> 82.0.0"
-    candidates: tuple[str, ...] = ()  # one of these, where it is not known which
-    release: str = ""  # of `package`, with which the versions of the others make the difference
-    reasons: tuple[str, ...] = ()  # what was tried, or why nothing could be
+    changes: tuple[str, ...] = ()  # of companions, all of them needed: "setuptools 81.0.0 -> 82.0.0"
+    candidates: tuple[str, ...] = ()  # of companions, one of which is the cause
+    release: str = ""  # of `package`, with which the changes of companions make the difference
+    tried: tuple[str, ...] = ()  # mixtures of the packages of both sides, and what each showed
+    notes: tuple[str, ...] = ()  # what was not tried, and why
 
     @property
     def words(self) -> str:
-        """Return who it was, as a part of a sentence; "" where that is not known."""
+        """Return the cause, as a part of a sentence; "" where it is not known."""
         others = " and ".join(self.changes) or f"one of {', '.join(self.candidates)}"
         return {
             Cause.ITSELF: f"by {self.package} itself",
@@ -154,8 +155,8 @@ class Boundary(Model):
     untried_between: tuple[str, ...] = ()
     commits: str | None = None  # link to the commits between the two
     same_commit: bool = False  # both were built from the same commit
-    packages: Versions = Field(default_factory=dict)  # other than the one searched whose versions differ: old and new
-    attribution: Attribution | None = None  # which of all that changed it was; None: that was not tried
+    packages: Versions = Field(default_factory=dict)  # packages, but the searched one, whose versions differ: old, new
+    attribution: Attribution | None = None  # what caused the change; None: that was not tested
     tests: tuple[str, ...] = ()  # of a command with many: the ids of those that change here
     what: str = ""  # the failure that these tests share
 
