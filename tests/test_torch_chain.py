@@ -18,4 +18,4 @@ def test_what_an_earlier_run_has_cached_may_fail(tmp_path: Path) -> None:
     assert (cell["variant"], cell["outcome"], chain["run"]) == ({"runs": "2"}, "fail", 2)
     assert chain["culprit"] == "AOTAutograd's cache"
     assert chain["cure"].endswith("; with TORCHINDUCTOR_AUTOGRAD_CACHE=0 it passes")
-    assert min(chain["read"][name] for name in ("AOTAutograd's cache", "Inductor's FX graphs")) >= 1
+    assert min(chain["read"][name] for name in ("AOTAutograd's cache", "Inductor's FX graph cache")) >= 1

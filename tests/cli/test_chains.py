@@ -22,7 +22,7 @@ found = path.read_text() if path.exists() else ""
 found or path.write_text(torch.behaviour)
 assert not found or torch.behaviour == "new", "written by " + found
 """
-CURE = "Inductor's FX graphs: it passes with that emptied"
+CURE = "it passes if Inductor's FX graph cache is emptied"
 
 
 def result_of(user: User, *words: str, code: int) -> dict[str, Any]:

@@ -124,9 +124,9 @@ def test_a_run_that_reads_what_was_cached_may_fail(tmp_path: Path) -> None:
     cell, chain = ended.cell, ended.cell.chain
     assert chain is not None
     assert (cell.name, cell.outcome, cell.message) == ("script[runs=2]", Outcome.FAIL, "stale")
-    assert (chain.run, chain.runs, chain.read) == (2, 2, {"Inductor's FX graphs": 1, "Inductor's code": 1})
-    assert chain.culprit == "Inductor's FX graphs"
-    words = "run 2 of 2; run 1 passes; Inductor's FX graphs: it passes with that emptied"
+    assert (chain.run, chain.runs, chain.read) == (2, 2, {"Inductor's FX graph cache": 1, "Inductor's code cache": 1})
+    assert chain.culprit == "Inductor's FX graph cache"
+    words = "run 2 of 2; run 1 passes; it passes if Inductor's FX graph cache is emptied"
     assert (cell.reason, summary(cell).endswith(f"; {words}")) == (words, True)
     assert sorted(path.parent.name for path in tmp_path.rglob("stdout.txt")) == [
         "00001",
@@ -143,9 +143,7 @@ def test_the_switch_of_the_cache_is_tried(tmp_path: Path) -> None:
     source = "stale = cached('aotautograd')\nassert not stale or os.environ.get('TORCHINDUCTOR_AUTOGRAD_CACHE') == '0'"
     chain = run(tmp_path, source).cell.chain
     assert chain is not None
-    assert chain.cure == (
-        "AOTAutograd's cache: it passes with that emptied; with TORCHINDUCTOR_AUTOGRAD_CACHE=0 it passes"
-    )
+    assert chain.cure == ("it passes if AOTAutograd's cache is emptied; with TORCHINDUCTOR_AUTOGRAD_CACHE=0 it passes")
 
 
 def test_caches_that_only_together_are_at_fault(tmp_path: Path) -> None:
@@ -159,7 +157,7 @@ def test_caches_that_only_together_are_at_fault(tmp_path: Path) -> None:
     )
     neither = run(tmp_path, source).cell.chain
     assert neither is not None
-    assert neither.cure == "also with all caches emptied"
+    assert neither.cure == "it fails even with all caches emptied"
 
 
 def test_a_failure_that_does_not_repeat_blames_no_cache(tmp_path: Path) -> None:
@@ -182,7 +180,7 @@ def test_a_chain_passes_if_each_run_does(tmp_path: Path) -> None:
     chain, (attempt,) = ended.cell.chain, ended.cell.attempts
     assert chain is not None
     assert (ended.cell.outcome, ended.cell.reason, ended.log) == (Outcome.PASS, None, ["4", "2", "1"])
-    assert (chain.read, len(chain.seconds)) == ({"Inductor's FX graphs": 2}, 3)
+    assert (chain.read, len(chain.seconds)) == ({"Inductor's FX graph cache": 2}, 3)
     assert attempt.seconds == pytest.approx(sum(chain.seconds), abs=0.01)
     assert ended.cell.variant == {"runs": "3", "STEP": "4,2,1"}
 
@@ -232,7 +230,7 @@ def test_a_file_that_a_run_replaces_was_read(tmp_path: Path) -> None:
     """
     chain = run(tmp_path, source).cell.chain
     assert chain is not None
-    assert chain.read == {"Dynamo's profile": 1}
+    assert chain.read == {"Dynamo's saved profile": 1}
 
 
 def test_a_folder_of_the_users_is_a_cache(tmp_path: Path) -> None:

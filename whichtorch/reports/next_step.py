@@ -86,7 +86,9 @@ class WrongTest:
             limit = max((attempt.limit for attempt in cell.attempts), default=0)
             yield NextStep("gives it more time", self.rerun("--timeout", f"{MORE_TIME * limit:.0f}"))
         elif cell.doubt is Doubt.UNREAD:
-            yield NextStep("have the script compile something: its later runs read no cache, and show nothing of one")
+            yield NextStep(
+                "make the script compile something: its later runs read no cache, so this pass does not test caches"
+            )
         elif not cell.outcome.is_red:
             yield NextStep("runs it again", self.rerun("--fresh"))
         elif module:

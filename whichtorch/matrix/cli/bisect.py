@@ -183,7 +183,7 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
     searched = selected[0] if selected else axis
     if AxisName.PACKAGE in selected and (len(selected) > 1 or "--axis" in given):
         named = [name for name in given if name == "--axis" or any(name in each.row.options for each in selected)]
-        raise UsageError(f"{' and '.join(named)} each name what is searched", hint="leave out all but one")
+        raise UsageError(f"{' and '.join(named)} select different searches", hint="keep one of them")
     if searched is AxisName.COMMIT:
         others = {"--torch", "--python", "--build", "--patch", "--axis", *_PACKAGES}.union(*_SIDES)
         if foreign := [option for option in given if option in others]:

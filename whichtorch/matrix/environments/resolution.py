@@ -125,7 +125,7 @@ def _overridable(request: Request, reason: str) -> list[str]:
     """Return a hint where the metadata of a package is in the way of a requirement that was asked for."""
     limits = [text for text in request.added if Requirement(text).specifier and "there is no version" not in reason]
     named = [text for text in limits if re.search(rf"depends? on {requirement_name(text)}[^\w-]", reason)]
-    return [f"--override {shlex.quote(','.join(named))} installs it all the same"] if named else []
+    return [f"to install it anyway, add --override {shlex.quote(','.join(named))}"] if named else []
 
 
 def _constrained_lock(requirements: Sequence[str], request: Request, interpreter: Path, commander: Commander) -> str:

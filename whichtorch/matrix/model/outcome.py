@@ -218,7 +218,7 @@ class SharedProcess(OpenModel):
 
 
 class ChainEvidence(OpenModel):
-    """Which run of a chain decided its outcome, and what later runs had of the caches of earlier ones."""
+    """Which run of a chain decided its outcome, and which cached files of earlier runs the later ones read."""
 
     run: int = 1  # the one that decided, counted from 1
     runs: int = 1
@@ -229,7 +229,7 @@ class ChainEvidence(OpenModel):
     read: dict[str, int] | None = None  # those of them that were read, in later runs; None: not known
     problem: str = ""  # why that is not known
     culprit: str = ""  # the cache without which the run passes
-    cure: str = ""  # with what it passes, in words; or that it does not
+    cure: str = ""  # in words: what makes the run pass, or that nothing does that was tried
 
     @property
     def words(self) -> str:
@@ -241,7 +241,7 @@ class ChainEvidence(OpenModel):
 
     @property
     def unread(self) -> str:
-        """Why a pass says nothing of caches: no run has read what an earlier one had cached; "" where one has."""
+        """Why a pass does not test caches: no run read what an earlier one had cached; "" if one did."""
         if self.run == 1 or self.read is None or self.read:
             return ""
         files = ", ".join(f"{counted(count, 'file')} of {name}" for name, count in self.cached.items())

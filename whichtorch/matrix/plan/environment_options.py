@@ -234,7 +234,9 @@ class SearchAxes:
         file = self.added.added_to(matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(torch), **axes))
         if len(file.override_choices) > 1:
             hint = "name one version of each package"
-            raise UsageError(f"--override has {len(file.override_choices)} choices for a search", hint=hint)
+            raise UsageError(
+                f"--override gives {len(file.override_choices)} combinations, and a search takes one", hint=hint
+            )
         return file
 
 

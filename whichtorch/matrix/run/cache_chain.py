@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -55,9 +56,13 @@ def run_chain(
     return record
 
 
+class _Cancelled(Exception):  # noqa: N818 - it is no error
+    """The attempt was cancelled while its run was repeated."""
+
+
 @dataclass(slots=True)
 class CacheChain:
-    """A chain that is run now."""
+    """An attempt that consists of several runs, while it is made."""
 
     planned: PlannedCell
     environment: Environment
@@ -78,8 +83,8 @@ class CacheChain:
         """Make the first run in another environment, unless that was done before, and the others in this one."""
         writer = self.planned.writer
         if written is None or writer is None:
-            hint = "name the test without written-by"
-            raise UsageError("caches that another environment has written are for matrix and bisect", hint=hint)
+            hint = "leave written-by out of the name of the test"
+            raise UsageError("only matrix and bisect can run a test with written-by", hint=hint)
         with written.lent(writer, self.planned, self.place) as lent:
             self.place = lent.place
             record = lent.first_run(lambda: self._first_run(writer, written))
@@ -104,7 +109,7 @@ class CacheChain:
         return record_of(self.planned, self.environment, attempt, None)
 
     def _rest(self, record: Record | None) -> Record | None:
-        """Make the runs after that of a record, until one goes wrong; return its record, or that of the last."""
+        """Make the runs after that of a record until one fails. Return the record of that one, or of the last."""
         seconds = [record.attempt.seconds] if record else []
         read, last, reads = Counter[str](), Counter[str](), None
         for run in range(len(seconds) + 1, self.chain.runs + 1):
@@ -140,7 +145,7 @@ class CacheChain:
         return ChainEvidence.model_validate(facts)
 
     def _told(self, attempt: Attempt, chain: ChainEvidence) -> Attempt:
-        """Return an attempt that says of which run it is; a pass has the seconds of all runs, for later limits."""
+        """Return an attempt whose note names the run that decided. A pass gets the seconds of all runs."""
         is_pass = attempt.outcome is Outcome.PASS
         note = "; ".join(filter(None, (chain.problem if is_pass else chain.words, attempt.note)))
         update = {"note": note, "evidence": attempt.evidence.model_copy(update={"chain": chain})}
@@ -155,10 +160,10 @@ class CacheChain:
         return run_attempt(planned, self.environment, order, self.executor, self.home, self.store, folder)
 
     def _culprit(self, run: int, read: Collection[str]) -> dict[str, str]:
-        """Return the first cache without which a red run passes, and in words with what it passes, if with anything."""
+        """Return the first cache without which a failing run passes, and what was seen, in words."""
         suspects = [name for name in self.place.names if name in read]
         switches = {row.name: row.switch for row in CACHES.values()}
-        trials = iter(range(1, 99))
+        trials = itertools.count(1)
 
         def passes(emptied: Collection[str] = (), switch: str = "") -> bool:
             self.place.restore(BEFORE, emptied)
@@ -166,7 +171,7 @@ class CacheChain:
             folder = self.folder / f"again{next(trials)}"
             record = self._run(run, folder, {name: value} if switch else {})
             if record is None:
-                raise KeyboardInterrupt
+                raise _Cancelled
             return record.attempt.outcome is Outcome.PASS
 
         try:
@@ -176,10 +181,12 @@ class CacheChain:
                 if passes([name]):
                     with_switch = switches.get(name) and passes(switch=switches[name])
                     more = f"; with {switches[name]} it passes" if with_switch else ""
-                    return {"culprit": name, "cure": f"{name}: it passes with that emptied{more}"}
+                    return {"culprit": name, "cure": f"it passes if {name} is emptied{more}"}
             if not suspects:
                 return {"cure": "it has read no cache"}
             all_emptied = passes(self.place.names)
-        except KeyboardInterrupt:  # the run is over, and what it came to is known
+        except _Cancelled:  # the run is over, and what it came to is known
             return {"cure": "not known which cache it was: interrupted"}
-        return {"cure": "it passes only with all caches emptied" if all_emptied else "also with all caches emptied"}
+        return {
+            "cure": "it passes only with all caches emptied" if all_emptied else "it fails even with all caches emptied"
+        }

@@ -1,7 +1,7 @@
 """The compiler caches that the runs of a chain share: which there are, and which of them a run has read.
 
-What is read is seen from the files themselves, so that it does not depend on torch's version: before a run they look as
-if nobody had read them for long, and the kernel notes it where one is read.
+Reads are seen from the access times of the files, so this works with any torch: before a run these times are set far
+back, and the kernel updates them when a file is read.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 LONG_AGO = 2 * 86_400 * 10**9  # nanoseconds: a disk mounted with relatime notes reads of what is not read for a day
-UNSEEN = "not known whether a cache was read: this disk does not note it"
+UNSEEN = "it is not known whether a cache was read: this disk does not record when files are read"
 _LOCKS = "locks"
 _LINKS = "links"
-BEFORE = "before"  # the copy of what the runs share as it was before the last one
+BEFORE = "before"  # name of the copy of the shared folder as it was before the last run
 
 
 class CacheRow(NamedTuple):
@@ -33,19 +33,19 @@ class CacheRow(NamedTuple):
     switch: str = ""
 
 
-CACHES = {  # by their folders, the outermost first: whoever hits that does not look further
+CACHES = {  # by folder, in the order in which they are looked up: after a hit in one, the next ones are not read
     "inductor/aotautograd": CacheRow("AOTAutograd's cache", "TORCHINDUCTOR_AUTOGRAD_CACHE=0"),
-    "inductor/fxgraph": CacheRow("Inductor's FX graphs", "TORCHINDUCTOR_FX_GRAPH_CACHE=0"),
-    "inductor": CacheRow("Inductor's code"),
-    "inductor/dynamo": CacheRow("Dynamo's profile", "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO=0"),
+    "inductor/fxgraph": CacheRow("Inductor's FX graph cache", "TORCHINDUCTOR_FX_GRAPH_CACHE=0"),
+    "inductor": CacheRow("Inductor's code cache"),
+    "inductor/dynamo": CacheRow("Dynamo's saved profile", "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO=0"),
     "triton": CacheRow("Triton's cache", "TRITON_ALWAYS_COMPILE=1"),
-    "extensions": CacheRow("built extensions"),
+    "extensions": CacheRow("the folder of built extensions"),
 }
 
 
 @dataclass(slots=True)
 class CachedReads:
-    """The files that were cached before a run, by links to them that stay if the run replaces them."""
+    """The files that were cached before a run, held by hard links, which stay if the run replaces the files."""
 
     links: list[tuple[str, Path, int]] = field(default_factory=list)  # name of the cache, link, and when it was read
     problem: str = ""  # why it is not known which are read
@@ -92,7 +92,7 @@ class SharedFolder:
         shutil.copytree(self.shared, self.place / copy, symlinks=True, ignore=_irregular)
 
     def restore(self, copy: str, emptied: Collection[str] = ()) -> None:
-        """Have it as it was when it was copied, with the caches of some names emptied."""
+        """Restore the folder from a copy, and empty the named caches."""
         shutil.rmtree(self.shared, ignore_errors=True)
         shutil.copytree(self.place / copy, self.shared, symlinks=True, ignore=_irregular)
         for name, path in self._files():
@@ -110,7 +110,7 @@ class SharedFolder:
             shutil.rmtree(folder, ignore_errors=True)
 
     def watch(self) -> CachedReads:
-        """Return what tells afterwards which of its files a run has read."""
+        """Return what tells, after a run, which of the cached files it has read."""
         links = self.place / _LINKS
         shutil.rmtree(links, ignore_errors=True)
         links.mkdir()
@@ -148,7 +148,7 @@ class SharedFolder:
 
 
 def _unread(path: Path) -> int:
-    """Have a file look as if nobody had read it for long; return when it seems to have been read."""
+    """Set the access time of a file far back, and return it."""
     modified = path.stat().st_mtime_ns
     os.utime(path, ns=(modified - LONG_AGO, modified))
     return path.stat().st_atime_ns

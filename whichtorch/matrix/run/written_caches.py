@@ -31,7 +31,7 @@ class FirstRun:
     record: Record | None = None
 
     def first_run(self, make: Callable[[], Record | None]) -> Record | None:
-        """Return the record of the first run, with what it has left in place; make it now if there is none of use."""
+        """Return the record of the first run, and restore its caches; make the run now if there is no usable record."""
         if self.record is not None and self.record.attempt.outcome not in {Outcome.SLOW, Outcome.ERROR}:
             self.place.restore(_WRITTEN)
             return self.record
@@ -44,7 +44,7 @@ class FirstRun:
 
 @dataclass(slots=True)
 class WrittenCaches:
-    """First runs of chains whose other runs are in other environments. Each is made once, and its caches are kept."""
+    """First runs that chains in other environments go on from. Each is made once, and its caches are kept."""
 
     environments: Environments
     stage: Callable[[str, str], None]  # told the label of an environment, and what is done to it
@@ -53,7 +53,7 @@ class WrittenCaches:
 
     @contextmanager
     def lent(self, writer: Request, planned: PlannedCell, own: SharedFolder) -> Iterator[FirstRun]:
-        """Lend what was written for a cell, to one chain at a time; the first time it is beside its `own` place."""
+        """Lend the first run of a cell to one chain at a time. It lies beside the `own` folder of the first one."""
         key = writer.key, planned.scenario.source_hash, planned.name
         with self._guard:
             beside = replace(own, place=own.place.with_suffix(".written"))

@@ -213,7 +213,8 @@ def variants_of(scenario: Scenario, chain: Mapping[str, str] | None = None) -> l
     `chain`, each is that chain. Raises UsageError for a chain of a command.
     """
     if chain and scenario.command is not None:
-        raise UsageError(f"{scenario.name}: runs that share caches are for scripts", hint="leave out --runs and --vary")
+        hint = "leave out --runs, --vary, --cache and --cache-dir"
+        raise UsageError(f"{scenario.name}: only a script can be run several times with shared caches", hint=hint)
     own = {name: (value,) for name, value in (chain or {}).items()}
     choices = scenario.variants | own
     if scenario.one_factor:
