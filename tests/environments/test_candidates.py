@@ -90,7 +90,8 @@ def test_a_wheel_that_changes_in_between(
     environment = make_cache().acquire(request)
     assert environment.outcome is Outcome.UNBUILDABLE
     assert environment.reason == (
-        f"downloading failed: torch {VERSION}: the index has replaced this wheel since it was listed; give the command again"
+        f"downloading failed: torch {VERSION}: the index has replaced this wheel since it was listed; "
+        "give the command again"
     )
     assert kept_in(tmp_path) == []
 
