@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from typing import Any
 
@@ -71,6 +72,56 @@ def test_a_bisection_of_chains(user: User) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "fixed in 9.2.0, by torch itself: last that fails 9.1.0" in ended.stdout
     assert user.runs("repro.py") == 16  # 8 attempts
+
+
+@pytest.mark.shell
+def test_a_case_of_a_chain(user: User) -> None:
+    """The smallest script fails in its second run, too; the case says how to see that, here and elsewhere."""
+    script = user.script("repro.py", STALE_IN_OLD)
+    ended = user.run("triage", script, "--torch", "9.1.0", "--build", "pypi", "--runs", "2", "--json", "case.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert f"in 3 of 3 attempts, after 0.1 s: run 2 of 2; run 1 passes; {CURE}" in re.sub(
+        r"0\.\d s", "0.1 s", ended.stdout
+    )
+    case = json.loads((user.folder / "case.json").read_text())
+    jsonschema.validate(case, json.loads(generated("triage")))
+    assert "TORCHINDUCTOR_CACHE_DIR" in case["minimal"]["source"]
+    assert case["minimal"]["healthy_in"] == case["unit_test"]["passes_in"] == "torch-9.2.0-pypi"
+    assert case["unit_test"]["fails_in"] == "torch-9.1.0-pypi"
+    assert case["fix"]["fix"]["patch"]
+    folder = user.folder / "output" / "cases" / "repro"
+    (command,) = re.findall(
+        r"^`whichtorch (matrix .* --script minimal.py --runs 2)`$", (folder / "CASE.md").read_text(), re.MULTILINE
+    )
+    (user.folder / "minimal.py").write_text((folder / "minimal.py").read_text())
+    again = user.run(*shlex.split(command))
+    assert (again.returncode, "run 2 of 2; run 1 passes" in again.stdout) == (1, True), again.stdout
+    elsewhere = user.run("replay", str(folder / "case.zip"))
+    assert "repro reproduces in torch-9.1.0-pypi: minimal.py[runs=2] was run" in elsewhere.stdout, elsewhere.stdout
+    assert user.run("new-scenario", script, "--output", "mine.py").returncode == 0
+    assert user.run("matrix", "mine.py", "--torch", "9.1.0,9.2.0").returncode == 0
+
+
+@pytest.mark.shell
+def test_a_fix_of_a_chain(user: User) -> None:
+    """Its trials are chains; the command that tries the patch makes one, too."""
+    script = user.script("repro.py", STALE_IN_OLD)
+    ended = user.run("fix", script, "--bad", "9.1.0", "--good", "9.2.0", "--build", "pypi", "--runs", "2")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "repro.py[runs=2], 9.1.0 (bad) and 9.2.0 (good): cured by 2 lines of Python" in ended.stdout
+    (command,) = re.findall(r"to try it: whichtorch (.* --script repro.py --runs 2)$", ended.stdout, re.MULTILINE)
+    tried = user.run(*shlex.split(command))
+    assert (tried.returncode, "[1/1] pass     repro.py[runs=2]" in tried.stdout) == (0, True), tried.stdout
+
+
+@pytest.mark.shell
+def test_an_explanation_of_a_chain(user: User) -> None:
+    """Each attempt of its experiment is a chain."""
+    script = user.script("repro.py", STALE_IN_OLD)
+    ended = user.run("explain", script, "--runs", "2", "--torch", "9.1.0,9.2.0", "--build", "pypi", "--run")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "repro.py[runs=2]" in ended.stdout
+    assert "changing torch from 9.1.0 to 9.2.0 makes it pass" in ended.stdout
 
 
 @pytest.mark.parametrize(

@@ -368,3 +368,14 @@ def test_lines_of_an_edited_script_tell_nothing() -> None:
     first, second = failed("KeyError in f (a.py:3)", "'x'"), failed("KeyError in f (a.py:8)", "'x'")
     assert first.compare(second, Changed.LINES)
     assert not first.compare(second)
+
+
+@pytest.mark.parametrize("changed", Changed)
+def test_a_failure_of_the_first_run_of_a_chain_is_another_one(changed: Changed) -> None:
+    """What fails with nothing cached is no fault of a cache; a smaller script has to read what a run has cached."""
+    first, later = failed("KeyError in f (a.py:3)", "'x'"), failed("KeyError in f (a.py:3)", "'x'")
+    later = later.model_copy(update={"needs_earlier_run": True, "reads_cache": True})
+    assert not later.compare(first, changed)
+    assert later.compare(later.model_copy(update={"reads_cache": None}), changed)
+    is_cut_down = changed in {Changed.SCRIPT, Changed.SCRIPT_AND_RELEASE}
+    assert later.compare(later.model_copy(update={"reads_cache": False}), changed).is_same is not is_cut_down

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.suite.chain import Chain
 from whichtorch.matrix.triage.unit_test import unit_test
 
 FAILING = "import math\n\n\ndef half(x):\n    return x / 2\n\n\nassert math.isclose(half(1), {})\n"
@@ -36,6 +37,19 @@ def test_a_hang_fails_by_its_timeout(tmp_path: Path) -> None:
     source = 'import time\n\ntext = """a "quoted" \\\\ word"""\nassert len(text) == 17\ntime.sleep({})\n'
     for seconds, code in ((0, 0), (60, 1)):
         test = unit_test(source.format(seconds), "hang", Outcome.HANG, 2, ("hang", ""))
+        assert exit_code(tmp_path, test.pytest) == code
+
+
+def test_a_chain_fails_in_its_later_run(tmp_path: Path) -> None:
+    """The test makes all runs, with caches that are empty at first; each has its own value of a variable."""
+    source = (
+        "import os, pathlib\nfound = pathlib.Path(os.environ['TORCHINDUCTOR_CACHE_DIR'], 'entry')\n"
+        "mine = pathlib.Path(os.environ['MINE'], 'entry')\nassert not mine.exists()\n"
+        "assert not found.exists() or os.environ['LEVEL'] == '{}'\nfound.touch()\n"
+    )
+    chain = Chain(runs=2, varied={"LEVEL": ("1", "2")}, folders=("MINE",))
+    for level, code in ((2, 0), (1, 1)):
+        test = unit_test(source.format(level), "stale", Outcome.FAIL, 5, ("operator", ""), chain)
         assert exit_code(tmp_path, test.pytest) == code
 
 

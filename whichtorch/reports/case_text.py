@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, TypedDict
 
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
 from whichtorch.matrix.diagnosis.signature import Signature, described
 from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.grouping import counted
-from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.model import Outcome, variant_suffix
+from whichtorch.matrix.suite.chain import is_chain_key
 from whichtorch.matrix.triage.case import PATCH
 from whichtorch.matrix.triage.classification import UNCLASSIFIED
 from whichtorch.reports.bisection_text import answer_lines
@@ -48,6 +50,16 @@ def case_lines(case: Case, folder: Path) -> Iterator[str]:
     yield f"  the case is in {folder}; {sum(case.seconds.values()):.0f} s"
 
 
+def _to_see_it(case: Case) -> str:
+    """Return the command that shows the failure of a chain; "" for a single run, where nobody needs one."""
+    if case.chain is None or case.environment is None:
+        return ""
+    own = {name: value for name, value in case.variant.items() if not is_chain_key(name)}
+    words = [*case.environment.options, "--script", case.smallest + variant_suffix(own), *case.chain.options]
+    words += ["--", *case.arguments] if case.arguments else []
+    return f"whichtorch matrix {shlex.join(words)}"
+
+
 def _found(case: Case) -> Iterator[str]:
     """Yield what the steps after the ladder have found, a line each."""
     if (found := case.classification) is not None:
@@ -79,14 +91,15 @@ def _headline(case: Case) -> str:
     return one_line(f"{seen.outcome.word}: {what}", TITLE)
 
 
-def _seen(seen: Reproduction) -> str:
+def _seen(seen: Reproduction, where: str = "") -> str:
     runs = counted(seen.runs, "run")
     if seen.outcome is not Outcome.PASS and not seen.outcome.is_red:
-        return f"nothing can be said of it: {seen.outcome} in {seen.failing or seen.runs} of {runs}"
+        return f"nothing can be said of it: {seen.outcome} in {seen.failing or seen.runs} of {runs}{where}"
     if not seen.outcome.is_red:
-        return f"it passes: {seen.runs} of {runs}, {seen.seconds:.1f} s"
+        return f"it passes: {seen.runs} of {runs}, {seen.seconds:.1f} s{where}"
     others = f"; other runs: {', '.join(seen.others)}" if seen.others else ""
-    return f"it {seen.outcome.row.verb} in {seen.failing} of {runs}, after {seen.seconds:.1f} s{others}"
+    runs, chain = (counted(seen.runs, "attempt"), f": {seen.chain}") if seen.chain else (runs, "")
+    return f"it {seen.outcome.row.verb} in {seen.failing} of {runs}, after {seen.seconds:.1f} s{where}{chain}{others}"
 
 
 def _class(found: Classification) -> str:
@@ -180,8 +193,8 @@ def case_markdown(case: Case) -> list[str]:
         what=what,
         is_sentence=seen is not None and seen.outcome is Outcome.HANG,
         seen=seen,
-        seen_words=seen and _seen(seen),
-        where=_where(case),
+        seen_words=seen and _seen(seen, _where(case)),
+        to_see_it=_to_see_it(case),
         class_words=case.classification and _class(case.classification).partition(": ")[2],
         size=case.minimal and _size(case.minimal),
         error=seen and _error_lines(((case.minimal and case.minimal.error) or seen.stderr).rstrip().splitlines()),

@@ -121,16 +121,19 @@ def _write_patch(answer: "FixAnswer", patch_file: Path) -> bool:
 
 def _write_answer(answer: "FixAnswer", options: FixOptions, scenario: "Scenario") -> None:
     """Print the answer, and write the requested files."""
+    from whichtorch.matrix.suite.chain import Chain
     from whichtorch.reports.fix_text import fix_lines, fix_markdown
 
     patch = str(options.patch_file)
     kind = "script" if Path(options.test.partition("[")[0]).suffix == ".py" else "scenario"
     script_arguments = ["--", *options.script_arguments] if options.script_arguments else []
+    chain = Chain.of(options.run_options.chain)
     added = (*options.axes.added.package_options, *options.axes.added.variable_options)
     test = shlex.join(
         [
             *(*added, *scenario.command_options),
             *([f"--{kind}", options.test] if options.test else []),
+            *(chain.options if chain else ()),
             *options.cluster.arguments,
             *script_arguments,
         ]

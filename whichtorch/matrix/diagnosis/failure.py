@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from whichtorch.matrix.diagnosis.tracebacks import RaisedException
-    from whichtorch.matrix.model import Cell, Record
+    from whichtorch.matrix.model import Cell, ChainEvidence, Record
 
 Item = TypeVar("Item")
 
@@ -86,6 +86,8 @@ class Failure(Model):
     place: tuple[str, ...] = ()  # innermost frames outside the script, of the first cause
     words: str = ""  # of the first cause, without what varies
     hang: str = ""  # a HangKind
+    needs_earlier_run: bool = False  # of a chain: its first run passes
+    reads_cache: bool | None = None  # of a chain: some run has read what an earlier one had cached; None: not known
 
     @classmethod
     def of(cls, record: Record, chain: Sequence[RaisedException] = ()) -> Failure:
@@ -100,6 +102,8 @@ class Failure(Model):
             place=_place(chain[-1]) if chain else (),
             words=_stable(chain[-1].message) if chain else "",
             hang=attempt.diagnosis.kind if attempt.outcome is Outcome.HANG and attempt.diagnosis else "",
+            needs_earlier_run=_needs_earlier_run(attempt.evidence.chain),
+            reads_cache=_reads_cache(attempt.evidence.chain),
         )
 
     @property
@@ -131,6 +135,8 @@ class Failure(Model):
             return FailureMatch(True, "it exceeded the limit that tells this hang from a pass")
         if self.outcome is not other.outcome:
             return _differ("outcome", self.outcome, other.outcome)
+        if self.needs_earlier_run is not other.needs_earlier_run:
+            return _differ("run", *("a later one" if each.needs_earlier_run else "the first" for each in (self, other)))
         if changed in {Changed.SCRIPT, Changed.SCRIPT_AND_RELEASE}:
             return self._compare_causes(other, elsewhere=changed is Changed.SCRIPT_AND_RELEASE)
         texts = self.signature, other.signature
@@ -157,7 +163,17 @@ class Failure(Model):
         different = next((row for row in rows if row[1] != row[2]), None)
         if different:
             return _differ(*different)
+        if {self.reads_cache, other.reads_cache} == {True, False}:
+            return _differ("reads of caches", *("some" if each.reads_cache else "none" for each in (self, other)))
         return _alike(SequenceMatcher(None, self.words, other.words, autojunk=False).ratio(), ALIKE)
+
+
+def _needs_earlier_run(chain: ChainEvidence | None) -> bool:
+    return chain is not None and chain.run > 1
+
+
+def _reads_cache(chain: ChainEvidence | None) -> bool | None:
+    return None if chain is None or chain.read is None else bool(chain.read)
 
 
 def _differ(what: str, first: object, second: object) -> FailureMatch:
@@ -273,6 +289,12 @@ def different(cells: Iterable[Cell]) -> frozenset[tuple[str, str]]:
 def is_alike(cell: Cell, other: Cell) -> bool:
     """Return whether two red cells of one test fail alike; lines do not count where its script was edited."""
     first, second = (
-        Failure(outcome=each.outcome, signature=each.signature, message=each.message) for each in (cell, other)
+        Failure(
+            outcome=each.outcome,
+            signature=each.signature,
+            message=each.message,
+            needs_earlier_run=_needs_earlier_run(each.chain),
+        )
+        for each in (cell, other)
     )
     return bool(first.compare(second, Changed.LINES if cell.source_hash != other.source_hash else Changed.RELEASE))

@@ -22,7 +22,7 @@ from whichtorch.matrix.fix.fix_setup import CureRequest
 from whichtorch.matrix.fix.fixing import Fix, fix
 from whichtorch.matrix.fix.origins import Origins, ReleaseSpan
 from whichtorch.matrix.fix.suite_check import SuiteCheck, check_suite
-from whichtorch.matrix.model import Environment, Model
+from whichtorch.matrix.model import Environment, Model, name_of_test
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.planning import PlannedCell
 from whichtorch.matrix.process.temporary_folders import temporary_folder
@@ -76,7 +76,7 @@ def fix_of(order: FixRequest, cache: EnvironmentCache, show: Show) -> FixAnswer:
     """
     search, started = order.search, time.monotonic()
     checkout = Checkout.at(order.checkout) if order.checkout else None
-    answer = FixAnswer(scenario=search.scenario.name)
+    answer = FixAnswer(scenario=name_of_test(search.scenario.name, search.variant))
     bad, good = search.bad, search.good
     if bad is None or good is None:
         bisection = search_request.search(search, cache, show)

@@ -21,7 +21,8 @@ CACHE_DIR = "cache-dir"  # variables that name further caches
 _VARIABLE = re.compile(r"(?=.*[A-Z])[A-Za-z_]\w*")  # a header's variants have no capitals
 _THREADS = "threads"  # what users call the variable below
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
-_SHARED_ANYWAY = {"TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR"}
+# variables that name folders which all runs of a chain share
+SHARED = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 
 
 def is_chain_key(name: str) -> bool:
@@ -70,8 +71,8 @@ class Chain:
         writer, folders = own.pop(WRITTEN_BY, ""), tuple(filter(None, own.pop(CACHE_DIR, "").split(",")))
         runs, varied = int(count), {name: tuple(values.split(",")) for name, values in own.items()}
         for name in folders:
-            if not _VARIABLE.fullmatch(name) or name in _SHARED_ANYWAY:
-                why = "is shared by the runs anyway" if name in _SHARED_ANYWAY else "is no name of a variable"
+            if not _VARIABLE.fullmatch(name) or name in SHARED:
+                why = "is shared by the runs anyway" if name in SHARED else "is no name of a variable"
                 raise UsageError(f"--cache-dir {name}: {name} {why}", hint="name a variable such as MY_CACHE_DIR")
         for name, values in varied.items():
             if len(values) != runs and (runs > 1 or len(values) > 1):
@@ -80,6 +81,12 @@ class Chain:
         if runs == 1 and (only := [*own, *folders, *filter(None, [writer])]):
             raise UsageError(f"{only[0]}: a single run has no caches of an earlier one", hint="add --runs 2")
         return cls(runs=runs, varied=varied, folders=folders, writer=writer) if runs > 1 else None
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options that ask for it, without those that say where its first run is made."""
+        varied = (word for name, values in self.varied.items() for word in ("--vary", f"{name}={','.join(values)}"))
+        return "--runs", str(self.runs), *varied, *(word for name in self.folders for word in ("--cache-dir", name))
 
     def variables(self, run: int) -> dict[str, str]:
         """Return the variables that have a value of their own in a run; the first one is 1."""

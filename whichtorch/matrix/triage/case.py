@@ -24,6 +24,7 @@ from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.errors import INTERRUPTED
 from whichtorch.matrix.fix.commission import FixAnswer  # noqa: TC001  pydantic reads it
 from whichtorch.matrix.model import Model, Outcome
+from whichtorch.matrix.suite.chain import Chain
 from whichtorch.matrix.triage.failure_facts import CompileCall, Rung  # noqa: TC001  pydantic reads them
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Reproduction(Model):
     stderr: str = ""  # its end, redacted
     others: tuple[str, ...] = ()  # what other runs showed
     shape: Failure | None = None  # None in a case of before
+    chain: str = ""  # of runs that share caches: which of them failed, and with which cache, in words
 
     def brief_limit(self, *, forks: bool) -> float:
         """Return the seconds for a run that is to show no more than whether it may be this failure."""
@@ -112,6 +114,7 @@ class Reproduction(Model):
             message=self.message,
             signal=self.signal,
             hang=self.hang_kind,
+            needs_earlier_run=self.shape is not None and self.shape.needs_earlier_run,
         )
 
 
@@ -218,6 +221,11 @@ class Case(Model):
     seconds: dict[str, float] = Field(default_factory=dict)  # by step
     stopped: Stopped | None = None  # None where it came to its end
     command: str = ""
+
+    @property
+    def chain(self) -> Chain | None:
+        """How each of its runs is a chain of runs, None where it is a single run."""
+        return Chain.of(self.variant)
 
     @property
     def smallest(self) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.failure import Changed
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import Model
+from whichtorch.matrix.model import Model, name_of_test
 from whichtorch.matrix.plan.planning import RunOptions
 from whichtorch.matrix.process.temporary_folders import temporary_folder
 from whichtorch.matrix.suite import selection
@@ -30,7 +30,7 @@ class Replayed(Model):
     schema_: int = 1
     name: str
     environment: str
-    script: str  # of the case, that was run
+    script: str  # of the case, that was run, with its variant
     expected: str  # outcome and signature in the case
     seen: tuple[str, ...]  # likewise, of each run here
     reproduces: bool | None  # None: nothing was learnt about torch
@@ -76,7 +76,7 @@ def replay(order: ReplayRequest, cache: EnvironmentCache, show: Show) -> Replaye
     return Replayed(
         name=case.name,
         environment=label,
-        script=script.name,
+        script=name_of_test(script.name, case.variant),
         expected=f"{expected.outcome.word} {expected.signature or ''}".strip(),
         seen=tuple(f"{record.attempt.outcome.word} {record.signature or ''}".strip() for record in records),
         reproduces=any(failure.compare(run.failure, changed) for run in told) if told else None,

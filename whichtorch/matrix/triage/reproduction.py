@@ -35,6 +35,8 @@ def reproduce(runs: Runner, tell: Callable[[str], None], made: list[Observation]
         # the first is as the user's own; the second notes what it compiles, and would show if that changed anything
         plain = PLAIN.model_copy(update={"hung_at": hung_at})
         variation = at_rung({}, plain) if len(made) == 1 else plain
+        if not made and runs.planned.chain:
+            variation = variation.model_copy(update={"names_cache": True})
         run = runs.run(limit, variation)
         made.append(run)
         if runs.planned.needs_look(run.record.attempt) and hung_at is None:
@@ -51,7 +53,7 @@ def seen_in(made: Sequence[Observation], limit: float) -> tuple[Reproduction, li
     """Return what runs of so many seconds at most showed, and those of them that show it."""
     shown = _of_one_failure(made)
     first = shown[0].record
-    attempt = first.attempt
+    attempt, chain = first.attempt, first.attempt.evidence.chain
     longest = max(run.record.attempt.seconds for run in shown)
     return Reproduction(
         failing=len(shown) if attempt.outcome.is_red else 0,
@@ -67,6 +69,7 @@ def seen_in(made: Sequence[Observation], limit: float) -> tuple[Reproduction, li
         stderr=shortened(shown[0].stderr, STDERR_KEPT),
         others=tuple(_words(run) for run in made if run not in shown),
         shape=shown[0].failure,
+        chain=chain.words if chain and attempt.outcome.is_red else "",
     ), shown
 
 

@@ -33,6 +33,9 @@ def _header(case: Case) -> Iterator[str]:
     for key, values in (("requirements", case.requirements), ("arguments", case.arguments)):
         if values:
             yield f"# {key} = {json.dumps(values)}"
+    if case.variant:
+        factors = (f"{name} = [{json.dumps(value)}]" for name, value in case.variant.items())
+        yield f"# variants = {{ {', '.join(factors)} }}"
     rows = list(_expected(case))
     if rows:
         yield "# expect = ["

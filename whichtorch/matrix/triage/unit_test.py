@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.source.syntax import parse_module
+from whichtorch.matrix.suite.chain import SHARED, Chain, is_chain_key
 from whichtorch.matrix.triage.case import Case, ShownTest
 from whichtorch.matrix.trial.variation import Variation
 
@@ -50,11 +51,16 @@ class UnitTest:
     place: str  # of the second in PyTorch's tree
 
 
-def unit_test(source: str, name: str, outcome: Outcome, limit: float, words: Sequence[str]) -> UnitTest:
-    """Return the tests of a script; `words` are the category and the layer of its failure, `limit` is in seconds."""
+def unit_test(
+    source: str, name: str, outcome: Outcome, limit: float, words: Sequence[str], chain: Chain | None = None
+) -> UnitTest:
+    """Return the tests of a script, or of a chain of runs of it.
+
+    `words` are the category and the layer of its failure, `limit` is in seconds, for each run.
+    """
     name = re.sub(r"\W+", "_", name).strip("_").lower() or "case"
-    body = _as_body(source) if outcome is Outcome.FAIL else None
-    head, statements = body or _as_process(source, limit)
+    body = _as_body(source) if outcome is Outcome.FAIL and chain is None else None
+    head, statements = body or (_as_chain(source, limit, chain) if chain else _as_process(source, limit))
     place = next((place for word, place in _PLACES if any(word in each for each in words)), ELSEWHERE)
     return UnitTest(pytest=_pytest(name, head, statements), test_case=_test_case(name, head, statements), place=place)
 
@@ -96,9 +102,30 @@ def _needs_module(node: ast.AST) -> bool:
 
 def _as_process(source: str, limit: float) -> tuple[str, str]:
     """Return a test that runs a script on its own, and wants it to end well within a limit."""
-    quoted = source.rstrip().replace("\\", "\\\\").replace('"""', r"\"\"\"")
-    head = f'import subprocess\nimport sys\n\nSCRIPT = """\\\n{quoted}\n"""'
+    head = f"import subprocess\nimport sys\n\n{_as_text(source)}"
     return head, f"subprocess.run([sys.executable, '-c', SCRIPT], check=True, timeout={limit:.0f})"
+
+
+def _as_text(source: str) -> str:
+    quoted = source.rstrip().replace("\\", "\\\\").replace('"""', r"\"\"\"")
+    return f'SCRIPT = """\\\n{quoted}\n"""'
+
+
+def _as_chain(source: str, limit: float, chain: Chain) -> tuple[str, str]:
+    """Return a test that runs a script several times, with compiler caches that are empty before the first run."""
+    runs = ", ".join(str(chain.variables(run)) for run in range(1, chain.runs + 1))
+    head = (
+        f"import os\nimport subprocess\nimport sys\nimport tempfile\n\n{_as_text(source)}\n"
+        f"RUNS = [{runs}]  # variables of each run\nSHARED = {(*SHARED, *chain.folders)}"
+    )
+    statements = (
+        "with tempfile.TemporaryDirectory() as folder:\n"
+        "    shared = {name: tempfile.mkdtemp(dir=folder) for name in SHARED}\n"
+        "    for variables in RUNS:\n"
+        "        environ = {**os.environ, **shared, **variables}\n"
+        f"        subprocess.run([sys.executable, '-c', SCRIPT], check=True, timeout={limit:.0f}, env=environ)"
+    )
+    return head, statements
 
 
 def shown_test(case: Case, folder: Path, runs: Runner, other_releases: OtherReleases, test: CaseTest) -> ShownTest:
@@ -110,7 +137,7 @@ def shown_test(case: Case, folder: Path, runs: Runner, other_releases: OtherRele
     assert seen is not None
     assert found is not None
     source = (folder / (case.bisected if healthy else case.smallest)).read_text(encoding="utf-8")
-    tests = unit_test(source, case.name, seen.outcome, seen.limit, (found.category, found.layer))
+    tests = unit_test(source, case.name, seen.outcome, seen.limit, (found.category, found.layer), case.chain)
     name = f"test_{Path(case.script).stem}.py"
     (folder / "tests").mkdir(exist_ok=True)
     (folder / "tests" / name).write_text(tests.pytest, encoding="utf-8")
@@ -127,6 +154,10 @@ def shown_test(case: Case, folder: Path, runs: Runner, other_releases: OtherRele
 
 def _run(runs: Runner, source: str, limit: float) -> Outcome:
     """Return how the tests of a file end; they are called as pytest would, which need not be installed there."""
+    chain = runs.planned.chain
+    if chain is not None:  # the test makes its runs itself
+        own = {name: value for name, value in runs.planned.variant.items() if not is_chain_key(name)}
+        runs = replace(runs, planned=replace(runs.planned, variant=own))
     called = "\nfor name, test in list(globals().items()):\n    if name.startswith('test_'):\n        test()\n"
     variation = Variation(source=source + called)
-    return runs.run(TEST_MARGIN * limit, variation).record.attempt.outcome
+    return runs.run(TEST_MARGIN * limit * (chain.runs if chain else 1), variation).record.attempt.outcome

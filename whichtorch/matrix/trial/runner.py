@@ -87,7 +87,7 @@ class Runner:
             environment = self.environment
             if variation.files:
                 environment = held.enter_context(self.overlays.laid(environment, variation.files))
-            planned = replace(planned, options=replace(planned.options, in_search=True))  # one of many runs
+            planned = replace(planned, options=replace(planned.options, in_search=not variation.names_cache))
             may_fork = variation.may_fork and self.forks and planned.chain is None
             order = AttemptRequest(
                 limit=limit,

@@ -47,6 +47,7 @@ class Variation(Model):
     goal: float | None = None  # seconds with a core, of a longer look at what was slow
     hung_at: str | None = None  # signature of a hang that a longer look has shown: what is busy there hangs, too
     may_fork: bool = False  # from a process that has imported torch, with compilers' caches of the runs before
+    names_cache: bool = False  # of a chain that fails: which cache it takes is found out, as in a matrix
     is_brief: bool = False  # a fork ends without taking torch apart, so that a crash there is not seen
 
     def environ(self, notes: str) -> dict[str, str]:
