@@ -49,7 +49,7 @@ class Forecast:
             forecast.wanted += answer is None
             if answer is None and cell.request.problem is None:
                 requests[key] = cell.request
-                if writer := cell.written_by:
+                if writer := cell.writer:
                     requests[writer.key] = writer
                     forecast.labels.add(writer.label)
                 forecast._shares[label, cell.name] = expected_seconds(cell, records) / forecast.jobs
