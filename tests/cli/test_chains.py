@@ -129,6 +129,11 @@ def test_an_explanation_of_a_chain(user: User) -> None:
     [
         (("--runs", "0"), 2, "--runs"),
         (("--vary", "threads"), 2, "--vary threads: not NAME=A,B"),
+        (("--vary", "threads=1,x"), 2, "OMP_NUM_THREADS=1,x: not numbers of threads"),
+        (("--vary", "TMPDIR=/a,/b"), 2, "all runs share the folder of TMPDIR"),
+        (("--vary", "threads=1,2,3", "--runs", "2"), 2, "OMP_NUM_THREADS=1,2,3 has 3 values for 2 runs"),
+        (("--cache-dir", "nonsense", "--runs", "2"), 2, "nonsense is no name of a variable"),
+        (("--cache-dir", "MINE"), 2, "--cache-dir MINE: a single run has no caches of an earlier one"),
         (("--runs", "3", "--vary", "threads=1,2"), 2, "OMP_NUM_THREADS=1,2 has 2 values for 3 runs"),
         (("--cache", "from=8.0.0"), 2, "no environment of the matrix is 8.0.0"),
         (("--cache", "all"), 2, "'all' names no environments"),
@@ -142,4 +147,13 @@ def test_what_cannot_be_asked_for(user: User, words: tuple[str, ...], code: int,
     script = user.script("repro.py", STALE_IN_OLD)
     ended = user.run("matrix", script, "--torch", "9.1.0,9.2.0", *words)
     assert (ended.returncode, said in ended.stderr, "Traceback" in ended.stderr) == (code, True, False), ended.stderr
+    assert user.runs("repro.py") == 0
+
+
+@pytest.mark.parametrize("cache", ["pairs", "from=9.1.0"])
+def test_one_environment_has_no_other_caches(user: User, cache: str) -> None:
+    """A matrix without a cell is no success: the environment that would read is missing."""
+    ended = user.run("matrix", user.script("repro.py", STALE_IN_OLD), "--torch", "9.1.0", "--cache", cache)
+    said = f"error: --cache {cache}: the matrix has no environment but torch-9.1.0-pypi\n"
+    assert (ended.returncode, said in ended.stderr) == (2, True), ended.stdout + ended.stderr
     assert user.runs("repro.py") == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 import textwrap
 from dataclasses import dataclass, field, replace
@@ -338,6 +339,21 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(cached_files.SharedFolder, "make", make)
     with pytest.raises(PreventedError, match=r"caches of a chain cannot be written: .*Read-only file system"):
         run(tmp_path, "")
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is told once, however many files are not copied."""
+
+    def copy(source: str, target: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), source, None, target)
+
+    monkeypatch.setattr(shutil.copytree, "__defaults__", (False, None, copy, False, False))
+    source = "cached('fxgraph')\ncached('aotautograd')\n"
+    with pytest.raises(PreventedError) as caught:
+        run(tmp_path, source)
+    assert str(caught.value.message).startswith("the caches of a chain cannot be written: [Errno 28] No space left")
+    assert caught.value.message.count("No space left") == 1
+    assert not list(tmp_path.rglob("*.chain"))
 
 
 def test_one_run_is_no_chain(tmp_path: Path) -> None:

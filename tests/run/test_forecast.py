@@ -7,7 +7,7 @@ from pathlib import Path
 
 from whichtorch.matrix.environments.cache import EnvironmentCache
 from whichtorch.matrix.model import Build, Config, Expectation, Outcome, Request, Scenario
-from whichtorch.matrix.plan.planning import RunOptions, plan
+from whichtorch.matrix.plan.planning import RunOptions, _joined, plan
 from whichtorch.matrix.records.known_records import Records
 from whichtorch.matrix.run.planned_matrix import PlannedMatrix
 from whichtorch.matrix.run.site import ThisMachine
@@ -63,6 +63,18 @@ def test_from_nothing(tmp_path: Path) -> None:
     assert lines(tmp_path, [request("2.11.0", CPU)], suite[:1], jobs=1) == [
         "1 environment, 1 cell; installs about 1 GB; about 30 seconds with 1 job" + GUESS
     ]
+
+
+def test_the_runs_of_a_chain_count(tmp_path: Path) -> None:
+    """A cell takes as long as all of its runs; where another environment writes the caches, that is installed, too."""
+    chain = scenario("family/a").model_copy(update={"variants": {"runs": ("30",)}})
+    assert lines(tmp_path, [request("2.11.0", CPU)], [chain], jobs=1) == [
+        "1 environment, 1 cell; installs about 1 GB; about 2 minutes with 1 job" + GUESS
+    ]
+    requests = [request("2.11.0", CPU), request("2.12.0", CPU)]
+    planned = _joined([(requests, [scenario("family/a")])], RunOptions(runs=2), "from=2.11.0")
+    matrix = PlannedMatrix(planned=planned, machines=ThisMachine.of(EnvironmentCache(tmp_path), 1), records=Records())
+    assert next(matrix.forecast().lines()).startswith("2 environments, 1 cell; installs about 2 GB; ")
 
 
 def test_earlier_installs_tell_more(tmp_path: Path) -> None:

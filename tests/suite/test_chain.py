@@ -20,10 +20,15 @@ from whichtorch.matrix.suite.headers import ScenarioError, read_scenario
         (2, ["threads=1"], [], "OMP_NUM_THREADS=1 has 1 values for 2 runs"),
         (3, ["A=1,2"], [], "A=1,2 has 2 values for 3 runs"),
         (1, ["A=1,2"], [], "A=1,2 has 2 values for 1 run"),
-        (None, ["A=1"], [], "A: a single run has no caches"),
+        (None, ["A=1"], [], "A=1: a single run has no caches"),
         (None, ["path=1,2"], [], "'path' is no variable"),
+        (None, ["threads=1,x"], [], "OMP_NUM_THREADS=1,x: not numbers of threads"),
+        (None, ["threads=1,0"], [], "OMP_NUM_THREADS=1,0: not numbers of threads"),
+        (2, ["A=1,2", "A=3,4"], [], "A is named twice"),
+        (2, ["TMPDIR=/a,/b"], [], "TMPDIR=/a,/b: all runs share the folder of TMPDIR"),
+        (2, ["A=1,2"], ["A"], "A=1,2: all runs share the folder of A"),
         (2, [], ["TMPDIR"], "TMPDIR is shared by the runs anyway"),
-        (None, [], ["MY_CACHE"], "MY_CACHE: a single run has no caches"),
+        (None, [], ["MY_CACHE"], "--cache-dir MY_CACHE: a single run has no caches"),
     ],
 )
 def test_options_that_make_no_chain(runs: int | None, vary: list[str], folders: list[str], words: str) -> None:

@@ -455,6 +455,10 @@ def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
         build_notes += expansion.build_notes
         notes += [*asked.needs.notes, *expansion.notes]
     planned = _joined(parts, request.chained, request.written or "")
+    if request.written and planned.requests and not planned:
+        names = ", ".join(each.label for each in planned.requests)
+        hint = "name another release or interpreter, too"
+        raise UsageError(f"--cache {request.written}: the matrix has no environment but {names}", hint=hint)
     if request.share:
         pairs = request.share.of(list(zip(planned.requests, planned.tests, strict=True)))
         notes.append(f"share {request.share}: {len(pairs)} of {len(planned.requests)} environments")

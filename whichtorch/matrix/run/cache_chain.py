@@ -48,7 +48,8 @@ def run_chain(
     try:
         record = made.run() if not chain.writer else made.run_elsewhere_first(written)
     except OSError as error:
-        raise PreventedError(f"the caches of a chain cannot be written: {error}") from error
+        hint = "make room there, or name another folder with WHICHTORCH_HOME"
+        raise PreventedError(f"the caches of a chain cannot be written: {error}", hint=hint) from error
     finally:
         shutil.rmtree(own.place, ignore_errors=True)
     if record is None:

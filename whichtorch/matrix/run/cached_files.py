@@ -89,12 +89,12 @@ class SharedFolder:
     def keep(self, copy: str) -> None:
         """Copy it."""
         shutil.rmtree(self.place / copy, ignore_errors=True)
-        shutil.copytree(self.shared, self.place / copy, symlinks=True, ignore=_irregular)
+        _copy(self.shared, self.place / copy)
 
     def restore(self, copy: str, emptied: Collection[str] = ()) -> None:
         """Restore the folder from a copy, and empty the named caches."""
         shutil.rmtree(self.shared, ignore_errors=True)
-        shutil.copytree(self.place / copy, self.shared, symlinks=True, ignore=_irregular)
+        _copy(self.place / copy, self.shared)
         for name, path in self._files():
             if name in emptied:
                 path.unlink()
@@ -152,6 +152,15 @@ def _unread(path: Path) -> int:
     modified = path.stat().st_mtime_ns
     os.utime(path, ns=(modified - LONG_AGO, modified))
     return path.stat().st_atime_ns
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a folder; raises OSError in one line, although each file may have failed."""
+    try:
+        shutil.copytree(source, target, symlinks=True, ignore=_irregular)
+    except shutil.Error as error:
+        _, place, why = error.args[0][0]
+        raise OSError(f"{why.partition(': ')[0]}: {place}") from error
 
 
 def _irregular(folder: str, names: list[str]) -> list[str]:

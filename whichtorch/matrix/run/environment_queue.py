@@ -142,5 +142,8 @@ def candidates(
 
 def expected_seconds(cell: PlannedCell, records: Records) -> float:
     """Return about how long a cell takes."""
-    slowest = records.slowest_pass(cell.scenario, cell.variant, cell.request.hardware_name)
-    return cell.options.repeat * min(cell.limits.timeout, TYPICAL_CELL if slowest is None else slowest)
+    slowest = records.slowest_pass(
+        cell.scenario, cell.variant, cell.request.hardware_name
+    )  # of a chain: all of its runs
+    runs = cell.chain.runs if cell.chain else 1
+    return cell.options.repeat * min(runs * cell.limits.timeout, runs * TYPICAL_CELL if slowest is None else slowest)

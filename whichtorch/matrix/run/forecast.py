@@ -49,6 +49,9 @@ class Forecast:
             forecast.wanted += answer is None
             if answer is None and cell.request.problem is None:
                 requests[key] = cell.request
+                if writer := cell.writer:
+                    requests[writer.key] = writer
+                    forecast.labels.add(writer.label)
                 forecast._shares[label, cell.name] = expected_seconds(cell, records) / forecast.jobs
                 forecast.is_guess |= (
                     records.slowest_pass(cell.scenario, cell.variant, cell.request.hardware_name) is None

@@ -41,6 +41,8 @@ def chain_variant(runs: int | None, vary: Sequence[str], folders: Sequence[str])
         if not mark or {*"[]="} & {*values}:
             raise UsageError(f"--vary {text}: not NAME=A,B", hint="name a variable and its value in each run")
         name = _THREADS_VARIABLE if name == _THREADS else name
+        if name in varied:
+            raise UsageError(f"--vary {text}: {name} is named twice", hint="give all of its values in one --vary")
         if not _VARIABLE.fullmatch(name):
             hint = f"name {_THREADS}, or a variable with capitals such as CUBLAS_WORKSPACE_CONFIG"
             raise UsageError(f"--vary {text}: {name!r} is no variable that can differ between runs", hint=hint)
@@ -75,10 +77,16 @@ class Chain:
                 why = "is shared by the runs anyway" if name in SHARED else "is no name of a variable"
                 raise UsageError(f"--cache-dir {name}: {name} {why}", hint="name a variable such as MY_CACHE_DIR")
         for name, values in varied.items():
+            told = f"{name}={','.join(values)}"
+            if name in SHARED or name in folders:
+                raise UsageError(f"{told}: all runs share the folder of {name}", hint="let another variable differ")
+            if name == _THREADS_VARIABLE and not all(value.isdecimal() and int(value) for value in values):
+                raise UsageError(f"{told}: not numbers of threads", hint="write threads=2,1")
             if len(values) != runs and (runs > 1 or len(values) > 1):
-                told = f"{name}={','.join(values)} has {len(values)} values for {runs} {'runs' if runs > 1 else 'run'}"
-                raise UsageError(told, hint="give a value for each run")
-        if runs == 1 and (only := [*own, *folders, *filter(None, [writer])]):
+                wanted = f"{runs} {'runs' if runs > 1 else 'run'}"
+                raise UsageError(f"{told} has {len(values)} values for {wanted}", hint="give a value for each run")
+        only = [*(f"{name}={value}" for name, value in own.items()), *(f"--cache-dir {name}" for name in folders)]
+        if runs == 1 and (only := [*only, *([f"{WRITTEN_BY}={writer}"] if writer else [])]):
             raise UsageError(f"{only[0]}: a single run has no caches of an earlier one", hint="add --runs 2")
         return cls(runs=runs, varied=varied, folders=folders, writer=writer) if runs > 1 else None
 
