@@ -321,6 +321,11 @@ class Plan(Sequence[PlannedCell]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
+    @property
+    def has_writers(self) -> bool:
+        """Whether the first run of some cell is made in another environment."""
+        return any(WRITTEN_BY in variant for own in self.tests for _, variant in own)
+
     def only(self, names: Container[tuple[str, str]]) -> Plan:
         """Return the plan of the cells with these environments and names."""
         tests = (
