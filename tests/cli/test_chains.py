@@ -54,7 +54,8 @@ def test_caches_that_another_release_has_written(user: User) -> None:
         ({"runs": "2", "written-by": "9.2.0"}, "fail"),
         ({"runs": "2", "written-by": "9.1.0"}, "pass"),
     ]
-    assert "repro.py[runs=2,written-by=9.2.0]  FAIL!    -" in result["said"]
+    assert "written by    9.1.0      9.2.0" in result["said"]
+    assert "9.2.0         FAIL!      -" in result["said"]
     assert "written by new" in result["said"]
     (command,) = (line.rpartition("rerun: ")[2] for line in result["said"].splitlines() if "rerun: " in line)
     again = user.run(*shlex.split(command)[1:])
@@ -136,6 +137,7 @@ def test_an_explanation_of_a_chain(user: User) -> None:
         (("--cache-dir", "MINE"), 2, "--cache-dir MINE: a single run has no caches of an earlier one"),
         (("--runs", "3", "--vary", "threads=1,2"), 2, "OMP_NUM_THREADS=1,2 has 2 values for 3 runs"),
         (("--cache", "from=8.0.0"), 2, "no environment of the matrix is 8.0.0"),
+        (("--cache", "pairs", "--runs", "2", "--vary", "TMPDIR=1,2"), 2, "all runs share the folder of TMPDIR"),
         (("--cache", "all"), 2, "'all' names no environments"),
         (("--runs", "1", "--cache", "pairs"), 2, "a single run reads no caches of another"),
         (("--cache", "pairs", "--executor", "tls://head:8786"), 2, "--cache cannot go with --executor"),
@@ -157,3 +159,25 @@ def test_one_environment_has_no_other_caches(user: User, cache: str) -> None:
     said = f"error: --cache {cache}: the matrix has no environment but torch-9.1.0-pypi\n"
     assert (ended.returncode, said in ended.stderr) == (2, True), ended.stdout + ended.stderr
     assert user.runs("repro.py") == 0
+
+
+def test_caches_of_an_environment_that_only_its_label_names(user: User) -> None:
+    """The command that runs such a cell again asks for both environments; no command is proposed that cannot run it."""
+    script = user.script("repro.py", STALE_IN_OLD)
+    options = ("--build", "pypi", "--config", "default,single-thread", "--cache", "from=torch-9.2.0-pypi-single-thread")
+    said = user.run("matrix", script, "--torch", "9.1.0,9.2.0", *options).stdout
+    assert "torch-9.2.0-pypi-single-thread  FAIL!" in said
+    assert "next: whichtorch explain 'repro.py[runs=2,written-by=torch-9.2.0-pypi-single-thread]'" in said
+    command = next(line.rpartition("rerun: ")[2] for line in said.splitlines() if "rerun: " in line)
+    again = user.run(*shlex.split(command)[1:])
+    assert (again.returncode, "torch-9.2.0-pypi-single-thread  FAIL!" in again.stdout) == (1, True), again.stderr
+
+
+@pytest.mark.parametrize("command", [("fix", "--bad", "9.1.0", "--good", "9.2.0"), ("triage", "--torch", "9.1.0")])
+def test_caches_of_another_environment_are_for_some_commands(user: User, command: tuple[str, ...]) -> None:
+    """The others say so before anything is installed."""
+    user.script("repro.py", STALE_IN_OLD)
+    ended = user.run(*command, "repro.py[runs=2,written-by=9.2.0]")
+    said = "error: caches that another environment has written are for matrix and bisect\n"
+    assert (ended.returncode, said in ended.stderr) == (2, True), ended.stderr
+    assert not list((user.folder / ".whichtorch").rglob("venv"))

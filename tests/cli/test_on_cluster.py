@@ -13,6 +13,7 @@ import pytest
 from tests.cli.cluster import two_workers
 from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.cli.test_bisect_packages import BAD, DAYS, SCRIPT, locks
+from tests.cli.test_chains import CURE, STALE_IN_OLD
 from tests.wheels import build_companion, build_pytest, build_wheel
 
 if TYPE_CHECKING:
@@ -259,3 +260,21 @@ def test_the_tests_of_a_command_are_the_same(user: User, wheels: Path, tmp_path:
         assert refused.returncode == 2
         assert "leave out --in-place" in refused.stderr
     assert not installed_below(user.folder / "there")
+
+
+def test_chains_run_there(user: User, tmp_path: Path) -> None:
+    """All runs of a chain are made on one worker, which finds the cache; caches from elsewhere are refused here."""
+    script = user.script("repro.py", STALE_IN_OLD)
+    build = ("--build", "pypi", "--runs", "2")
+    asked = ("--torch", "9.1.0,9.2.0", *build)
+    with two_workers(user, tmp_path / "cluster") as (address, _):
+        ended = user.run("matrix", script, *asked, "--executor", address)
+        cured = user.run("fix", script, "--bad", "9.1.0", "--good", "9.2.0", *build, "--executor", address)
+        pairs = user.run("matrix", script, *asked, "--cache", "pairs", "--executor", address)
+        named = user.run("matrix", f"{script}[runs=2,written-by=9.2.0]", *asked[:4], "--executor", address)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "repro.py[runs=2]  FAIL!    pass" in ended.stdout
+    assert f"run 2 of 2; run 1 passes; {CURE}" in ended.stdout
+    assert "cured by 2 lines of Python" in cured.stdout, cured.stdout + cured.stderr
+    assert (pairs.returncode, "error: --cache cannot go with --executor\n" in pairs.stderr) == (2, True)
+    assert (named.returncode, "error: a test with written-by cannot go with --exec" in named.stderr) == (2, True)

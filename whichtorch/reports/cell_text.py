@@ -12,6 +12,8 @@ from whichtorch.matrix.diagnosis.conditions import words
 from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome, is_command, split_test
 from whichtorch.matrix.privacy.redaction import restored
+from whichtorch.matrix.suite.chain import WRITTEN_BY
+from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 CommandPrefix = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"
 _CLUSTER = ("--executor", "--tls")  # the options that name one
+_AXES = {"--torch": "", "--build": "", "--python": "", "--config": "default"}  # and what is meant without the option
 _ON_CLUSTERS = {"matrix", "bisect"}  # commands that reports give, and that take these options
 
 
@@ -111,14 +114,41 @@ def run_command(cell: Cell, environments: Sequence[Environment], command: str, *
         options[at] = ",".join(dict.fromkeys(each.options[at] for each in same))
     if cell.chain and (writer := cell.chain.writer_interpreter):  # its name means something only beside it
         options += ["--interpreter", writer]
+    if cell.chain and cell.chain.writer_options:
+        options = _beside(options, cell.chain.writer_options)
     return in_shell(command, cell.runnable, *options, script_option(cell.runnable), after=more)
+
+
+def _beside(options: Sequence[str], writer: Sequence[str]) -> list[str]:
+    """Return options that ask for environments, and for the one that writes their caches."""
+    told = list(options)
+    for axis, unnamed in _AXES.items():
+        own, other = (words[words.index(axis) + 1] if axis in words else unnamed for words in (told, list(writer)))
+        values = ",".join(dict.fromkeys(filter(None, [*own.split(","), other])))
+        if axis in told:
+            told[told.index(axis) + 1] = values
+        elif axis in writer:
+            told += [axis, values]
+    return told
 
 
 def bisect_command(cell: Cell, environment: Environment, command: str) -> str:
     """Return the command that searches the release that changed a cell; "" in an environment of the user's own."""
+    if not is_searchable(cell):
+        return ""
     if environment.interpreter is not None and "--interpreter" in environment.options:
         return ""
     return in_shell(command, cell.runnable, after=options_without_torch(environment))
+
+
+def has_own_caches(cell: Cell) -> bool:
+    """Return whether all of its runs are made in one environment."""
+    return WRITTEN_BY not in cell.variant
+
+
+def is_searchable(cell: Cell) -> bool:
+    """Return whether `bisect` can run it: another environment that writes caches must be known by its release."""
+    return has_own_caches(cell) or parse_version(cell.variant[WRITTEN_BY]) is not None
 
 
 def explain_command(cell: Cell, command: str) -> str:

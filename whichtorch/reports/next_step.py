@@ -135,7 +135,11 @@ class WrongTest:
             everywhere = f"in all {len(where)} {places} tried: it is not the release{self._look_at(signature)}"
             yield NextStep(f"{what} {does} the same way {everywhere}")
             is_script = not is_command(self.cell.runnable)
-            if is_script and (signature.library_frame or self.cell.outcome is Outcome.CRASH):
+            if (
+                is_script
+                and cell_text.has_own_caches(self.cell)
+                and (signature.library_frame or self.cell.outcome is Outcome.CRASH)
+            ):
                 triage = cell_text.in_shell(self.called("triage"), self.cell.runnable, after=where[-1].options)
                 yield NextStep("makes a small case of it, in case torch is wrong in all of them", triage)
 
@@ -155,7 +159,10 @@ class WrongTest:
         newest = bad[-1] if bad else self.environment
         later = [each for each in good if age(each.torch) > age(newest.torch)]
         earlier = [each for each in good if age(each.torch) < age(newest.torch)]
-        if later and self.cell.outcome in {Outcome.FAIL, Outcome.HANG} and _are_near(newest.torch, later[0].torch):
+        if not cell_text.is_searchable(self.cell):
+            later, earlier = [], []
+        can_be_cured = self.cell.outcome in {Outcome.FAIL, Outcome.HANG} and cell_text.has_own_caches(self.cell)
+        if later and can_be_cured and _are_near(newest.torch, later[0].torch):
             return self._between(
                 "fix", newest, later[0], f"turns the fix in {later[0].torch} into a patch for {newest.torch}"
             )

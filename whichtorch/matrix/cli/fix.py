@@ -104,6 +104,7 @@ def _search_request(options: FixOptions, home: Path) -> SearchRequest:
 
     file = options.axes.file(options.torch or [EVERY_RELEASE])
     scenario, variant = options.one(file, options.run_options)
+    command.check_own_caches(variant)
     file = command.announced(file.for_script(scenario))
     failure = command.failure_words(options.failure, (scenario, variant), home)
     test = {"scenario": scenario, "variant": variant, "failure": failure}

@@ -48,18 +48,21 @@ def matrix(options: MatrixOptions) -> Exit:
     from whichtorch.matrix.run.pipeline import raise_if_impossible
     from whichtorch.matrix.run.planned_matrix import PlannedMatrix
     from whichtorch.matrix.run.site import ThisMachine
+    from whichtorch.matrix.suite.chain import WRITTEN_BY
     from whichtorch.reports import table
     from whichtorch.reports.cell_text import where_it_ran
 
+    one_machine = "leave out one or the other: the caches are copied on one machine"
     if options.written and options.cluster.executor:
-        hint = "leave out one or the other: the caches are copied on one machine"
-        raise UsageError("--cache cannot go with --executor", hint=hint)
+        raise UsageError("--cache cannot go with --executor", hint=one_machine)
     options = replace(options, home=command.state_folder())
     display = options.display
     before = stored_runs.find(options.baseline, options.home) if options.baseline else None  # as yet
     here = ThisMachine.of(options.cache(options.home), options.jobs)
     with options.cluster.machines(here, options.jobs) as machines:
         planned = PlannedMatrix.of(options, machines)
+        if options.cluster.executor and planned.planned.has_writers:
+            raise UsageError(f"a test with {WRITTEN_BY} cannot go with --executor", hint=one_machine)
         forecast = None if display.quiet else planned.forecast()
         for line in (*planned.notes, *forecast.lines()) if forecast else ():
             display.console.print(line, style="dim", highlight=False, soft_wrap=True)

@@ -82,6 +82,7 @@ def triage(options: TriageOptions) -> Exit:
 
     place = options.environment.place(options.torch or ("latest",), command.state_folder())
     scenario, variant = options.one(place.file, options.run)
+    command.check_own_caches(variant)
     place = replace(place, file=command.announced(place.file.for_script(scenario)))
     folder = options.case_folder or CASES / scenario.path.stem
     order = filled(

@@ -225,6 +225,7 @@ class ChainEvidence(OpenModel):
     seconds: tuple[float, ...] = ()  # of each run that was made
     writer: str = ""  # label of the environment in which the first run was made, where that is another
     writer_interpreter: str = ""  # of that environment, where it is the user's own
+    writer_options: tuple[str, ...] = ()  # that ask for that environment, where its release does not say which it is
     cached: dict[str, int] = {}  # files that were there before the run that decided, by the name of their cache
     read: dict[str, int] | None = None  # those of them that were read, in later runs; None: not known
     problem: str = ""  # why that is not known

@@ -322,6 +322,11 @@ class Plan(Sequence[PlannedCell]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
+    @property
+    def has_writers(self) -> bool:
+        """Whether the first run of some cell is made in another environment."""
+        return any(WRITTEN_BY in variant for own in self.tests for _, variant in own)
+
     def only(self, names: Container[tuple[str, str]]) -> Plan:
         """Return the plan of the cells with these environments and names."""
         tests = (
@@ -392,9 +397,10 @@ def _joined(
         for request in requests:
             others = {name: writer for name, writer in named.items() if writer.key != request.key}
             if written:
-                here = [
-                    (test, variant | {WRITTEN_BY: name}) for name in chosen if name in others for test, variant in own
-                ]
+                # each begins with the writer after itself, because one chain at a time can use what a writer has written
+                after = next((place for place, name in enumerate(chosen, 1) if name not in others), 0)
+                names = [name for name in (*chosen[after:], *chosen[:after]) if name in others]
+                here = [(test, variant | {WRITTEN_BY: name}) for name in names for test, variant in own]
             else:
                 here = [each for each in own if each[1].get(WRITTEN_BY) not in named.keys() - others.keys()]
             asked.setdefault(request.key, request)

@@ -12,6 +12,7 @@ from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.model import Attempt, ChainEvidence, Outcome, Record, Role, StoppedBy
 from whichtorch.matrix.run.attempt import record_of, run_attempt
 from whichtorch.matrix.run.cached_files import BEFORE, CACHES, SharedFolder
+from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -143,6 +144,8 @@ class CacheChain:
         writer = self.planned.writer
         facts = {"run": run, "runs": self.chain.runs, "seconds": seconds} | ({"writer": writer.label} if writer else {})
         facts |= {"writer_interpreter": str(writer.interpreter)} if writer and writer.interpreter else {}
+        if writer and not writer.interpreter and parse_version(self.chain.writer) is None:
+            facts |= {"writer_options": writer.options}
         return ChainEvidence.model_validate(facts)
 
     def _told(self, attempt: Attempt, chain: ChainEvidence) -> Attempt:
