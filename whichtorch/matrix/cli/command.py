@@ -96,8 +96,8 @@ def check_own_caches(variant: Mapping[str, str]) -> None:
     from whichtorch.matrix.suite.chain import WRITTEN_BY
 
     if WRITTEN_BY in variant:
-        hint = "name the test without written-by"
-        raise UsageError("caches that another environment has written are for matrix and bisect", hint=hint)
+        hint = "leave written-by out of the name of the test"
+        raise UsageError("only matrix and bisect can run a test with written-by", hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True)
