@@ -178,6 +178,6 @@ def test_caches_of_another_environment_are_for_some_commands(user: User, command
     """The others say so before anything is installed."""
     user.script("repro.py", STALE_IN_OLD)
     ended = user.run(*command, "repro.py[runs=2,written-by=9.2.0]")
-    said = "error: caches that another environment has written are for matrix and bisect\n"
+    said = "error: only matrix and bisect can run a test with written-by\n"
     assert (ended.returncode, said in ended.stderr) == (2, True), ended.stderr
     assert not list((user.folder / ".whichtorch").rglob("venv"))
