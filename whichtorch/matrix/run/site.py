@@ -251,7 +251,8 @@ class LocalSite(Site):
         planned, environment = ready.planned, ready.environment
         name, label = planned.name, environment.label
         why = order.rerun_because
-        self.emit(AttemptStarted(environment=label, cell=name, limit=order.limit, goal=order.goal, why=why))
+        limit = order.limit * (planned.chain.runs if planned.chain else 1)
+        self.emit(AttemptStarted(environment=label, cell=name, limit=limit, goal=order.goal, why=why))
         executor = self.forking if self.forking and order.fork_level else self.executor
         order = replace(order, cancelled=ready.cancelled, shared=ready.shared)
         home = self.environments.home
