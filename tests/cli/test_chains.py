@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shlex
@@ -44,6 +45,22 @@ def test_the_second_run_fails(user: User) -> None:
     again = user.run(*shlex.split(command)[1:])
     assert (again.returncode, CURE in again.stdout) == (1, True)
     assert result_of(user, script, code=0)["cells"][0]["variant"] == {}
+
+
+def test_every_report_says_which_run_and_cache(user: User) -> None:
+    """So do the comparison with another run, Markdown, JUnit, the page, and a run of the last failures."""
+    script = user.script("repro.py", STALE_IN_OLD.replace('== "new"', '== "new" or True'))
+    result_of(user, script, "--runs", "2", code=0)
+    user.script("repro.py", STALE_IN_OLD)
+    result_of(user, script, "--runs", "2", "--markdown", "run.md", "--junit", "run.xml", "--html", "page", code=1)
+    compared = user.run("compare", "latest~1", "latest").stdout
+    assert f"(repro.py:9); run 2 of 2; run 1 passes; {CURE}" in compared
+    for name in ("run.md", "run.xml", "page/index.html"):
+        text = html.unescape((user.folder / name).read_text())
+        assert f"run 2 of 2; run 1 passes; {CURE}" in text.replace("\\", ""), name
+    again = result_of(user, script, "--runs", "2", "--last-failed", code=1)
+    assert [cell["outcome"] for cell in again["cells"]] == ["fail"]
+    assert f"run 2 of 2; run 1 passes; {CURE}" in again["said"]
 
 
 def test_caches_that_another_release_has_written(user: User) -> None:

@@ -164,7 +164,7 @@ def _changes(comparison: Comparison) -> ReportSection:
 
 def _change(change: CellChange) -> ReportItem:
     side = shown_side(change)
-    what = f": {_words(side.signature)}" if side.signature and change.change is not ChangeKind.FIXED else ""
+    what = f": {_words(side.what)}" if side.what and change.change is not ChangeKind.FIXED else ""
     where = f"{code_span(change.name)} in {code_span(side.environment)}"
     rest = "".join(f"; {escaped(remark)}" for remark in remarks_of(change))
     priority = Priority.WORSE if change.change in WORSE else Priority.CHANGES

@@ -206,7 +206,7 @@ def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: 
         now = after.get((change.new.environment, change.name)) if change.new else None
         earlier = before.get((change.old.environment, change.name)) if change.old else None
         side = shown_side(change)
-        what = f": {side.signature}" if change.change is not ChangeKind.FIXED and side.signature else ""
+        what = f": {side.what}" if change.change is not ChangeKind.FIXED and side.what else ""
         yield f"{change.change}  {transition(change)}  {change.name}  {side.environment}{what}"
         yield from (f"    {remark}" for remark in remarks_of(change))
         if now and change.change is not ChangeKind.FIXED:

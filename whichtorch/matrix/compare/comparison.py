@@ -44,6 +44,12 @@ class RunSide(Model):
     signature: str | None
     flaky: str | None  # "k of n" where attempts disagree
     expected: bool
+    chain: str = ""  # of runs that share caches: which of them went wrong, and with which cache
+
+    @property
+    def what(self) -> str:
+        """What happened, "" where there is nothing to say."""
+        return "; ".join(filter(None, (self.signature, self.chain)))
 
 
 class CellChange(Model):
@@ -138,6 +144,7 @@ def run_side(environment: Environment, cell: Cell) -> RunSide:
         signature=cell.what,
         flaky=cell.flaky,
         expected=cell.expected,
+        chain=cell.chain.words if cell.chain and cell.outcome.is_red else "",
     )
 
 
