@@ -255,17 +255,6 @@ def test_what_lies_on_this_machine_only_is_refused(tmp_path: Path) -> None:
             machines.check([request.model_copy(update=update)])
 
 
-def test_caches_that_another_environment_writes_are_refused(tmp_path: Path) -> None:
-    """A worker has the caches of its own runs only; a chain whose runs are all in one environment is sent."""
-    outing = Outing(tmp_path / "c", FakeEngine(FakeWorker(tmp_path, "w1")))
-    test = scenario(tmp_path, "s")
-    for variant in ({"runs": ("2",)}, {"runs": ("2",), "written-by": ("2.1.0",)}):
-        chained = test.model_copy(update={"variants": variant})
-        planned = planning.plan(requests("2.0.0"), [chained], planning.RunOptions())
-        with pytest.raises(UsageError, match="cannot be written elsewhere") if len(variant) > 1 else nullcontext():
-            outing.run(planned)
-
-
 def test_a_file_that_a_users_script_opens_is_in_the_folder_that_it_runs_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
