@@ -255,6 +255,16 @@ def test_what_lies_on_this_machine_only_is_refused(tmp_path: Path) -> None:
             machines.check([request.model_copy(update=update)])
 
 
+def test_caches_that_another_environment_writes_are_refused(tmp_path: Path) -> None:
+    """A worker has the caches of its own runs only, so that nothing is sent."""
+    worker = FakeWorker(tmp_path, "w1")
+    test = scenario(tmp_path, "s").model_copy(update={"variants": {"runs": ("2",), "written-by": ("2.1.0",)}})
+    with pytest.raises(UsageError, match="cannot be written elsewhere"):
+        Outing(tmp_path / "c", FakeEngine(worker)).run(planning.plan(requests("2.0.0"), [test], planning.RunOptions()))
+    assert [batch for batch in worker.batches if batch.cells] == []
+    worker.host.finish()
+
+
 def test_a_file_that_a_users_script_opens_is_in_the_folder_that_it_runs_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

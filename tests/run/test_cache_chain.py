@@ -294,6 +294,12 @@ def test_environments_that_differ_in_more_are_named_in_full() -> None:
     assert names_and_writers(two, "from=torch-1-cpu") == both[:1]
 
 
+def test_each_environment_begins_with_another_writer() -> None:
+    """Two that run at once do not wait for the same caches; rows of the table keep the order of the releases."""
+    names = [name for name, _ in names_and_writers(requests("1", "2", "3"), "pairs")]
+    assert names == ["2", "3", "3", "1", "1", "2"]
+
+
 def test_the_wheel_of_a_writer_is_its_own() -> None:
     """A release candidate of the same build has another wheel."""
     one, two = requests("1", "2")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from whichtorch.matrix.environments.cache import EnvironmentCache
 from whichtorch.matrix.model import Build, Config, Expectation, Outcome, Request, Scenario
-from whichtorch.matrix.plan.planning import RunOptions, plan
+from whichtorch.matrix.plan.planning import RunOptions, _joined, plan
 from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.run.environment_queue import TYPICAL_CELL
 from whichtorch.matrix.run.planned_matrix import PlannedMatrix
 from whichtorch.matrix.run.site import ThisMachine
 
@@ -83,6 +84,17 @@ def test_known_bugs_are_announced(tmp_path: Path) -> None:
     assert lines(tmp_path, requests, [*suite, scenario("family/d", hangs)])[1:] == [
         "2 of them show known bugs and are expected to fail or hang"
     ]
+
+
+def test_each_run_of_a_chain_counts(tmp_path: Path) -> None:
+    """A first run whose caches others read is made once for all of them: each environment writes for two others."""
+    suite = [scenario(f"family/{number}") for number in range(20)]
+    requests = [request("2.11.0", CPU), request("2.12.0", CPU), request("2.13.0", CPU)]
+    machines = ThisMachine.of(EnvironmentCache(tmp_path), 2)
+    for runs, written, count in ((1, "", 60), (3, "", 180), (2, "pairs", 180)):
+        planned = _joined([(requests, suite)], RunOptions(runs=runs), written)
+        forecast = PlannedMatrix(planned=planned, machines=machines, records=Records()).forecast()
+        assert round(forecast.seconds - machines.install_cost(requests)[1]) == count * TYPICAL_CELL / 2
 
 
 def test_what_cannot_be_installed_costs_nothing(tmp_path: Path) -> None:

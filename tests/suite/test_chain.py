@@ -84,5 +84,5 @@ def test_a_command_is_no_chain() -> None:
     """Its tests share a process, and its project a copy."""
     command = ProjectCommand(words=("pytest",), project="x")
     scenario = Scenario(name="-- pytest", path=Path(), source_hash="x", command=command)
-    with pytest.raises(UsageError, match="for scripts"):
+    with pytest.raises(UsageError, match="only a script"):
         selection.variants_of(scenario, {"runs": "2"})

@@ -13,6 +13,7 @@ from whichtorch.matrix.cluster.engine import first_line
 from whichtorch.matrix.cluster.packing import Parcel
 from whichtorch.matrix.cluster.wire import BatchRequest, Delivery, OrderedCell, ScriptFiles, SharedLock
 from whichtorch.matrix.cluster.worker_events import decoded
+from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.planning import RunOptions
 from whichtorch.matrix.records.known_records import identity
 from whichtorch.matrix.run.work import Batch, BatchResult, Site, UndeliveredError, WorkerLostError
@@ -84,6 +85,9 @@ class ClusterSite(Site):
     def _order(self, batch: Batch) -> BatchRequest:
         cells = batch.cells.values()
         for cell in cells:
+            if cell.chain and cell.chain.writer:
+                hint = "leave out --executor: the caches are copied on one machine"
+                raise UsageError(f"{cell.name}: its caches cannot be written elsewhere on a cluster", hint=hint)
             if cell.scenario.source_hash not in self._scripts:
                 self._scripts[cell.scenario.source_hash] = ScriptFiles.of(cell.scenario, self.environments.home)
         return BatchRequest(

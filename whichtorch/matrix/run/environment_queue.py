@@ -7,6 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.suite.chain import unchained
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -141,6 +143,10 @@ def candidates(
 
 
 def expected_seconds(cell: PlannedCell, records: Records) -> float:
-    """Return about how long a cell takes."""
-    slowest = records.slowest_pass(cell.scenario, cell.variant, cell.request.hardware_name)
-    return cell.options.repeat * min(cell.limits.timeout, TYPICAL_CELL if slowest is None else slowest)
+    """Return about how long a cell takes. A chain that is not known takes a single run's time for each of its runs."""
+    chain, hardware = cell.chain, cell.request.hardware_name
+    known = records.slowest_pass(cell.scenario, cell.variant, hardware)
+    single = records.slowest_pass(cell.scenario, unchained(cell.variant), hardware) if chain and known is None else None
+    runs = chain.runs if chain else 1
+    seconds = known if known is not None else runs * (TYPICAL_CELL if single is None else single)
+    return cell.options.repeat * min(runs * cell.limits.timeout, seconds)

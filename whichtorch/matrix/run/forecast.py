@@ -41,6 +41,7 @@ class Forecast:
         """Estimate from records what some cells will take."""
         forecast = cls(cells=len(planned), jobs=machines.slots)
         requests: dict[tuple[str, ...], Request] = {}  # of environments that are to run something, by their keys
+        first_runs: set[tuple[object, ...]] = set()  # that are made in another environment
         for key, cell, _, answer in with_answers(planned, machines.environments, records):
             label = cell.request.label
             forecast.labels.add(label)
@@ -49,7 +50,12 @@ class Forecast:
             forecast.wanted += answer is None
             if answer is None and cell.request.problem is None:
                 requests[key] = cell.request
-                forecast._shares[label, cell.name] = expected_seconds(cell, records) / forecast.jobs
+                seconds = expected_seconds(cell, records) / forecast.jobs
+                if (chain := cell.chain) and (writer := cell.writer):
+                    first_run = writer.key, cell.scenario.source_hash, cell.name  # made once for all its readers
+                    seconds *= 1 - (first_run in first_runs) / chain.runs
+                    first_runs.add(first_run)
+                forecast._shares[label, cell.name] = seconds
                 forecast.is_guess |= (
                     records.slowest_pass(cell.scenario, cell.variant, cell.request.hardware_name) is None
                 )

@@ -30,6 +30,11 @@ def is_chain_key(name: str) -> bool:
     return name in {RUNS, WRITTEN_BY, CACHE_DIR} or _VARIABLE.fullmatch(name) is not None
 
 
+def unchained(variant: Mapping[str, str]) -> dict[str, str]:
+    """Return the variant of a single run."""
+    return {name: value for name, value in variant.items() if not is_chain_key(name)}
+
+
 def chain_variant(runs: int | None, vary: Sequence[str], folders: Sequence[str]) -> dict[str, str]:
     """Return the keys of a variant for what options say of a chain; none for a single run.
 
