@@ -392,7 +392,7 @@ def _joined(
         for request in requests:
             others = {name: writer for name, writer in named.items() if writer.key != request.key}
             if written:
-                # each begins with the writer after itself, because only one chain at a time can use what one has written
+                # each begins with the writer after itself: only one chain at a time can use what one has written
                 after = next((place for place, name in enumerate(chosen, 1) if name not in others), 0)
                 names = [name for name in (*chosen[after:], *chosen[:after]) if name in others]
                 here = [(test, variant | {WRITTEN_BY: name}) for name in names for test, variant in own]
