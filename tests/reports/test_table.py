@@ -64,6 +64,19 @@ def test_table_has_scenarios_down_and_environments_across() -> None:
     ]
 
 
+def test_who_wrote_the_caches_is_in_the_order_of_the_columns() -> None:
+    """All rows of a test are together, though the first environment has none for itself."""
+    one, two = environment("2.11.0+cpu"), environment("2.12.0+cpu")
+    pairs = [(one, two, "a"), (one, two, "b"), (two, one, "a"), (two, one, "b")]
+    cells = [
+        cell(read_by, Outcome.PASS, scenario=name, variant={"runs": "2", "written-by": other.torch.partition("+")[0]})
+        for read_by, other, name in pairs
+    ]
+    rows = [line.split()[0] for line in matrix_lines(result([one, two], cells), 120) if "written-by" in line]
+    names = [f"{name}[runs=2,written-by={release}]" for name in "ab" for release in ("2.11.0", "2.12.0")]
+    assert rows == names
+
+
 def test_a_patch_is_told_where_there_is_one() -> None:
     """Columns that differ in the patch say so; where all have the same one it is said once, where none has, never."""
     fixed = environment("2.11.0", id="fixed", patch="fix@1a2b3c")

@@ -16,6 +16,7 @@ from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result
 from whichtorch.matrix.records.store import MOST_SHOWN
 from whichtorch.matrix.run.pipeline import with_answers
+from whichtorch.matrix.suite.chain import WRITTEN_BY
 from whichtorch.reports import cell_text
 from whichtorch.reports.next_step import next_lines
 from whichtorch.reports.shown_text import shown_path
@@ -79,8 +80,21 @@ def outcome_words(result: Result) -> dict[str, list[str]]:
     others = different(result.cells)
     return {
         name: [_code(cells.get((name, environment.id)), others) for environment in result.environments]
-        for name in dict.fromkeys(cell.name for cell in result.cells)
+        for name in dict.fromkeys(cell.name for cell in _in_order(result))
     }
+
+
+def _in_order(result: Result) -> list[Cell]:
+    """Return the cells by test; those of a test with caches that others wrote by who wrote them, as the columns are."""
+    titles = {each.torch.partition("+")[0]: place for place, each in enumerate(result.environments)}
+    titles |= {each.label: place for place, each in enumerate(result.environments)}
+    tests: dict[tuple[object, ...], int] = {}
+
+    def place(cell: Cell) -> tuple[int, int]:
+        variant = tuple(item for item in cell.variant.items() if item[0] != WRITTEN_BY)
+        return tests.setdefault((cell.scenario, variant), len(tests)), titles.get(cell.variant.get(WRITTEN_BY, ""), -1)
+
+    return sorted(result.cells, key=place)
 
 
 def _code(cell: Cell | None, others: frozenset[tuple[str, str]], none: str = "-") -> str:
