@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 import textwrap
 from dataclasses import dataclass, field, replace
@@ -344,6 +345,18 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(cached_files.SharedFolder, "make", make)
     with pytest.raises(PreventedError, match=r"caches of a chain cannot be written: .*Read-only file system"):
         run(tmp_path, "")
+
+
+def test_a_full_disk_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where many files cannot be copied, the reason of the first one is enough."""
+
+    def fails(*_: object, **__: object) -> None:
+        full = "[Errno 28] No space left on device: 'a' -> 'b'"
+        raise shutil.Error([("a", "b", full), ("c", "d", full)])
+
+    monkeypatch.setattr(shutil, "copytree", fails)
+    with pytest.raises(PreventedError, match=r"cannot be written: \[Errno 28\] No space left on device: 'b'\nhint: "):
+        run(tmp_path, "cached('fxgraph')")
 
 
 def test_one_run_is_no_chain(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ def run_chain(
     try:
         record = made.run() if not chain.writer else made.run_elsewhere_first(written)
     except OSError as error:
-        raise PreventedError(f"the caches of a chain cannot be written: {error}") from error
+        hint = "make room in the state folder for the caches and a copy of them, or set WHICHTORCH_HOME"
+        raise PreventedError(f"the caches of a chain cannot be written: {_reason(error)}", hint=hint) from error
     finally:
         shutil.rmtree(own.place, ignore_errors=True)
     if record is None:
@@ -58,6 +59,14 @@ def run_chain(
 
 class _Cancelled(Exception):  # noqa: N818 - it is no error
     """The attempt was cancelled while its run was repeated."""
+
+
+def _reason(error: OSError) -> str:
+    """Return why files cannot be written, in a line; of many that were copied, that of the first."""
+    if not (isinstance(error, shutil.Error) and isinstance(error.args[0], list)):
+        return str(error)
+    _, place, why = error.args[0][0]
+    return f"{why.partition(': ')[0]}: {place!r}"
 
 
 @dataclass(slots=True)
