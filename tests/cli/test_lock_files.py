@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.shell import User
 from tests.cli.test_packages import result_of
-from tests.wheels import build_companion
+from tests.wheels import build_companions
 from whichtorch.matrix.environments.commander import uv_path
 
 PROJECT = """[project]
@@ -27,10 +27,7 @@ package = false
 
 @pytest.fixture
 def wheels(wheels: Path) -> Path:
-    for version in ("0.7.0", "0.8.0", "1.0.0"):
-        build_companion(wheels, "einops", version)
-    build_companion(wheels, "rich", "2.0")
-    return wheels
+    return build_companions(wheels, einops=("0.7.0", "0.8.0", "1.0.0"), rich=("2.0",))
 
 
 @pytest.fixture

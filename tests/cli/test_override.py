@@ -12,7 +12,7 @@ import pytest
 from tests.cli.cluster import two_workers
 from tests.cli.shell import User
 from tests.cli.test_packages import labels, result_of
-from tests.wheels import build_companion, build_wheel
+from tests.wheels import build_companion, build_companions, build_wheel
 
 SHOWS = "NOTE\nimport sympy, torch\nassert sympy.__version__ == '1.14', sympy.__version__\n"
 
@@ -20,9 +20,7 @@ SHOWS = "NOTE\nimport sympy, torch\nassert sympy.__version__ == '1.14', sympy.__
 @pytest.fixture
 def wheels(wheels: Path) -> Path:
     """Return an index whose old torch asks for one version of sympy, and whose new one for any but the oldest."""
-    for version in ("1.12", "1.13.1", "1.14"):
-        build_companion(wheels, "sympy", version)
-    build_companion(wheels, "numpy", "1.26.4")
+    build_companions(wheels, sympy=("1.12", "1.13.1", "1.14"), numpy=("1.26.4",))
     build_wheel(wheels, "9.1.0", behaviour="old", requires=("sympy==1.13.1",))
     build_wheel(wheels, "9.2.0", behaviour="new", requires=("sympy>=1.13",))
     return wheels

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.shell import User
 from tests.test_schema import generated
-from tests.wheels import build_companion
+from tests.wheels import build_companion, build_companions
 from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON
 
 NEEDS_EINOPS = "NOTE\nimport torch, einops\nassert torch.behaviour == 'new', 'einops was there'\n"
@@ -22,9 +22,7 @@ BLOCK = "# /// script\n# requires-python = '{python}'\n# dependencies = ['Einops
 
 @pytest.fixture
 def wheels(wheels: Path) -> Path:
-    for version in ("0.7.0", "0.8.0", "1.0.0"):
-        build_companion(wheels, "einops", version)
-    return wheels
+    return build_companions(wheels, einops=("0.7.0", "0.8.0", "1.0.0"))
 
 
 def result_of(user: User, *words: str, code: int = 0) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.shell import User
 from tests.cli.test_packages import labels, result_of
-from tests.wheels import build_companion, build_wheel
+from tests.wheels import build_companion, build_companions, build_wheel
 from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON
 
 SHOWS = "NOTE\nimport os, torch\nassert torch.behaviour == 'new', os.environ.get('COLOUR', 'no colour')\n"
@@ -20,10 +20,7 @@ PROJECT = "[project]\nname = 'tide'\ndependencies = ['torch>=2', 'einops']\n[dep
 
 @pytest.fixture
 def wheels(wheels: Path) -> Path:
-    for version in ("0.7.0", "0.8.0", "1.0.0"):
-        build_companion(wheels, "einops", version)
-    build_companion(wheels, "rich", "2.0")
-    return wheels
+    return build_companions(wheels, einops=("0.7.0", "0.8.0", "1.0.0"), rich=("2.0",))
 
 
 def pinned(user: User, **versions: str) -> str:

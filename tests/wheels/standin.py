@@ -126,6 +126,14 @@ def build_companion(folder: Path, name: str, version: str, *, padding: int = 0, 
     return _write(folder, module, version, "py3-none-any", files, requires, version)
 
 
+def build_companions(folder: Path, **versions: tuple[str, ...]) -> Path:
+    """Build the wheels of several versions of other packages, and return the folder."""
+    for name, each in versions.items():
+        for version in each:
+            build_companion(folder, name, version)
+    return folder
+
+
 def build_pytest(folder: Path) -> Path:
     """Build a wheel that brings the pytest of the tests themselves, and the command `pytest`."""
     info = f"pytest-{pytest.__version__}.dist-info"

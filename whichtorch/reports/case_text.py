@@ -10,7 +10,7 @@ from whichtorch.matrix.diagnosis.signature import Signature, described
 from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Outcome, variant_suffix
-from whichtorch.matrix.suite.chain import is_chain_key
+from whichtorch.matrix.suite.chain import without_chain
 from whichtorch.matrix.triage.case import PATCH
 from whichtorch.matrix.triage.classification import UNCLASSIFIED
 from whichtorch.reports.bisection_text import answer_lines
@@ -54,8 +54,8 @@ def _to_see_it(case: Case) -> str:
     """Return the command that shows the failure of a chain; "" for a single run, where nobody needs one."""
     if case.chain is None or case.environment is None:
         return ""
-    own = {name: value for name, value in case.variant.items() if not is_chain_key(name)}
-    words = [*case.environment.options, "--script", case.smallest + variant_suffix(own), *case.chain.options]
+    test = case.smallest + variant_suffix(without_chain(case.variant))
+    words = [*case.environment.options, "--script", test, *case.chain.options]
     words += ["--", *case.arguments] if case.arguments else []
     return f"whichtorch matrix {shlex.join(words)}"
 

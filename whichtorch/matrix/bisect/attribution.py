@@ -194,11 +194,11 @@ class _Mixer:
             label = f"{self.package} {last} with {_words(old, 'good')}"
         else:
             label = f"{self.package} {first} with {_words(new, 'bad')}"
-        if label not in self._shown and len(self._shown) == MIXTURES:
-            note = f"no more than {MIXTURES} mixtures of packages are tried"
-            self._notes += [note] if note not in self._notes else []
-            return None
         if label not in self._shown:
+            if len(self._shown) == MIXTURES:
+                note = f"no more than {MIXTURES} mixtures of packages are tried"
+                self._notes += [note] if note not in self._notes else []
+                return None
             self._shown[label] = self._tried_mixture(label, lock)
         return self._shown[label]
 

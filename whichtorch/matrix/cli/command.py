@@ -6,7 +6,7 @@ import shlex
 import signal
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
@@ -89,15 +89,6 @@ class NamedTest:
             others = ", ".join(variant_suffix(variant) for variant in variants if variant != chosen)
             print(f"of {scenario.name}: {variant_suffix(chosen)}; others are {others}")
         return scenario, chosen
-
-
-def check_own_caches(variant: Mapping[str, str]) -> None:
-    """Raise UsageError for a chain whose caches another environment writes, which only some commands can make."""
-    from whichtorch.matrix.suite.chain import WRITTEN_BY
-
-    if WRITTEN_BY in variant:
-        hint = "leave written-by out of the name of the test"
-        raise UsageError("only matrix and bisect can run a test with written-by", hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,10 +101,11 @@ def fix(options: FixOptions) -> Exit:
 def _search_request(options: FixOptions, home: Path) -> SearchRequest:
     """Return the request to search for the two releases."""
     from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
+    from whichtorch.matrix.suite.chain import check_own_caches
 
     file = options.axes.file(options.torch or [EVERY_RELEASE])
     scenario, variant = options.one(file, options.run_options)
-    command.check_own_caches(variant)
+    check_own_caches(variant)
     file = command.announced(file.for_script(scenario))
     failure = command.failure_words(options.failure, (scenario, variant), home)
     test = {"scenario": scenario, "variant": variant, "failure": failure}

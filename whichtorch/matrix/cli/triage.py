@@ -73,6 +73,7 @@ def triage(options: TriageOptions) -> Exit:
     interrupted. Exit code: 0 the failure was seen and classified; 4 it was not; 2 wrong usage; 3 the environment
     cannot be had; 130 interrupted.
     """
+    from whichtorch.matrix.suite.chain import check_own_caches
     from whichtorch.matrix.triage.casework import triage as make_case
     from whichtorch.matrix.triage.categories import HEALTHY
     from whichtorch.matrix.triage.classification import UNCLASSIFIED
@@ -82,7 +83,7 @@ def triage(options: TriageOptions) -> Exit:
 
     place = options.environment.place(options.torch or ("latest",), command.state_folder())
     scenario, variant = options.one(place.file, options.run)
-    command.check_own_caches(variant)
+    check_own_caches(variant)
     place = replace(place, file=command.announced(place.file.for_script(scenario)))
     folder = options.case_folder or CASES / scenario.path.stem
     order = filled(

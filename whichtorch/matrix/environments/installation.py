@@ -241,9 +241,8 @@ def install(
     version = re.search(r"^\s*version(?:_info)?\s*=\s*(\S+)", text, re.MULTILINE)
     versions = {package.name: package.version for package in packages}
     requires = [(f"{package.name} {package.version}", package.requires) for package in packages]
-    told = dict.fromkeys(
-        (*notes, *disagreements(request, versions, requires))
-    )  # an earlier install has noted them, too
+    # an earlier install may have noted the same
+    told = dict.fromkeys((*notes, *disagreements(request, versions, requires)))
     installation = Installation(
         label=request.label,
         build=request.build.name,

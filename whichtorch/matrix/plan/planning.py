@@ -64,6 +64,11 @@ class PlannedCell:
         return Chain.of(self.variant)
 
     @property
+    def runs(self) -> int:
+        """How many runs each of its attempts has."""
+        return chain.runs if (chain := self.chain) else 1
+
+    @property
     def writer(self) -> Request | None:
         """The environment of a chain's first run; None if it is the same as that of the other runs.
 
@@ -396,14 +401,15 @@ def _joined(
         chosen = _chosen_writers(named, written) if written else ()
         for request in requests:
             others = {name: writer for name, writer in named.items() if writer.key != request.key}
+            itself = named.keys() - others.keys()
+            here = own
             if written:
-                here = [
-                    (test, variant | {WRITTEN_BY: name}) for name in chosen if name in others for test, variant in own
-                ]
-            else:
-                here = [each for each in own if each[1].get(WRITTEN_BY) not in named.keys() - others.keys()]
+                names = [name for name in chosen if name in others]
+                here = tuple((test, variant | {WRITTEN_BY: name}) for name in names for test, variant in own)
+            elif itself:
+                here = tuple(each for each in own if each[1].get(WRITTEN_BY) not in itself)
             asked.setdefault(request.key, request)
-            tests[request.key] = (*tests.get(request.key, ()), *here)
+            tests[request.key] = (*tests[request.key], *here) if request.key in tests else here
             writers |= {(request.key, name): writer for name, writer in others.items()}
     return Plan(tuple(asked.values()), tuple(tests.values()), options, writers)
 

@@ -8,10 +8,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.errors import PreventedError, UsageError
+from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.model import Attempt, ChainEvidence, Outcome, Record, Role, StoppedBy
 from whichtorch.matrix.run.attempt import record_of, run_attempt
 from whichtorch.matrix.run.cached_files import BEFORE, CACHES, SharedFolder
+from whichtorch.matrix.suite.chain import check_own_caches
 from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
@@ -84,9 +85,10 @@ class CacheChain:
     def run_elsewhere_first(self, written: WrittenCaches | None) -> Record | None:
         """Make the first run in another environment, unless that was done before, and the others in this one."""
         writer = self.planned.writer
-        if written is None or writer is None:
-            hint = "leave written-by out of the name of the test"
-            raise UsageError("only matrix and bisect can run a test with written-by", hint=hint)
+        if written is None:
+            check_own_caches(self.planned.variant)
+        assert written is not None
+        assert writer is not None
         with written.lent(writer, self.planned, self.place) as lent:
             self.place = lent.place
             record = lent.first_run(lambda: self._first_run(writer, written))

@@ -141,9 +141,7 @@ def candidates(
 
 
 def expected_seconds(cell: PlannedCell, records: Records) -> float:
-    """Return about how long a cell takes."""
-    slowest = records.slowest_pass(
-        cell.scenario, cell.variant, cell.request.hardware_name
-    )  # of a chain: all of its runs
-    runs = cell.chain.runs if cell.chain else 1
+    """Return about how long a cell takes; the slowest pass of a chain has the seconds of all its runs."""
+    slowest = records.slowest_pass(cell.scenario, cell.variant, cell.request.hardware_name)
+    runs = cell.runs
     return cell.options.repeat * min(runs * cell.limits.timeout, runs * TYPICAL_CELL if slowest is None else slowest)

@@ -251,7 +251,7 @@ class LocalSite(Site):
         planned, environment = ready.planned, ready.environment
         name, label = planned.name, environment.label
         why = order.rerun_because
-        limit = order.limit * (planned.chain.runs if planned.chain else 1)
+        limit = order.limit * planned.runs
         self.emit(AttemptStarted(environment=label, cell=name, limit=limit, goal=order.goal, why=why))
         executor = self.forking if self.forking and order.fork_level else self.executor
         order = replace(order, cancelled=ready.cancelled, shared=ready.shared)

@@ -30,6 +30,18 @@ def is_chain_key(name: str) -> bool:
     return name in {RUNS, WRITTEN_BY, CACHE_DIR} or _VARIABLE.fullmatch(name) is not None
 
 
+def without_chain(variant: Mapping[str, str]) -> dict[str, str]:
+    """Return a variant without the keys that say how a chain is run."""
+    return {name: value for name, value in variant.items() if not is_chain_key(name)}
+
+
+def check_own_caches(variant: Mapping[str, str]) -> None:
+    """Raise UsageError for a chain whose caches another environment writes, which only some commands can make."""
+    if WRITTEN_BY in variant:
+        hint = "leave written-by out of the name of the test"
+        raise UsageError("only matrix and bisect can run a test with written-by", hint=hint)
+
+
 def chain_variant(runs: int | None, vary: Sequence[str], folders: Sequence[str]) -> dict[str, str]:
     """Return the keys of a variant for what options say of a chain; none for a single run.
 

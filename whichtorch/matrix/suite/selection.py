@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Expectation, Outcome, Scenario, digest
-from whichtorch.matrix.suite.chain import RUNS, Chain, is_chain_key
+from whichtorch.matrix.suite.chain import RUNS, Chain, is_chain_key, without_chain
 from whichtorch.matrix.suite.headers import SUITE_ROOT, VARIABLE_PREFIX, Mistake, ScenarioError, read_scenario
 from whichtorch.matrix.version_parsing import in_specifier
 
@@ -136,7 +136,7 @@ def _narrowed(scenario: Scenario, variant: dict[str, str]) -> Scenario:
     chain = {name: (value,) for name, value in variant.items() if is_chain_key(name)}
     if chain == {RUNS: ("1",)} and RUNS not in scenario.variants:
         chain = {}
-    variant = {name: value for name, value in variant.items() if not is_chain_key(name)}
+    variant = without_chain(variant)
     for name, value in variant.items():
         if value not in scenario.variants.get(name, ()):
             known = "; ".join(f"{name} = {' | '.join(values)}" for name, values in scenario.variants.items())
@@ -225,7 +225,7 @@ def variants_of(scenario: Scenario, chain: Mapping[str, str] | None = None) -> l
 
 def variant_environ(variant: dict[str, str]) -> dict[str, str]:
     """Return the environment variables that tell a script its variant: {"op": "mm"} as WHICHTORCH_OP=mm."""
-    return {VARIABLE_PREFIX + name.upper(): value for name, value in variant.items() if not is_chain_key(name)}
+    return {VARIABLE_PREFIX + name.upper(): value for name, value in without_chain(variant).items()}
 
 
 def expected(scenario: Scenario, variant: dict[str, str], axes: Mapping[str, str]) -> Expectation | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.source.syntax import parse_module
-from whichtorch.matrix.suite.chain import SHARED, Chain, is_chain_key
+from whichtorch.matrix.suite.chain import SHARED, Chain, without_chain
 from whichtorch.matrix.triage.case import Case, ShownTest
 from whichtorch.matrix.trial.variation import Variation
 
@@ -154,10 +154,9 @@ def shown_test(case: Case, folder: Path, runs: Runner, other_releases: OtherRele
 
 def _run(runs: Runner, source: str, limit: float) -> Outcome:
     """Return how the tests of a file end; they are called as pytest would, which need not be installed there."""
-    chain = runs.planned.chain
-    if chain is not None:  # the test makes its runs itself
-        own = {name: value for name, value in runs.planned.variant.items() if not is_chain_key(name)}
-        runs = replace(runs, planned=replace(runs.planned, variant=own))
+    count = runs.planned.runs
+    if count > 1:  # the test makes its runs itself
+        runs = replace(runs, planned=replace(runs.planned, variant=without_chain(runs.planned.variant)))
     called = "\nfor name, test in list(globals().items()):\n    if name.startswith('test_'):\n        test()\n"
     variation = Variation(source=source + called)
-    return runs.run(TEST_MARGIN * limit * (chain.runs if chain else 1), variation).record.attempt.outcome
+    return runs.run(TEST_MARGIN * limit * count, variation).record.attempt.outcome
