@@ -97,6 +97,15 @@ class ProbeDropped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NumbersCompared:
+    """What the runs so far say of a number, in an environment and in the one that it is compared with."""
+
+    environment: str  # label
+    reference: str  # label
+    what: str  # in words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupted:
     """Ctrl-C, or the end of the time: nothing new starts, and what runs is stopped."""
 
@@ -127,6 +136,7 @@ Event = (
     | CellDone
     | ProbeChosen
     | ProbeDropped
+    | NumbersCompared
     | Interrupted
     | StatusShown
     | StacksSeen

@@ -14,6 +14,7 @@ from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import NO_PATCH, Outcome
 from whichtorch.reports import cell_text
 from whichtorch.reports.document import markdown_document
+from whichtorch.reports.numbers_text import curve_lines
 from whichtorch.reports.shown_text import code_span, escaped, first_and_last_lines, short_list
 from whichtorch.reports.tests_text import changed_lines
 
@@ -40,8 +41,9 @@ PLURALS = {
 def bisection_lines(search: Bisection, width: int) -> Iterator[str]:
     """Yield what was searched, the line of values with what each showed, the answer, and what it cost."""
     yield from (heading(search), "")
-    yield from _values(search, width)
-    yield ""
+    if not search.curve:
+        yield from _values(search, width)
+        yield ""
     yield from answer_lines(search)
     yield from (f"  note: {reason}" for reason in search.reasons)
     yield cost(search)
@@ -109,6 +111,9 @@ def answer_lines(search: Bisection) -> Iterator[str]:
     """Yield the boundaries, or that there is none, and what is no evidence."""
     if search.has_tests:
         yield from changed_lines(search)
+        return
+    if search.curve:
+        yield from curve_lines(search, search.curve)
         return
     does = _does(search)
     if search.groups:

@@ -26,6 +26,7 @@ NAMES = {
     events.CellDone: "cell",
     events.ProbeChosen: "probe",
     events.ProbeDropped: "probe-dropped",
+    events.NumbersCompared: "compared",
     events.Interrupted: "interrupted",
     events.StatusShown: "status",
     events.StacksSeen: "seen",
@@ -47,6 +48,7 @@ class EventLine(Model):
     reused: bool | None = None
     seconds: float | None = None
     limit: float | None = None
+    reference: str = ""
     what: str = ""
     log: str = ""
     cells: int | None = None

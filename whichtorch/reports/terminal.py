@@ -172,6 +172,8 @@ class Progress:
                 return self._cell_line(event)
             case events.ProbeChosen():
                 return self._probe_line(event)
+            case events.NumbersCompared():
+                return Text(f"{event.environment} against {event.reference}: {event.what}", "dim")
             case events.StatusShown():
                 stages = [f"{label}: {stage}" for label, stage in self._stages.items()]
                 head = event.why or ("running:" if event.lines else "no cell is running")

@@ -35,7 +35,7 @@ PASS_RUNS = 2  # how often a mixture must pass
 
 def with_attributions(found: Bisection, axis: Axis, request: SearchRequest, bench: Workbench) -> Bisection:
     """Return the answer of a search with what each of its boundaries is attributed to."""
-    if not request.attribute or found.has_tests or found.answer is not AnswerKind.BOUNDARY:
+    if not request.attribute or found.has_tests or found.curve or found.answer is not AnswerKind.BOUNDARY:
         return found
     boundaries, runs_before, path = [], bench.runs, request.scenario.path
     script = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

@@ -14,6 +14,7 @@ from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome
+from whichtorch.matrix.model.measurement import Curve  # noqa: TC001
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -212,6 +213,7 @@ class Bisection(Model):
     groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # of values without an order, by verdict
     tests: dict[str, SearchedTest] = Field(default_factory=dict)  # of a command with many: those searched, by id
     others: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # ids of the other ones, by what both ends show
+    curve: Curve | None = None  # of a search for a change of a number
     answer: AnswerKind
     interrupted: bool = False  # by Ctrl-C or a signal: the same command goes on
     reasons: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from whichtorch.matrix.bisect.command_tests import search_tests
 from whichtorch.matrix.bisect.ledger import Ledger, SearchEndedError
+from whichtorch.matrix.bisect.measured_search import measured_search
 from whichtorch.matrix.bisect.probe_oracle import ProbeOracle, driven
 from whichtorch.matrix.bisect.search_request import AxisName
 from whichtorch.matrix.bisect.strategy.decision import answer_so_far, decide_parallel
@@ -49,6 +50,8 @@ def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bise
         raise UsageError(f"--good and --bad both mean {nearest}", hint="name two different values")
     goal = _with_bounds(request.goal, named, axis)
     ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal, named_bad=named.get(SearchVerdict.BAD))
+    if request.measures:
+        return measured_search(ledger, notes)
     of_tests = search_tests(ledger, named.values(), notes) if request.scenario.command else None
     return of_tests or bisected(ledger, named, notes)
 

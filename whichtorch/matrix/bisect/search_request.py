@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.events import Show
+    from whichtorch.matrix.measure.measure import Measure
     from whichtorch.matrix.model import Request, Scenario
     from whichtorch.matrix.plan.matrix_file import MatrixFile
     from whichtorch.matrix.run.work import Machines
@@ -133,6 +134,8 @@ class SearchRequest:
     jobs: int = 1
     fresh: bool = False
     machines: "Machines | None" = None  # None: this one
+    measures: "tuple[Measure, ...]" = ()  # a number whose change is searched, at most one; (): the outcome's
+    rounds: int = 0  # the most, of two values that are compared by it
     # of one axis each
     values: tuple[str, ...] = ()  # an axis without order; () for the usual values
     days: tuple[date, date] | None = None

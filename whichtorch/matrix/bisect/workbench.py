@@ -81,7 +81,7 @@ class Workbench:
     def __init__(self, site: Site, emit: CountedEvents) -> None:
         """`emit` is where the site tells what happens."""
         self.cache, self.records, self.emit = site.environments, site.records, emit
-        self._site = site
+        self.site = site
         self._scheduler = CellScheduler(site)
         self._started = time.monotonic()
         self._changed = threading.Condition()  # guards what is below
@@ -114,7 +114,7 @@ class Workbench:
     @property
     def run_id(self) -> str:
         """The run that the records go to."""
-        return self._site.store.run.id
+        return self.site.store.run.id
 
     @property
     def positions(self) -> frozenset[int]:
@@ -185,7 +185,7 @@ class Workbench:
         """Tell what the search waits for, which takes a while to look up."""
         self.emit(
             StatusShown(
-                lines=tuple(self._site.running_lines()), why=f"nothing has ended for {seconds:.0f} s; waiting for:"
+                lines=tuple(self.site.running_lines()), why=f"nothing has ended for {seconds:.0f} s; waiting for:"
             )
         )
 

@@ -20,6 +20,7 @@ from whichtorch.matrix.plan.environment_options import (
     commas,
     interpreter_option,
 )
+from whichtorch.matrix.plan.measure_options import MeasureOptions
 from whichtorch.matrix.plan.option import Strings, filled, group, json_output, markdown_output, option
 from whichtorch.matrix.plan.run_options import CHAINED, RunOptions, fresh_option, jobs_option
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.bisect.bisection import Bisection
 
 NAMED_AXES = tuple(str(axis) for axis in AxisName if not axis.row.options)
+_CHAINS = ("--runs", "--vary")
 _SIDES = {"--good-lock", "--good-env"}, {"--bad-lock", "--bad-env"}
 _PACKAGES = {"--with", "--requirements", "--project", "--group", "--constraint", "--override", "--install"}
 # a panel of --help each
@@ -61,6 +63,7 @@ class BisectOptions(NamedTestOrCommand):
     flaky: bool = _sure(default=False, help="The failure comes and goes: search by probability.")
     confidence: float = _sure(default=0.95, metavar="P", least=0.5, most=0.9999, help="Blame nothing below this.")
     fresh: bool = fresh_option(panel="How sure")
+    numbers: MeasureOptions = group(MeasureOptions)
     run_options: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = jobs_option(panel="Budget")
@@ -94,7 +97,8 @@ class BisectOptions(NamedTestOrCommand):
     @property
     def given(self) -> list[str]:
         """The names of the options that differ from their defaults."""
-        values = vars(self) | vars(self.others) | vars(self.cluster)
+        values = vars(self) | vars(self.others) | vars(self.cluster) | {"measure": self.numbers.measure}
+        values |= {name: getattr(self.run_options, name) for name in ("runs", "vary")}
         values |= {"axis": self.axis is not AxisName.VERSION, "attribute": self.attribute != "yes"}
         names = [f"--{name.replace('_', '-')}" for name, value in values.items() if value]
         return [*names, *dict.fromkeys(self.others.added.package_options[::2])]
@@ -173,6 +177,8 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
         axis=axis,
         failure=command.failure_words(options.failure, (scenario, variant), home),
         jobs=options.jobs or 1,
+        measures=options.numbers.measures,
+        rounds=options.numbers.rounds,
         attribute=options.attribute == "yes",
     )
 
@@ -207,6 +213,11 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
         wrong.append("--axis date needs --since, the first day to look at")
     if searched is not AxisName.DATE and days:
         wrong.append("--since and --until go with --axis date")
+    if "--measure" in given:
+        foreign = [name for name in given if name in {"--failure", "--any-failure", "--flaky", "--executor", *_CHAINS}]
+        if not searched.row.is_ordered or searched is AxisName.LOCK:
+            wrong.append("--measure searches releases, days or commits, which have an order")
+        wrong += [f"{' and '.join(foreign)} cannot go with --measure"] if foreign else []
     if "--executor" in given and not searched.row.runs_on_cluster:
         options = " and ".join(searched.row.options)
         wrong.append(f"--executor cannot go with {options}: the checkout and what is built in it are on this machine")

@@ -11,10 +11,14 @@ from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.cli.runs import FormatOptions, baseline_option, named_files, write_reports
 from whichtorch.matrix.errors import FailFastError, UsageError
 from whichtorch.matrix.plan.environment_options import MatrixRequest
+from whichtorch.matrix.plan.measure_options import MeasureOptions
 from whichtorch.matrix.plan.option import group, option
 
 if TYPE_CHECKING:
+    from whichtorch.matrix.measure.measure import Measure
     from whichtorch.matrix.records.store import StoredRun
+    from whichtorch.matrix.run.planned_matrix import PlannedMatrix
+    from whichtorch.matrix.run.site import ThisMachine
     from whichtorch.reports.cell_text import CommandPrefix
 
 _output_option = partial(option, panel="Output")
@@ -33,6 +37,7 @@ class MatrixOptions(MatrixRequest):
     )
     baseline: str | None = baseline_option()
     files: Any = group(FormatOptions)
+    numbers: MeasureOptions = group(MeasureOptions)
     display: Display = group(Display)
 
 
@@ -41,7 +46,8 @@ def matrix(options: MatrixOptions) -> Exit:
 
     Exit code: 0 all as expected; 1 something hung, crashed, failed or ran out of memory that no scenario
     expects; 2 wrong usage or matrix file; 3 environments or the machine kept cells from running;
-    130 interrupted. With --baseline: 1 something that passed in the other run does not in this one; 3 cells that
+    130 interrupted. With --measure, numbers are compared instead, and 1 means that one is worse by what --worse or
+    --differs says. With --baseline: 1 something that passed in the other run does not in this one; 3 cells that
     had an outcome there were kept from running.
     """
     from whichtorch.matrix.records import stored_runs
@@ -55,6 +61,9 @@ def matrix(options: MatrixOptions) -> Exit:
     one_machine = "leave out one or the other: the caches are copied on one machine"
     if options.written and options.cluster.executor:
         raise UsageError("--cache cannot go with --executor", hint=one_machine)
+    measures = options.numbers.measures
+    if measures and (options.cluster.executor or options.chained.chain):
+        raise UsageError("--measure cannot go with --executor, --runs or --cache", hint="leave out one or the other")
     options = replace(options, home=command.state_folder())
     display = options.display
     before = stored_runs.find(options.baseline, options.home) if options.baseline else None  # as yet
@@ -68,6 +77,8 @@ def matrix(options: MatrixOptions) -> Exit:
             display.console.print(line, style="dim", highlight=False, soft_wrap=True)
         if options.list_only:
             display.say(table.plan_lines(planned))
+        if measures and not options.list_only:
+            return _measured(planned, measures, options, here)
         if options.list_only or not planned.planned.requests:  # a share may have no environments
             return Exit.GOOD
         show = partial(display.progress, forecast=forecast)
@@ -87,6 +98,21 @@ def matrix(options: MatrixOptions) -> Exit:
         return code
     compared = _compared(before.read(), run_store.stored() if shown.left_out else shown, called, display)
     return code if run.interrupt else compared
+
+
+def _measured(
+    planned: "PlannedMatrix", measures: "tuple[Measure, ...]", options: MatrixOptions, here: "ThisMachine"
+) -> Exit:
+    """Measure the cells, and write the files that were asked for."""
+    from whichtorch.matrix.cli.numbers import measured
+    from whichtorch.matrix.records import stored_runs
+
+    is_asked = bool(options.numbers.worse or options.numbers.differs)
+    rounds = options.numbers.rounds
+    stored, code = measured(planned.planned, measures, rounds, here, options.display, is_asked=is_asked)
+    if files := named_files(options.files):
+        write_reports(files, stored_runs.find(stored.result.run.id, options.home), options.home, None)
+    return code
 
 
 def _compared(before: "StoredRun", stored: "StoredRun", called: "CommandPrefix", display: Display) -> Exit:

@@ -7,6 +7,7 @@ are pydantic models: their JSON Schema is the contract that other programs read.
 # The nouns are everybody's: whoever uses one need not know in which module it stands.
 from whichtorch.matrix.model.base import *  # noqa: F403
 from whichtorch.matrix.model.environment import *  # noqa: F403
+from whichtorch.matrix.model.measurement import *  # noqa: F403
 from whichtorch.matrix.model.outcome import *  # noqa: F403
 from whichtorch.matrix.model.record import *  # noqa: F403
 from whichtorch.matrix.model.scenario import *  # noqa: F403

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from whichtorch.matrix.model.base import SCHEMA, Model, digest
 from whichtorch.matrix.model.environment import UNRESOLVABLE, Environment
+from whichtorch.matrix.model.measurement import Measurement
 from whichtorch.matrix.model.outcome import AttemptEvidence, ChainEvidence, Diagnosis, Outcome, StoppedBy
 from whichtorch.matrix.model.scenario import COMMAND_MARK, ConditionResult, Limits, Scenario, name_of_test
 
@@ -128,6 +129,7 @@ class Cell(Model):
     doubt: Doubt | None = None  # why its pass may mean nothing; of a vacuous cell, too
     command: tuple[str, ...] = ()  # of a command's test: what runs just this test
     options: tuple[str, ...] = ()  # of the command line, that say how a command is run
+    numbers: tuple[Measurement, ...] = ()  # that were measured
     conflict: str = ""  # of a merged cell: which part saw what, where they disagree
 
     @model_validator(mode="before")

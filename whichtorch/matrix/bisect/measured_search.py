@@ -1,0 +1,220 @@
+"""Search an ordered axis for the place where a number changes, instead of an outcome."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.bisect.bisection import Bisection, Probe
+from whichtorch.matrix.bisect.position_evidence import PositionEvidence
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Bracket, Change, SearchVerdict
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.events import EnvironmentStage, NumbersCompared
+from whichtorch.matrix.measure.estimate import ALPHA, Estimate
+from whichtorch.matrix.measure.step_search import Step, StepSearch
+from whichtorch.matrix.model import Cell, Outcome
+from whichtorch.matrix.model.measurement import Curve, CurveStep, Effect, MachineState
+from whichtorch.matrix.process.forking_executor import SERVERS
+from whichtorch.matrix.trial.interleaving import Meter, Series, opened_meter
+from whichtorch.matrix.trial.sample import NoNumberError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from whichtorch.matrix.bisect.ledger import Ledger
+    from whichtorch.matrix.measure.measure import Measure
+    from whichtorch.matrix.model import Environment
+
+CHANGES = {Effect.WORSE: Change.REGRESSION, Effect.BETTER: Change.FIX}
+
+
+def measured_search(ledger: Ledger, notes: Iterable[str]) -> Bisection:
+    """Search between the bounds of a ledger's goal for steps of the number that its request measures.
+
+    Raises UsageError where no value has the number.
+    """
+    with ExitStack() as held:
+        search = _MeasuredSearch(ledger, held)
+        return search.bisection(search.run(), notes)
+
+
+@dataclass(slots=True)
+class _MeasuredSearch:
+    ledger: Ledger
+    held: ExitStack
+    machine: MachineState = field(default_factory=MachineState)
+    stopped: tuple[str, ...] = ()  # why the search ended early
+    _meter: Meter | None = None
+    _environments: dict[int, Environment] = field(default_factory=dict)
+    _medians: dict[int, float] = field(default_factory=dict)
+    _missing: dict[int, NoNumberError] = field(default_factory=dict)
+
+    @property
+    def measure(self) -> Measure:
+        """What is measured."""
+        assert self.ledger.request.measures
+        return self.ledger.request.measures[0]
+
+    @property
+    def low(self) -> int:
+        """The position of the lower bound."""
+        return self.ledger.goal.low
+
+    def run(self) -> StepSearch:
+        """Search to the end, or until the budget is spent or a user stops it."""
+        ledger = self.ledger
+        high = len(ledger.axis.values) - 1 if ledger.goal.high is None else ledger.goal.high
+        search = StepSearch(high - self.low + 1, self._compared, self.measure.threshold)
+        try:
+            search.run()
+        except KeyboardInterrupt as interrupt:
+            self.stopped = (ledger.bench.stop(interrupt),)
+        if search.ends is None and not self.stopped and not self._medians:
+            reasons = dict.fromkeys(map(str, self._missing.values()))
+            raise UsageError(f"{self.measure.name} cannot be measured: {'; '.join(reasons)}")
+        return search
+
+    def _compared(self, first: int, second: int, is_enough: Callable[[Estimate], bool]) -> Estimate | int:
+        """Return by how much a position of the search is worse than another, or one of them that has no number."""
+        ledger, measure = self.ledger, self.measure
+        positions = {first: first + self.low, second: second + self.low}
+        environments = []
+        for place, position in positions.items():
+            environment = self._environment(position)
+            if not environment.is_usable:
+                outcome = environment.outcome or Outcome.BROKEN
+                self._missing[position] = NoNumberError(environment.reason or str(outcome), outcome)
+                return place
+            environments.append(environment)
+        reference, other = environments
+        if reference.id == other.id:  # days without a release between them
+            return Estimate(center=0.0, low=0.0, high=0.0, rounds=0)
+        series = Series(meter=self._meter_of(reference), environments=environments)
+
+        def is_told(so_far: Series) -> bool:
+            ledger.check_budget()
+            found = so_far.difference(measure, other)
+            if found is not None:
+                what = measure.words(found)
+                ledger.bench.emit(NumbersCompared(environment=other.label, reference=reference.label, what=what))
+            return other.id in so_far.missing or (found is not None and is_enough(found))
+
+        series.run(is_told)
+        self.machine = series.machine
+        for place, position in positions.items():
+            environment = self._environments[position]
+            if reason := series.missing.get(environment.id):
+                self._missing[position] = reason
+                return place
+            self._medians[position] = median(series.values(measure, environment))
+        found = series.difference(measure, other)
+        assert found is not None
+        return found
+
+    def _environment(self, position: int) -> Environment:
+        """Return the environment of a position, made first if needed."""
+        if position not in self._environments:
+            ledger, request = self.ledger, self.ledger.axis.request(position)
+            ledger.check_budget(wants_install=ledger.needs_install(position))
+
+            def stage(name: str) -> None:
+                ledger.bench.emit(EnvironmentStage(label=request.label, stage=name))
+
+            environment = self._environments[position] = ledger.bench.cache.acquire(request, stage=stage)
+            if environment.is_usable:
+                self.held.callback(ledger.bench.cache.release, request)
+        return self._environments[position]
+
+    def _meter_of(self, environment: Environment) -> Meter:
+        """Return what makes the runs, opened with the first environment."""
+        if self._meter is None:
+            request, planned = self.ledger.request, self.ledger.planned(self.low)
+            site = self.ledger.bench.site
+            opening = opened_meter(site, planned, environment, request.measures, request.rounds, SERVERS)
+            self._meter = self.held.enter_context(opening)
+        return self._meter
+
+    def bisection(self, search: StepSearch, notes: Iterable[str]) -> Bisection:
+        """Return all that the search has shown."""
+        ledger, goal = self.ledger, self.ledger.goal
+        values = ledger.axis.values[self.low :]
+        for position, environment in self._environments.items():
+            cell = self._cell(position, environment)
+            ledger.evidence[position] = PositionEvidence(position=position, environment=environment, cell=cell)
+        wanted = [step for step in search.steps if goal.find.wants(CHANGES[step.effect])]
+        steps = sorted(wanted, key=lambda step: step.before)
+        is_known = search.ends is not None and not self.stopped
+        kind = AnswerKind.BOUNDARY if steps else AnswerKind.NONE if is_known else AnswerKind.INCONCLUSIVE
+        measure, axis = self.measure, ledger.axis
+        curve = Curve(
+            name=measure.name,
+            unit=measure.unit,
+            is_share=measure.is_share,
+            threshold=measure.change,
+            total=measure.change_in(search.levels[search.ends[1]]) if search.ends else None,
+            steps=tuple(
+                CurveStep(
+                    before=values[step.before],
+                    after=values[step.after],
+                    change=measure.change_in(step.estimate),
+                    effect=step.effect,
+                )
+                for step in steps
+            ),
+            levels={values[place]: measure.change_in(level) for place, level in sorted(search.levels.items())},
+            values={axis.values[position]: value for position, value in sorted(self._medians.items())},
+            missing={axis.values[position]: str(reason) for position, reason in sorted(self._missing.items())},
+            alike=tuple((values[before], values[after]) for before, after in search.alike),
+            machine=self.machine,
+        )
+        reasons = (*self.stopped, *notes, *(self._meter.notes if self._meter else ()))
+        found = ledger.bisection(kind, reasons, [ledger.boundary(self._bracket(step)) for step in steps])
+        return found.model_copy(
+            update={
+                "curve": curve,
+                "probes": tuple(self._probe(seen, search) for seen in ledger.seen),
+                "timeline": (),
+                "unjudged": {},
+                "order": tuple(axis.values[position] for position in self._environments),
+            }
+        )
+
+    def _bracket(self, step: Step) -> Bracket:
+        before, after = step.before + self.low, step.after + self.low
+        missing = tuple(each for each in range(before + 1, after) if each in self._missing)
+        change = CHANGES[step.effect]
+        return Bracket(before=before, after=after, change=change, confidence=1 - ALPHA, untestable_between=missing)
+
+    def _cell(self, position: int, environment: Environment) -> Cell:
+        """Return what a position showed, as a cell: that it passes, or why it has no number."""
+        request, missing = self.ledger.request, self._missing.get(position)
+        return Cell(
+            environment=environment.id,
+            scenario=request.scenario.name,
+            variant=request.variant,
+            source_hash=request.scenario.source_hash,
+            outcome=missing.outcome if missing else Outcome.PASS,
+            expected=True,
+            seconds=0.0,
+            reason=str(missing) if missing else None,
+        )
+
+    def _probe(self, seen: PositionEvidence, search: StepSearch) -> Probe:
+        level = search.levels.get(seen.position - self.low)
+        is_bad = level is not None and level.center >= self.measure.threshold.size / 2
+        verdict = SearchVerdict.BAD if is_bad else SearchVerdict.GOOD
+        rounds = level.rounds if level else 0
+        return Probe(
+            value=self.ledger.axis.values[seen.position],
+            title=self.ledger.axis.subjects.get(self.ledger.axis.values[seen.position], ""),
+            outcome=seen.cell.outcome,
+            k=rounds,
+            n=rounds,
+            reused=0,
+            verdict=SearchVerdict.UNTESTABLE if seen.position in self._missing else verdict,
+            message=seen.cell.reason or "",
+            environment=seen.environment,
+            cell=seen.cell,
+        )

@@ -1,0 +1,44 @@
+"""Measured runs of `matrix` and `explain`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.cli import command
+from whichtorch.matrix.cli.command import Exit
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.model import Effect
+
+if TYPE_CHECKING:
+    from whichtorch.matrix.cli.display import Display
+    from whichtorch.matrix.measure.measure import Measure
+    from whichtorch.matrix.plan.planning import Plan
+    from whichtorch.matrix.records.store import StoredRun
+    from whichtorch.matrix.run.site import ThisMachine
+
+
+def measured(
+    planned: Plan, measures: tuple[Measure, ...], most: int, machines: ThisMachine, display: Display, *, is_asked: bool
+) -> tuple[StoredRun, Exit]:
+    """Measure the cells of a plan and print the numbers; return the stored run and the exit code.
+
+    With `is_asked`, a number that is worse makes it red.
+
+    Raises UsageError where no environment has a number.
+    """
+    from whichtorch.matrix.trial.measured_matrix import measured_run
+    from whichtorch.reports.numbers_text import number_lines
+
+    with command.terminating_like_interrupt():
+        with measured_run(planned, measures, most, machines, display.progress) as (store, notes):
+            stored = store.stored()
+            cells = stored.result.cells
+            is_worse = any(number.effect is Effect.WORSE for cell in cells for number in cell.numbers)
+            code = Exit.RED if is_worse and is_asked else Exit.GOOD
+            code = Exit.INTERRUPTED if store.run.interrupted else code
+            store.run = store.run.model_copy(update={"exit_code": int(code)})
+    display.say(number_lines(stored.result, notes))
+    if cells and not any(cell.numbers for cell in cells):
+        reasons = dict.fromkeys(cell.reason or str(cell.outcome) for cell in cells)
+        raise UsageError(f"nothing could be measured: {'; '.join(reasons)}")
+    return stored, code

@@ -1,0 +1,136 @@
+"""For a measured run, note what it takes: seconds, CPU time, memory, compile time, and memory at the lines it prints.
+
+What is noted is written at the end of the process, as JSON, into the file that WHICHTORCH_MEASURE names. Only the
+process of the script is measured; its children that have ended count with their CPU time. An error of this hook is
+written there, too, and the script goes on.
+"""
+# importing pathlib would take time that counts
+# ruff: noqa: PTH105, PTH123
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import resource
+import sys
+import time
+
+TYPE_CHECKING = False  # importing typing would slow every start
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Callable
+
+ASKED = "WHICHTORCH_MEASURE"  # JSON: the file to write, and the lines after which memory is noted
+PAGE = resource.getpagesize()
+MOST_STEPS = 100_000
+
+
+def install(after_import: Callable[[str, Callable[[ModuleType], object]], object]) -> None:
+    """Note when the import of torch begins and ends, and write the notes at the end of this process."""
+    asked = os.environ.pop(ASKED, None)
+    if not asked:
+        return
+    told, pid = json.loads(asked), os.getpid()
+    notes = {"begun": time.perf_counter(), "import": None, "steps": []}  # type: dict[str, Any]
+    start(notes)
+    if "torch" not in sys.modules:
+        clock = ImportClock(notes)
+        sys.meta_path.insert(0, clock)
+        after_import("torch", clock.stop)
+    if told["every"] is not None:
+        watch_lines(told["every"], notes["steps"])
+    atexit.register(
+        finish, told["file"], pid, notes
+    )  # among the last to be called: what the script leaves to do counts
+
+
+class ImportClock:
+    """An import finder that finds nothing, and notes when torch is looked for."""
+
+    def __init__(self, notes: dict[str, Any]) -> None:
+        self.notes = notes
+        self.before = None  # type: Any
+
+    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> None:
+        """Note the first look for torch."""
+        if name == "torch" and self.before is None:
+            self.before = time.perf_counter(), resident()
+
+    def stop(self, _torch: ModuleType) -> None:
+        """Note what the import took; the script's own time begins now."""
+        seconds, memory = self.before
+        self.notes["import"] = {"seconds": time.perf_counter() - seconds, "memory": resident() - memory}
+        start(self.notes)
+
+
+def start(notes: dict[str, Any]) -> None:
+    """Let the time of the script begin."""
+    notes["wall"], notes["cpu"] = time.perf_counter(), cpu_seconds()
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def resident() -> int:
+    """Return the resident memory of this process, in bytes."""
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * PAGE
+
+
+def peak() -> int:
+    """Return the most resident memory that this process has had, in bytes. `ru_maxrss` may be that of its parent."""
+    with open("/proc/self/status", "rb") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(b"VmHWM:"))
+
+
+def watch_lines(pattern: str, steps: list[int]) -> None:
+    """Note the resident memory after each line that the script prints and that has the pattern."""
+    import re
+
+    wanted = re.compile(pattern)
+
+    def watch(stream: Any) -> None:
+        write, pending = stream.write, [""]
+
+        def written(text: str) -> Any:
+            result = write(text)
+            *lines, pending[0] = (pending[0] + text).split("\n")
+            if len(steps) < MOST_STEPS:
+                steps.extend(resident() for line in lines if wanted.search(line))
+            return result
+
+        stream.write = written
+
+    for stream in (sys.stdout, sys.stderr):
+        watch(stream)
+
+
+def finish(file: str, pid: int, notes: dict[str, Any]) -> None:
+    """Write what was noted; a forked child writes nothing."""
+    if os.getpid() != pid:
+        return
+    try:
+        told = {
+            "wall": time.perf_counter() - notes["wall"],
+            "cpu": cpu_seconds() - notes["cpu"],
+            "import": notes["import"],
+            "peak": peak(),
+            "steps": notes["steps"],
+            "compile": compile_seconds(),
+        }  # type: dict[str, Any]
+    except Exception as error:  # noqa: BLE001
+        told = {"problem": type(error).__name__ + ": " + str(error)}
+    with open(file + ".part", "w", encoding="utf-8") as part:
+        json.dump(told, part)
+    os.replace(file + ".part", file)
+
+
+def compile_seconds() -> dict[str, float] | None:
+    """Return the seconds of each phase that torch has timed of its compilers; None where none was used."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    metrics = getattr(utils, "compilation_time_metrics", None)
+    return {str(name): float(sum(values)) for name, values in metrics.items()} if metrics else None

@@ -1,0 +1,1 @@
+"""Numbers as tests: what is measured of a run, how runs of environments alternate, and what the numbers decide."""

@@ -1,0 +1,187 @@
+"""What is measured of a run: the kinds of numbers, and how users name them."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Self
+
+from pydantic import Field
+
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.measure.step_search import Threshold
+from whichtorch.matrix.model import Model
+from whichtorch.matrix.model.measurement import Change  # noqa: TC001
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from whichtorch.matrix.measure.estimate import Estimate
+
+NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)"
+# numbers of which more is better, by the words in their names
+_GOOD = re.compile(
+    r"/s\b|per_?s|throughput|bandwidth|flops|speed|fps|qps|ips\b|tokens|samples|acc|score|bleu|rouge|psnr|ssim|auc|\bf1|mfu",
+    re.IGNORECASE,
+)
+_CHANGE = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*(%?)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    """What is true of all measures of a kind."""
+
+    unit: str
+    meaning: str
+    may_fork: bool = True  # False: only a fresh Python shows it
+    is_ratio: bool = True  # False: values are compared by their difference
+    worse: float = 0.05  # how much worse counts if nobody says
+
+
+class MeasureKind(StrEnum):
+    """The kinds of numbers."""
+
+    WALL = "wall", KindRow("s", "seconds after the import of torch")
+    CPU = "cpu", KindRow("s", "CPU seconds after the import of torch, with ended children")
+    IMPORT = "import", KindRow("s", "seconds of `import torch`", may_fork=False)
+    IMPORT_MEMORY = "import-memory", KindRow("MB", "resident memory that `import torch` adds", may_fork=False)
+    COMPILE = "compile", KindRow("s", "seconds in torch.compile, by torch's own clocks")
+    PEAK = "peak", KindRow("MB", "most resident memory", may_fork=False)
+    GROWTH = "growth", KindRow("kB a line", "resident memory per line that the script prints", is_ratio=False, worse=10)
+    OUTPUT = "output", KindRow("", "largest difference from the first output of the reference", is_ratio=False, worse=0)
+    PRINTED = "printed", KindRow("", "a number that the script prints")
+
+    row: KindRow
+
+    def __new__(cls, name: str, row: KindRow) -> Self:
+        """Make the name a string, as any StrEnum's, and keep its row."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.row = row
+        return member
+
+
+class Measure(Model):
+    """A number of a run, and when it is worse."""
+
+    name: str
+    kind: MeasureKind
+    pattern: str = ""  # of a printed number, with one group; of growth: of the lines that are steps
+    more_is_better: bool = False
+    change: float = 0.05  # how large a difference counts: a share, or in the measure's unit
+    is_share: bool = Field(default=True, description="whether `change` is a share of the reference's value")
+    either_way: bool = False  # a change in the good direction counts, too
+
+    @property
+    def unit(self) -> str:
+        """The unit of its values, "" where the script decides."""
+        return self.kind.row.unit
+
+    def on_scale(self, value: float) -> float:
+        """Return a value on the scale of differences, on which more is worse. Raises ValueError where it has none."""
+        sign = -1.0 if self.more_is_better else 1.0
+        if not self.is_share:
+            return sign * value
+        if not value > 0:
+            raise ValueError(f"{self.name} is {value:g}, and a share of that says nothing")
+        return sign * math.log(value)
+
+    def change_in(self, found: Estimate) -> Change:
+        """Return an estimate on that scale as changes of the value, shares of it or in its unit: center, low, high."""
+        sign = -1.0 if self.more_is_better else 1.0
+        center, *ends = (
+            math.expm1(sign * each) if self.is_share else sign * each for each in (found.center, found.low, found.high)
+        )
+        return center, min(ends), max(ends)
+
+    def words(self, found: Estimate) -> str:
+        """Return an estimate as people write it: `+7.2 % [5.9, 8.4]`."""
+        return change_words(self.change_in(found), self.unit, is_share=self.is_share)
+
+    @property
+    def threshold(self) -> Threshold:
+        """How large a difference on that scale counts."""
+        if not self.is_share:
+            return Threshold(size=self.change)
+        return Threshold(size=-math.log1p(-self.change) if self.more_is_better else math.log1p(self.change))
+
+
+def change_words(change: Change | None, unit: str, *, is_share: bool) -> str:
+    """Return a change of a value, with its interval."""
+    if change is None:
+        return "too few runs to compare"
+    scale, unit = (100.0, " %") if is_share else (1.0, f" {unit}".rstrip())
+    center, low, high = (f"{each * scale:+.3g}" for each in change)
+    return f"{center}{unit}" if low == high else f"{center}{unit} [{low}, {high}]"
+
+
+def measures_named(
+    names: Sequence[str], pattern: str | None, better: str | None, worse: str | None, differs: str | None, every: str
+) -> tuple[Measure, ...]:
+    """Return the measures that options name. Raises UsageError that lists all that is wrong with them."""
+    wrong: list[str] = []
+    if worse is not None and differs is not None:
+        wrong.append("--worse and --differs exclude each other")
+    size = _size("--differs" if worse is None else "--worse", differs if worse is None else worse, wrong)
+    known = {str(kind): kind for kind in MeasureKind if kind is not MeasureKind.PRINTED}
+    printed = [name for name in names if name not in known]
+    for option, text in (("--pattern", pattern), ("--every", every)):
+        wrong += _problems(option, text)
+    if pattern is not None and len(printed) != 1:
+        wrong.append(f"--pattern is for one number that the script prints, and --measure names {len(printed)}")
+    if MeasureKind.OUTPUT in names and size is None:
+        wrong.append("--measure output needs --differs, the largest difference that is none")
+    if wrong:
+        raise UsageError("\n".join(wrong))
+    measures = []
+    for name in dict.fromkeys(names):
+        kind = known.get(name, MeasureKind.PRINTED)
+        change, is_share = size or (kind.row.worse, kind.row.is_ratio)
+        if is_share and not kind.row.is_ratio:
+            raise UsageError(f"--measure {name} has no value to take a share of", hint="give a number without %")
+        is_better = better == "higher" if better else kind is MeasureKind.PRINTED and bool(_GOOD.search(name))
+        used = {MeasureKind.PRINTED: pattern or printed_pattern(name), MeasureKind.GROWTH: every}.get(kind, "")
+        measures.append(
+            Measure(
+                name=name,
+                kind=kind,
+                pattern=used,
+                more_is_better=is_better,
+                change=change,
+                is_share=is_share,
+                either_way=differs is not None,
+            )
+        )
+    return tuple(measures)
+
+
+def printed_pattern(name: str) -> str:
+    """Return the pattern of a number that is printed as `NAME=1.5`, `NAME: 1.5` or as a member of JSON."""
+    return rf"(?<![\w.]){re.escape(name)}[\"']?\s*[=:]\s*({NUMBER})"
+
+
+def _size(option: str, text: str | None, wrong: list[str]) -> tuple[float, bool] | None:
+    """Return how large a change is, and whether that is a share."""
+    if text is None:
+        return None
+    found = _CHANGE.fullmatch(text)
+    size = float(found[1]) / (100 if found[2] else 1) if found else 0.0
+    if found is None or size <= 0 or (found[2] and size >= 1 and option == "--worse"):
+        wrong.append(f"{option} {text}: write how large a change counts, as 10% or as a positive number")
+        return None
+    return size, bool(found[2])
+
+
+def _problems(option: str, text: str | None) -> list[str]:
+    """Return what is wrong with a pattern."""
+    if not text:
+        return []
+    try:
+        groups = re.compile(text).groups
+    except re.error as error:
+        return [f"{option} {text!r} is no regular expression: {error}"]
+    if option == "--pattern" and groups != 1:
+        return [f"{option} {text!r} has {groups} groups: put parentheses around the number, and nowhere else"]
+    return []

@@ -1,0 +1,72 @@
+"""A number of runs in an environment, and how it compares with that of another one that took turns with it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from whichtorch.matrix.model.base import Model
+
+Change = tuple[float, float, float]  # its center and the ends of its interval: shares of the value, or in its unit
+
+
+class Effect(StrEnum):
+    """How a number compares with another."""
+
+    WORSE = "worse"
+    BETTER = "better"
+    SAME = "same"  # the difference is smaller than what counts
+    UNDECIDED = "undecided"
+
+
+class MachineState(Model):
+    """What else the machine did while something was measured."""
+
+    load: float = 0.0  # tasks that ran or waited for a core, in the last minute
+    pressure: float | None = None  # % of the last ten seconds in which some task waited for a core; None: not known
+    steal: float = 0.0  # the share of all time that the hypervisor took
+    megahertz: int | None = None
+
+
+class Measurement(Model):
+    """A number of a test in an environment."""
+
+    name: str  # of the measure
+    unit: str = ""
+    value: float  # the median
+    samples: tuple[float, ...] = ()  # of each run, in order
+    start: str = ""  # how the runs began: "cold", or from what they were forked
+    reference: str = ""  # label of the environment that it is compared with; "" where it is that itself
+    change: Change | None = None  # against the reference
+    is_share: bool = True  # changes are shares of the reference's value, not differences
+    more_is_better: bool = False
+    threshold: float = 0.0  # the change that counts
+    effect: Effect | None = None
+    drift: Change | None = None  # of the reference, from one run of its to the next
+    machine: MachineState = MachineState()
+
+
+class CurveStep(Model):
+    """Two neighbors on an axis between which a number changes."""
+
+    before: str
+    after: str
+    change: Change
+    effect: Effect
+
+
+class Curve(Model):
+    """A number along an axis."""
+
+    name: str
+    unit: str = ""
+    is_share: bool = True  # as of a measurement
+    threshold: float = 0.0
+    total: Change | None = None  # from the first to the last value that has the number
+    steps: tuple[CurveStep, ...] = ()  # changes between neighbors that count, in order
+    levels: dict[str, Change] = Field(default_factory=dict)  # by value: the change from the first one
+    values: dict[str, float] = Field(default_factory=dict)  # by value: the median of its runs
+    missing: dict[str, str] = Field(default_factory=dict)  # values without the number: why
+    alike: tuple[tuple[str, str], ...] = ()  # neighbors whose levels differ, but that compare as the same
+    machine: MachineState = MachineState()

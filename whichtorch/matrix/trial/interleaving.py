@@ -1,0 +1,261 @@
+"""Measured runs of several environments in one series: they take turns, so that what the machine does meets them all.
+
+A round has a run of each environment. The next round has them in the opposite order, so that a steady drift of the
+machine cancels out.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import psutil
+
+from whichtorch.matrix.events import AttemptEnded, AttemptStarted
+from whichtorch.matrix.measure.estimate import Estimate, estimate, looks
+from whichtorch.matrix.measure.measure import Measure, MeasureKind
+from whichtorch.matrix.model.measurement import MachineState, Measurement
+from whichtorch.matrix.process.forking_executor import ForkingExecutor
+from whichtorch.matrix.run.site import LocalSite
+from whichtorch.matrix.trial.remote import overlays_below
+from whichtorch.matrix.trial.runner import Runner
+from whichtorch.matrix.trial.sample import NOTE, NoNumberError, Sample, sample_of
+from whichtorch.matrix.trial.variation import NOTES, Variation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from whichtorch.matrix.events import Emit
+    from whichtorch.matrix.model import Environment
+    from whichtorch.matrix.plan.planning import PlannedCell
+    from whichtorch.matrix.run.work import Site
+
+MOST_SERVERS = 8  # fork servers that are kept alive: each holds some 300 MB; with more environments, all runs are cold
+TRIES = 2  # runs of an environment that give no number, after which it is left out
+MOST_ROUNDS = 96
+_PRESSURE = Path("/proc/pressure/cpu")
+
+
+class MixedStartsError(Exception):
+    """Some runs were forked and others were cold, so that their numbers cannot be compared."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Meter:
+    """Makes measured runs of one test."""
+
+    runner: Runner
+    measures: tuple[Measure, ...]
+    most: int = MOST_ROUNDS  # rounds of a series
+    forks: bool = True
+    emit: Emit = lambda _: None
+    notes: dict[str, None] = field(default_factory=dict)  # on what the numbers are, each once
+    _warm: set[str] = field(default_factory=set)  # ids of environments whose files have been read
+    _start: str = ""  # how all runs must begin
+    _reference: str | None = None  # the output that others are compared with
+
+    def __post_init__(self) -> None:
+        self.forks = self.forks and all(each.kind.row.may_fork for each in self.measures)
+
+    def sample(self, environment: Environment) -> Sample:
+        """Run the test once and return its numbers; the first run in an environment only warms it up.
+
+        Raises NoNumberError where there are none, MixedStartsError where a run began in another way than the others.
+        """
+        if environment.id not in self._warm:
+            self._run(environment)
+            self._warm.add(environment.id)
+        sample = self._run(environment)
+        self._start = self._start or sample.start
+        if sample.start != self._start:
+            raise MixedStartsError(f"{self._start} and {sample.start}")
+        if self._reference is None:
+            self._reference = sample.output
+        self.notes |= dict.fromkeys(sample.notes)
+        return sample
+
+    def restart_cold(self) -> None:
+        """Make all runs cold from now on."""
+        self.forks, self._start = False, ""
+
+    def _run(self, environment: Environment) -> Sample:
+        every = next((each.pattern for each in self.measures if each.kind is MeasureKind.GROWTH), None)
+        hooks = {"measure": {"file": f"{NOTES}/{NOTE}", "every": every}}
+        runner = replace(self.runner, environment=environment, caches=None, forks=self.forks)
+        limit, label, name = runner.planned.limits.timeout, environment.label, runner.planned.name
+        self.emit(AttemptStarted(environment=label, cell=name, limit=limit))
+        seen = runner.run(limit, Variation(hooks=hooks, may_fork=self.forks, is_brief=self.forks))
+        self.emit(AttemptEnded(environment=label, cell=name, attempt=seen.record.attempt))
+        return sample_of(self.measures, seen, runner.home, self._reference)
+
+
+@dataclass(slots=True, kw_only=True)
+class Series:
+    """The numbers of several environments, round by round."""
+
+    meter: Meter
+    environments: Sequence[Environment]  # the first is the reference
+    samples: dict[str, list[Sample]] = field(default_factory=dict)  # by the environment's id
+    missing: dict[str, NoNumberError] = field(default_factory=dict)  # by id: why an environment has no numbers
+    seconds: float = 0.0
+    machine: MachineState = field(default_factory=MachineState)
+    _dice: random.Random = field(default_factory=lambda: random.Random(29))  # the same order every time
+
+    @property
+    def reference(self) -> Environment:
+        """The environment that the others are compared with."""
+        return self.environments[0]
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds are complete."""
+        return len(self.samples.get(self.reference.id, ()))
+
+    def run(self, is_enough: Callable[[Series], bool]) -> Series:
+        """Make rounds until there are enough or as many as may be; return the series."""
+        begun, clocks = time.monotonic(), Clocks.now()
+        order = list(self.environments)
+        for count in looks(self.meter.most):
+            while self.rounds < count and len(self.missing) < len(self.environments):
+                if self.rounds % 2 == 0:
+                    self._dice.shuffle(order)
+                try:
+                    self._round(order)
+                except MixedStartsError:
+                    self.samples.clear()
+                    self.meter.restart_cold()
+                order.reverse()
+                if self.reference.id in self.missing:
+                    break
+            self.seconds = time.monotonic() - begun
+            if is_enough(self) or self.reference.id in self.missing:
+                break
+        self.machine = machine_state(clocks)
+        return self
+
+    def _round(self, order: Sequence[Environment]) -> None:
+        made: dict[str, Sample] = {}
+        for environment in order:
+            if environment.id in self.missing:
+                continue
+            for left in reversed(range(TRIES)):
+                try:
+                    made[environment.id] = self.meter.sample(environment)
+                    break
+                except NoNumberError as error:
+                    if not left:
+                        self.missing[environment.id] = error
+                        self.samples.pop(environment.id, None)
+        for id_, sample in made.items():
+            self.samples.setdefault(id_, []).append(sample)
+
+    def values(self, measure: Measure, environment: Environment) -> list[float]:
+        """Return the numbers of an environment."""
+        return [sample.values[measure.name] for sample in self.samples.get(environment.id, ())]
+
+    def difference(self, measure: Measure, environment: Environment) -> Estimate | None:
+        """Return by how much an environment is worse than the reference, on the measure's scale.
+
+        None without numbers, or with too few.
+        """
+        pairs = zip(self.values(measure, environment), self.values(measure, self.reference), strict=False)
+        try:
+            differences = [measure.on_scale(value) - measure.on_scale(reference) for value, reference in pairs]
+        except ValueError as error:
+            self.missing[environment.id] = NoNumberError(str(error))
+            return None
+        return estimate(differences, self.meter.most)
+
+    def drift(self, measure: Measure) -> Estimate | None:
+        """Return by how much the reference changes from one run of its to the next: what the machine adds."""
+        values = self.values(measure, self.reference)
+        try:
+            scaled = [measure.on_scale(value) for value in values]
+        except ValueError:
+            return None
+        pairs = zip(scaled[::2], scaled[1::2], strict=False)
+        return estimate([later - earlier for earlier, later in pairs], self.meter.most)
+
+    def measurement(self, measure: Measure, environment: Environment) -> Measurement | None:
+        """Return what is known of an environment's number, None where it has none."""
+        values, found = self.values(measure, environment), self.difference(measure, environment)
+        if not values:
+            return None
+        is_reference, drift = environment.id == self.reference.id, self.drift(measure)
+        return Measurement(
+            name=measure.name,
+            unit=measure.unit,
+            value=median(values),
+            samples=tuple(values),
+            start=self.samples[environment.id][0].start,
+            reference="" if is_reference else self.reference.label,
+            change=measure.change_in(found) if found and not is_reference else None,
+            is_share=measure.is_share,
+            more_is_better=measure.more_is_better,
+            threshold=measure.change,
+            effect=measure.threshold.last_effect(found) if found and not is_reference else None,
+            drift=measure.change_in(drift) if drift else None,
+            machine=self.machine,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The seconds of all cores since the machine was started, and those that the hypervisor took."""
+
+    total: float
+    stolen: float
+
+    @classmethod
+    def now(cls) -> Clocks:
+        """Read them."""
+        times = psutil.cpu_times()
+        return cls(sum(times), float(getattr(times, "steal", 0.0)))
+
+
+def machine_state(since: Clocks) -> MachineState:
+    """Return what the machine does now, and what the hypervisor took since the clocks were read."""
+    frequency = pressure = None
+    with suppress(OSError, NotImplementedError):
+        frequency = psutil.cpu_freq()
+    with suppress(OSError, LookupError, ValueError):
+        pressure = float(_PRESSURE.read_text().split("avg10=")[1].split()[0])
+    now = Clocks.now()
+    passed = max(now.total - since.total, 1e-9)
+    return MachineState(
+        load=round(os.getloadavg()[0], 2),
+        pressure=pressure,
+        steal=round(max(0.0, now.stolen - since.stolen) / passed, 4),
+        megahertz=round(frequency.current) if frequency else None,
+    )
+
+
+@contextmanager
+def opened_meter(
+    site: Site, planned: PlannedCell, environment: Environment, measures: tuple[Measure, ...], most: int, servers: int
+) -> Iterator[Meter]:
+    """Open what makes measured runs of a test on this machine, with so many fork servers at once; stop it at the end.
+
+    Numbers of two machines do not compare, so the site must be this machine.
+    """
+    assert isinstance(site, LocalSite)
+    home = site.environments.home
+    with ForkingExecutor(servers) as forking, ExitStack() as held:
+        for executor in (site.executor, forking):
+            held.callback(executor.interrupt)
+        runner = Runner(
+            planned=planned,
+            environment=environment,
+            executor=site.executor,
+            forking=forking,
+            home=home,
+            store=site.store,
+            overlays=overlays_below(home),
+        )
+        yield Meter(runner=runner, measures=measures, most=most, emit=site.emit, forks=servers <= MOST_SERVERS)

@@ -1,0 +1,130 @@
+"""The cells of a matrix, measured: the environments of each test take turns in one series."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.errors import why_stopped
+from whichtorch.matrix.events import CellDone, EnvironmentReady, EnvironmentStage, Interrupted, NumbersCompared
+from whichtorch.matrix.grouping import grouped
+from whichtorch.matrix.model import Cell, Outcome
+from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.run.pipeline import opened_run
+from whichtorch.matrix.run.signals import answering
+from whichtorch.matrix.trial.interleaving import Series, opened_meter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from whichtorch.matrix.events import Show
+    from whichtorch.matrix.measure.measure import Measure
+    from whichtorch.matrix.model import Environment
+    from whichtorch.matrix.plan.planning import Plan, PlannedCell
+    from whichtorch.matrix.records.store import RunStore
+    from whichtorch.matrix.run.site import LocalSite, ThisMachine
+    from whichtorch.matrix.trial.sample import NoNumberError
+
+
+@contextmanager
+def measured_run(
+    planned: Plan, measures: tuple[Measure, ...], most: int, machines: ThisMachine, show: Show
+) -> Iterator[tuple[RunStore, tuple[str, ...]]]:
+    """Measure the cells of a plan in a stored run, test by test; yield the run, still open, and notes on the numbers.
+
+    An interrupt ends it, with what was measured kept.
+    """
+    with opened_run(machines.environments.home, len(planned)) as store:
+        notes: dict[str, None] = {}
+        with show(len(planned)) as emit, machines.site(Records(), store, emit) as site, ExitStack() as held:
+            try:
+                with answering(site.running_lines, emit, lambda: site.running):
+                    environments = _acquired(planned, site, held)
+                    tests = grouped(list(planned), lambda cell: (cell.scenario.source_hash, cell.name))
+                    for cells in tests.values():
+                        notes |= dict.fromkeys(_measure(cells, environments, measures, most, site))
+            except KeyboardInterrupt as interrupt:
+                emit(Interrupted(why=why_stopped(interrupt)))
+                store.run = store.run.model_copy(update={"interrupted": True})
+        yield store, tuple(notes)
+
+
+def _acquired(planned: Plan, site: LocalSite, held: ExitStack) -> Mapping[tuple[str, ...], Environment]:
+    """Make the environments of a plan ready, by the keys of their requests."""
+    environments: dict[tuple[str, ...], Environment] = {}
+    for request in planned.requests:
+
+        def stage(name: str, label: str = request.label) -> None:
+            site.emit(EnvironmentStage(label=label, stage=name))
+
+        environment = site.with_variables(request, site.environments.acquire(request, stage=stage))
+        if environment.is_usable:
+            held.callback(site.environments.release, request)
+        environments[request.key] = environment
+        site.store.add_environment(environment)
+        site.emit(EnvironmentReady(environment=environment, cells=len(planned)))
+    return environments
+
+
+def _measure(
+    cells: Sequence[PlannedCell],
+    environments: Mapping[tuple[str, ...], Environment],
+    measures: tuple[Measure, ...],
+    most: int,
+    site: LocalSite,
+) -> Sequence[str]:
+    """Measure one test in its environments, and store a cell of each; return notes on the numbers."""
+    places = {environments[cell.request.key].id: cell for cell in cells}
+    usable = [
+        environment for environment in environments.values() if environment.id in places and environment.is_usable
+    ]
+    site.store.add_scenario(cells[0].scenario)
+    missing: dict[str, NoNumberError] = {}
+    notes: Sequence[str] = ()
+    series: Series | None = None
+    while usable:
+        with opened_meter(site, cells[0], usable[0], measures, most, len(usable)) as meter:
+            series = Series(meter=meter, environments=usable)
+            series.run(_is_decided)
+            notes = tuple(meter.notes)
+        missing |= series.missing
+        if usable[0].id not in series.missing:
+            break
+        usable = usable[1:]  # without a reference, there is nothing to compare with
+    for position, cell in enumerate(cells):
+        environment = environments[cell.request.key]
+        numbers = [series.measurement(each, environment) for each in measures] if series else []
+        reason = missing.get(environment.id)
+        outcome = Outcome.PASS if reason is None else reason.outcome
+        done = Cell(
+            environment=environment.id,
+            scenario=cell.scenario.name,
+            variant=cell.variant,
+            source_hash=cell.scenario.source_hash,
+            outcome=environment.outcome or outcome,
+            expected=True,
+            seconds=round(series.seconds, 1) if series else 0.0,
+            reason=environment.reason or (str(reason) if reason else None),
+            numbers=tuple(filter(None, numbers)),
+        )
+        site.store.add_cell(done, [], position)
+        site.emit(CellDone(environment=environment, cell=done))
+    return notes
+
+
+def _is_decided(series: Series) -> bool:
+    """Return whether each number is told from the reference's, or is known to be alike; tell what is known so far."""
+    is_done = True
+    for environment in series.environments[1:]:
+        words = []
+        for measure in series.meter.measures:
+            found = series.difference(measure, environment)
+            is_done = is_done and (
+                environment.id in series.missing or (found is not None and measure.threshold.is_decided(found))
+            )
+            words += [f"{measure.name} {measure.words(found)}"] if found else []
+        if words:
+            series.meter.emit(
+                NumbersCompared(environment=environment.label, reference=series.reference.label, what=", ".join(words))
+            )
+    return is_done
