@@ -41,7 +41,9 @@ def whichtorch(session: nox.Session, command: str, *arguments: str) -> None:
     is_cluster = command in {"scheduler", "worker"} or any(
         each.startswith("--executor") for each in itertools.takewhile("--".__ne__, arguments)
     )
-    session.install("--quiet", "-e", ".[cluster]" if is_cluster else ".")
+    measures = any(each.startswith("--measure") for each in itertools.takewhile("--".__ne__, arguments))
+    extras = ",".join(["cluster"] * is_cluster + ["measure"] * measures)
+    session.install("--quiet", "-e", f".[{extras}]" if extras else ".")
     try:
         session.run(
             "whichtorch",

@@ -82,6 +82,28 @@ def resolution(measure: str, numbers: list[Measurement]) -> str:
     return "; ".join(words)
 
 
+def answer_lines(result: Result) -> Iterator[str]:
+    """Yield a sentence on each number: how it differs from the first environment's, or why that is not known."""
+    labels = {environment.id: environment.label for environment in result.environments}
+    for cell in result.cells:
+        for number in cell.numbers:
+            if number.change is None:
+                continue
+            change = change_words(number.change, number.unit, is_share=number.is_share)
+            least = change_size(number)
+            here, there = labels[cell.environment], number.reference
+            match number.effect:
+                case Effect.WORSE | Effect.BETTER:
+                    yield f"{number.name} of {cell.name} is {WORDS[number.effect]} in {here} than in {there}: {change}"
+                case Effect.SAME:
+                    yield f"{number.name} of {cell.name} differs by less than {least} in {here} and {there}: {change}"
+                case _:
+                    yield (
+                        f"not known whether {number.name} of {cell.name} differs by {least} in {here} and {there}: "
+                        f"{change}; the machine is too busy or too noisy for it (load {number.machine.load:g})"
+                    )
+
+
 def curve_lines(search: Bisection, curve: Curve) -> Iterator[str]:
     """Yield what a measured search has found: the steps, what is gradual, and the curve."""
     for step in curve.steps:
@@ -109,6 +131,6 @@ def curve_lines(search: Bisection, curve: Curve) -> Iterator[str]:
     yield f"  load {curve.machine.load:g} while it was measured"
 
 
-def change_size(curve: Curve) -> str:
+def change_size(of: Curve | Measurement) -> str:
     """Return the change that counts."""
-    return f"{curve.threshold * 100:g} %" if curve.is_share else f"{curve.threshold:g} {curve.unit}".rstrip()
+    return f"{of.threshold * 100:g} %" if of.is_share else f"{of.threshold:g} {of.unit}".rstrip()

@@ -3,13 +3,20 @@
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTestOrCommand
 from whichtorch.matrix.cli.display import Display
+from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import KnownAxes, Storage, environment_option, known_environment
+from whichtorch.matrix.plan.measure_options import MeasureOptions
 from whichtorch.matrix.plan.option import filled, group, json_output
 from whichtorch.matrix.plan.run_options import CHAINED, RunOptions, running_option
+
+if TYPE_CHECKING:
+    from whichtorch.matrix.measure.measure import Measure
+    from whichtorch.matrix.model import Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +30,7 @@ class ExplainOptions(NamedTestOrCommand):
     run: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", "repeat", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     storage: Storage = group(Storage, "disk_budget_mb")
+    numbers: MeasureOptions = group(MeasureOptions)
     json_file: Path | None = json_output()
     display: Display = group(Display)
 
@@ -31,17 +39,20 @@ def explain(options: ExplainOptions) -> Exit:
     """Say why a test hangs or fails in some environments and not in others, from what is recorded.
 
     The answer is an environment, a version, conditions that were not met, or that the test does fail here. With
-    --run, it runs as few cells as possible to decide. Options that name environments leave the others out.
-    --json writes {"schema_version": 1, "explanations": [...]}: each with its test, reference outcome and
-    signature, answers (kind, rule, counts, histories, unmet conditions), observations, experiment, and the cells
-    that are missing. Exit code: 0 answered; 4 not answered; 2 wrong usage; 130 interrupted.
+    --run, it runs as few cells as possible to decide. With --measure, it measures a number in the environments that
+    options name, and says by how much they differ, or that the machine is too busy to tell. Options that name
+    environments leave the others out. --json writes {"schema_version": 1, "explanations": [...]}: each with its test,
+    reference outcome and signature, answers (kind, rule, counts, histories, unmet conditions), observations,
+    experiment, and the cells that are missing. Exit code: 0 answered; 4 not answered; 2 wrong usage; 130 interrupted.
     """
     from whichtorch.matrix.explain import explainer
     from whichtorch.matrix.run.site import ThisMachine
     from whichtorch.reports.explanation_text import explanation_lines
 
-    home, file = command.state_folder(), options.axes.file
+    measures, home, file = options.numbers.measures, command.state_folder(), options.axes.file
     suite = options.scenarios(file)
+    if measures:
+        return _measured(options, suite, measures, home)
     if len(suite) == 1:  # the scripts of a glob have no needs in common
         file = command.announced(file.for_script(suite[0]))
     request = filled(
@@ -71,3 +82,35 @@ def explain(options: ExplainOptions) -> Exit:
         if explanations.interrupted:
             raise KeyboardInterrupt
     return Exit.GOOD if explanations.is_answered else Exit.UNANSWERED
+
+
+def _measured(options: ExplainOptions, suite: "list[Scenario]", measures: "tuple[Measure, ...]", home: Path) -> Exit:
+    """Measure a number in the environments that options name, and say how they differ.
+
+    Raises UsageError where there are not two of them.
+    """
+    from whichtorch.matrix.cli.numbers import measured
+    from whichtorch.matrix.explain.explainer import Explanations
+    from whichtorch.matrix.model import Effect
+    from whichtorch.matrix.plan.expansion import expand
+    from whichtorch.matrix.plan.planning import plan
+    from whichtorch.matrix.run.site import ThisMachine
+    from whichtorch.reports.numbers_text import answer_lines
+
+    if options.cluster.executor or options.run.chain or options.here or options.env:
+        raise UsageError("--measure goes with the options that name several environments of this machine")
+    file = command.announced(options.axes.file.for_script(suite[0]))
+    requests = expand(file, cache=home / "cache").requests
+    if len(requests) < 2:
+        raise UsageError("a number is compared between environments", hint="name two with --torch, as 2.9.1,2.15.0")
+    machines = ThisMachine(environments=options.storage.cache(home))
+    rounds, display = options.numbers.rounds, options.display
+    stored, code = measured(plan(requests, suite, options.run), measures, rounds, machines, display, is_asked=False)
+    cells = stored.result.cells
+    command.write_json(options.json_file, Explanations(explanations=(), cells=cells))
+    display.say(answer_lines(stored.result))
+    if code is not Exit.GOOD:
+        return code
+    numbers = [number for cell in cells for number in cell.numbers if number.reference]
+    is_told = bool(numbers) and all(number.effect not in {None, Effect.UNDECIDED} for number in numbers)
+    return Exit.GOOD if is_told else Exit.UNANSWERED

@@ -29,14 +29,14 @@ def measured(
     from whichtorch.matrix.trial.measured_matrix import measured_run
     from whichtorch.reports.numbers_text import number_lines
 
-    with command.terminating_like_interrupt():
-        with measured_run(planned, measures, most, machines, display.progress) as (store, notes):
-            stored = store.stored()
-            cells = stored.result.cells
-            is_worse = any(number.effect is Effect.WORSE for cell in cells for number in cell.numbers)
-            code = Exit.RED if is_worse and is_asked else Exit.GOOD
-            code = Exit.INTERRUPTED if store.run.interrupted else code
-            store.run = store.run.model_copy(update={"exit_code": int(code)})
+    opened = measured_run(planned, measures, most, machines, display.progress)
+    with command.terminating_like_interrupt(), opened as (store, notes):
+        stored = store.stored()
+        cells = stored.result.cells
+        is_worse = any(number.effect is Effect.WORSE for cell in cells for number in cell.numbers)
+        code = Exit.RED if is_worse and is_asked else Exit.GOOD
+        code = Exit.INTERRUPTED if store.run.interrupted else code
+        store.run = store.run.model_copy(update={"exit_code": int(code)})
     display.say(number_lines(stored.result, notes))
     if cells and not any(cell.numbers for cell in cells):
         reasons = dict.fromkeys(cell.reason or str(cell.outcome) for cell in cells)

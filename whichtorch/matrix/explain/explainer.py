@@ -47,6 +47,7 @@ class Explanations(Model):
 
     schema_: int = Field(default=1, alias="schema_version")
     explanations: tuple[Explanation, ...]
+    cells: tuple[Cell, ...] = ()  # of --measure: each with its numbers
     interrupted: bool = False  # by Ctrl-C or a signal: the same command goes on
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from whichtorch.matrix.measure.estimate import Estimate
 from whichtorch.matrix.model.measurement import Effect
 
-# compares a position with another, until the estimate of the difference is enough; a position that has no number instead
+# compares a position with another until the estimate of the difference is enough; or returns one that has no number
 Comparing = Callable[[int, int, Callable[[Estimate], bool]], Estimate | int]
 FINE = 0.25  # of the size that is asked for: an interval this narrow tells a place between two levels
 

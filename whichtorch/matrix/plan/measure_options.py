@@ -12,37 +12,37 @@ if TYPE_CHECKING:
     from whichtorch.matrix.measure.measure import Measure
 
 MOST_ROUNDS = 96
-_measure_option = partial(option, panel="Numbers")
+_number_option = partial(option, panel="Numbers")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MeasureOptions:
     """Which numbers are measured, and how large a change counts."""
 
-    measure: Strings = _measure_option(
+    measure: Strings = _number_option(
         default=(),
         metavar="NAME[,NAME]",
         help="Compare numbers: wall, cpu, import, import-memory, compile, peak, growth, output, or one that the script "
         "prints, as NAME=1.5 or NAME: 1.5.",
     )
-    pattern: str | None = _measure_option(
+    pattern: str | None = _number_option(
         metavar="REGEX", help="Where the number stands that the script prints: 'tokens/s: ([\\d.]+)'."
     )
-    better: str | None = _measure_option(
+    better: str | None = _number_option(
         choices=("lower", "higher"),
         metavar="[lower|higher]",
         help="Which numbers are better. [default: higher for names such as tokens/s or accuracy, else lower]",
     )
-    worse: str | None = _measure_option(
+    worse: str | None = _number_option(
         metavar="CHANGE", help="How much worse counts: 10%, or a number in the measure's unit. [default: 5%]"
     )
-    differs: str | None = _measure_option(
+    differs: str | None = _number_option(
         metavar="CHANGE", help="The same for a change in either direction, 1e-4 or 0.1%."
     )
-    every: str | None = _measure_option(
+    every: str | None = _number_option(
         metavar="REGEX", help="With growth: the lines at which memory is measured. [default: each line]"
     )
-    rounds: int = _measure_option(
+    rounds: int = _number_option(
         default=MOST_ROUNDS, metavar="N", least=6, help="At most so many runs of each environment in a comparison."
     )
 
