@@ -1,0 +1,83 @@
+"""Intervals of paired differences: when a series is looked at, and how often the center lies outside."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import pytest
+
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.measure.estimate import ALIKE, ALPHA, FIRST_LOOK, check_statistics, estimate, looks
+
+
+@pytest.mark.parametrize("most", [6, 7, 9, 13, 40, 96])
+def test_looks_end_with_the_last_round(most: int) -> None:
+    """They rise from the first to the last one, and none is beyond."""
+    counts = looks(most)
+    assert list(counts) == sorted(set(counts))
+    assert counts[:2] == (ALIKE, FIRST_LOOK)
+    assert counts[-1] == most
+
+
+@pytest.mark.parametrize("value", [0.0, 0.25, -3.0])
+def test_a_number_that_never_changes_is_exact(value: float) -> None:
+    """Three equal differences are enough, and their interval is a point."""
+    assert estimate([value] * 2, 96) is None
+    found = estimate([value] * 3, 96)
+    assert found is not None
+    assert (found.center, found.low, found.high, found.margin, found.rounds) == (value, value, value, 0.0, 3)
+
+
+def test_noise_needs_the_first_look() -> None:
+    """Fewer differences than that give no interval."""
+    noise = [0.01, 0.03, -0.02, 0.0, 0.02, -0.01]
+    assert estimate(noise[:5], 96) is None
+    assert estimate(noise, 96) is not None
+
+
+def test_differences_that_repeat_are_no_exact_ones() -> None:
+    """One that differs from the others is enough for an interval."""
+    found = estimate([0.0] * 11 + [0.5], 96)
+    assert found is not None
+    assert found.low <= found.center <= found.high
+
+
+def test_a_disturbed_run_says_little() -> None:
+    """The interval is that of the trimmed mean: one run that took tenfold moves it less than its own width."""
+    dice = random.Random(1)
+    calm = [dice.gauss(0.05, 0.01) for _ in range(20)]
+    before, after = estimate(calm, 96), estimate([*calm[:-1], 2.3], 96)
+    assert before is not None
+    assert after is not None
+    assert abs(after.center - before.center) < before.margin
+    assert after.low > 0
+
+
+@pytest.mark.parametrize("kind", ["normal", "heavy"])
+def test_no_look_misses_the_center_too_often(kind: str) -> None:
+    """Over all looks of a series, the center lies outside in no more series than the error level allows."""
+    dice, series, most, missed = random.Random(29), 400, 40, 0
+    for _ in range(series):
+        noise = [dice.gauss(0, 0.01) for _ in range(most)]
+        if kind == "heavy":  # one run in ten is disturbed, either way
+            noise = [each * (10 if dice.random() < 0.1 else 1) for each in noise]
+        found = [estimate(noise[:count], most) for count in looks(most)]
+        missed += any(not each.low <= 0 <= each.high for each in found if each is not None)
+    assert missed <= 4 + 3 * ALPHA * series  # 2 are expected at that level
+
+
+def test_more_rounds_tell_smaller_differences() -> None:
+    """The interval gets narrower."""
+    dice = random.Random(3)
+    noise = [dice.gauss(0, 0.01) for _ in range(96)]
+    margins = [found.margin for count in looks(96)[2:] if (found := estimate(noise[:count], 96))]
+    assert margins[-1] < margins[0] / 3
+
+
+def test_without_scipy_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line with the extra that brings it."""
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    with pytest.raises(UsageError, match="needs scipy") as refused:
+        check_statistics()
+    assert refused.value.hint == "install it: pip install 'whichtorch[measure]'"
