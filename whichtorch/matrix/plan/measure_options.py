@@ -43,7 +43,7 @@ class MeasureOptions:
         metavar="REGEX", help="With growth: the lines at which memory is measured. [default: each line]"
     )
     rounds: int = _number_option(
-        default=MOST_ROUNDS, metavar="N", least=6, help="At most so many runs of each environment in a comparison."
+        default=MOST_ROUNDS, metavar="N", least=12, help="At most so many runs of each environment in a comparison."
     )
 
     @property
