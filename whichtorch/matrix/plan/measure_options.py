@@ -56,7 +56,9 @@ class MeasureOptions:
         given = [name for name, value in (*details, ("--differs", self.differs), ("--every", self.every)) if value]
         if not self.measure:
             if given:
-                raise UsageError(f"{' and '.join(given)} need --measure", hint="name what is measured: --measure cpu")
+                raise UsageError(
+                    f"{' and '.join(given)}: there is no --measure", hint="name what is measured: --measure cpu"
+                )
             return ()
         from whichtorch.matrix.measure.estimate import check_statistics
         from whichtorch.matrix.measure.measure import measures_named

@@ -69,14 +69,13 @@ class Meter:
         Raises NoNumberError where there are none, MixedStartsError where a run began in another way than the others.
         """
         if environment.id not in self._warm:
-            self._run(environment)
+            first = self._run(environment)
             self._warm.add(environment.id)
+            self._reference = first.output if self._reference is None else self._reference
         sample = self._run(environment)
         self._start = self._start or sample.start
         if sample.start != self._start:
             raise MixedStartsError(f"{self._start} and {sample.start}")
-        if self._reference is None:
-            self._reference = sample.output
         self.notes |= dict.fromkeys(sample.notes)
         return sample
 
@@ -123,7 +122,7 @@ class Series:
         order = list(self.environments)
         for count in looks(self.meter.most):
             while self.rounds < count and len(self.missing) < len(self.environments):
-                if self.rounds % 2 == 0:
+                if self.rounds % 2 == 0 and self.rounds:  # the very first run is the reference's
                     self._dice.shuffle(order)
                 try:
                     self._round(order)
