@@ -108,17 +108,6 @@ class Measure(Model):
             size = -math.log1p(-size) if self.more_is_better and not self.either_way else math.log1p(size)
         return Threshold(size=size, either_way=self.either_way)
 
-    def words(self, found: Estimate) -> str:
-        """Return an estimate as people write it: `+7.2 % [5.9, 8.4]`."""
-        return change_words(self.change_in(found), self.unit, is_share=self.is_share)
-
-    @property
-    def threshold(self) -> Threshold:
-        """How large a difference on that scale counts."""
-        if not self.is_share:
-            return Threshold(size=self.change)
-        return Threshold(size=-math.log1p(-self.change) if self.more_is_better else math.log1p(self.change))
-
 
 def change_words(change: Change | None, unit: str, *, is_share: bool) -> str:
     """Return a change of a value, with its interval."""
