@@ -1,7 +1,7 @@
 """Measured runs of several environments in one series: they take turns, so that what the machine does meets them all.
 
-A round has a run of each environment, all with one seed of Python's hashes, because a seed can slow a script by a tenth.
-The next round has them in the opposite order, so that a steady drift of the machine cancels out.
+A round has a run of each environment, all with one seed of Python's hashes: a seed can slow a script by a tenth. The
+next round has them in the opposite order, so that a steady drift of the machine cancels out.
 """
 
 from __future__ import annotations
