@@ -6,7 +6,8 @@ Rows of group `fork` run the suite, and scripts that look for differences, with 
 group `cluster` kill the parties of a cluster on this machine, some ten minutes; the row of group `millions` takes an
 hour and 5 GB of disk. The row of group `rules` measures what each rule of the reducer is worth, some ten minutes. The
 row of group `faults` lets faults strike while commands run, an hour; `--most 3 --moments 2` takes two minutes. The
-row of group `soak` makes ten thousand attempts while faults strike, half an hour; `--seconds 120` ends it earlier.
+rows of group `numbers` search for slowdowns that are planted in stand-ins, hours; `--searches 5` makes fewer. The row
+of group `soak` makes ten thousand attempts while faults strike, half an hour; `--seconds 120` ends it earlier.
 Without names everything but these runs; `all` runs everything.
 """
 
@@ -26,6 +27,7 @@ from bench import (
     fork_rows,
     hang_rows,
     hangs,
+    number_rows,
     page_rows,
     pipeline_rows,
     rank_rows,
@@ -46,6 +48,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=hangs.RUNS, help="of healthy programs, for hangs-slow")
     parser.add_argument("--moments", type=int, default=50, help="how many random moments to try")
     parser.add_argument("--most", type=int, metavar="N", help="run only N faults of each family")
+    parser.add_argument("--searches", type=int, default=100, help="of each row of the group numbers")
     parser.add_argument("--seconds", type=float, help="end the soak after this many seconds")
     parser.add_argument("--scripts", type=Path, action="append", default=[], help="a folder more, for the group fork")
     asked = parser.parse_args()
@@ -55,6 +58,7 @@ def main() -> int:
         *pipeline_rows.ROWS,
         *record_rows.ROWS,
         *search_rows.ROWS,
+        *number_rows.rows(asked.searches),
         *page_rows.ROWS,
         *reduction_rows.ROWS,
         *hangs.rows(asked.interpreter, asked.runs),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,19 @@ def test_an_attempt_that_did_not_end_goes_with_its_files(tmp_path: Path) -> None
         *("run.json", "attempts", "attempts/00001", "attempts/00001/stdout.txt"),
     }
     assert not left.exists()
+
+
+def test_the_part_of_a_file_that_a_killed_tool_was_writing_goes(tmp_path: Path) -> None:
+    """It may lie beside an environment that is complete; the part that a living process writes stays."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    folder = tmp_path / "envs" / "368ed1af88d4"
+    folder.mkdir(parents=True)
+    left, written = (folder / f".installed.txt.{pid}-140426007262912" for pid in (ended.pid, os.getpid()))
+    for each in (left, written):
+        each.write_text("torch==9.1.0")
+    clear_left_behind(tmp_path)
+    assert [*folder.iterdir()] == [written]
 
 
 @pytest.mark.parametrize("ends", [True, False])

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import threading
 import time
 from typing import TYPE_CHECKING, TypeVar
 
+import psutil
 from pydantic import TypeAdapter, ValidationError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 Form = TypeVar("Form")
+_WRITER = re.compile(r"\.(\d+)-\d+$")  # the process and the thread that write a file
 
 
 def write_atomic(file: Path, content: str | bytes) -> None:
@@ -27,6 +30,13 @@ def write_atomic(file: Path, content: str | bytes) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def remove_partial(home: Path) -> None:
+    """Remove what killed writers have left of files up to two folders below a folder."""
+    for partial in (path for depth in ("", "*/", "*/*/") for path in home.glob(f"{depth}.*.*-*")):
+        if (writer := _WRITER.search(partial.name)) and not psutil.pid_exists(int(writer[1])):
+            partial.unlink(missing_ok=True)
 
 
 def read_json(file: Path, form: type[Form], max_age: float = math.inf) -> Form | None:

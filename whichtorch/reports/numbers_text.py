@@ -13,12 +13,12 @@ from whichtorch.matrix.model import Effect
 from whichtorch.reports.table import column_heads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.model import Cell, Curve, Measurement, Result
 
-WORDS = {Effect.WORSE: "worse", Effect.BETTER: "better", Effect.UNDECIDED: "?"}
+WORDS = {Effect.WORSE: "worse", Effect.BETTER: "better", Effect.DIFFERENT: "different", Effect.UNDECIDED: "?"}
 
 
 def number_lines(result: Result, notes: Iterable[str]) -> Iterator[str]:
@@ -40,7 +40,7 @@ def number_lines(result: Result, notes: Iterable[str]) -> Iterator[str]:
         yield from (f"{places[cell.environment]}: {cell.reason}" for cell in cells if not cell.numbers and cell.reason)
         yield ""
         for measure in measures:
-            yield resolution(measure, [each for cell in cells for each in cell.numbers if each.name == measure])
+            yield resolution(measure, cells)
     yield from (f"note: {note}" for note in notes)
 
 
@@ -56,30 +56,33 @@ def _shown(cell: Cell, measure: str) -> str:
 
 def value_words(value: float, unit: str) -> str:
     """Return a value with its unit."""
-    return f"{value:.4g} {unit}".rstrip()
+    return f"{value:.4g} {unit}" if unit else f"{value:.8g}"
 
 
-def resolution(measure: str, numbers: list[Measurement]) -> str:
-    """Return how small a difference could have been seen, and what the machine did."""
+def resolution(measure: str, cells: Sequence[Cell]) -> str:
+    """Return how small a difference could have been seen, what more runs would show, and what the machine did."""
+    numbers = [number for cell in cells for number in cell.numbers if number.name == measure]
     compared = [number for number in numbers if number.change is not None]
-    rounds = counted(len(numbers[0].samples), "run") + " of each"
+    first, rounds = numbers[0], len(numbers[0].samples)
+    words = [f"{measure}: {counted(rounds, 'run')} of each, started {first.start}", f"load {first.machine.load:g}"]
     if not compared:
-        return f"{measure}: {rounds}; nothing to compare"
+        return "; ".join([*words, "nothing to compare"])
     margin = max((number.change[2] - number.change[1]) / 2 for number in compared if number.change)
-    scale, unit = (100, " %") if compared[0].is_share else (1, f" {compared[0].unit}".rstrip())
-    load = f"load {compared[0].machine.load:g}"
-    words = [f"{measure}: {rounds}, started {compared[0].start}", load]
-    words.append(f"differences below {margin * scale:.2g}{unit} cannot be seen so")
-    open_ones = [number for number in compared if number.effect is Effect.UNDECIDED]
-    if open_ones and margin > 0:
-        factor = math.ceil((2 * margin / compared[0].threshold) ** 2) if compared[0].threshold else 2
-        words.append(f"--rounds {len(numbers[0].samples) * max(2, factor)} would tell")
-    drift = compared[0].drift
-    if drift and (drift[1] > compared[0].threshold / 2 or drift[2] < -compared[0].threshold / 2):
-        words.append(
-            f"the machine drifts: {change_words(drift, compared[0].unit, is_share=compared[0].is_share)} a run"
-        )
+    words.append(
+        f"differences below {_size(margin, first)} cannot be seen so" if margin else "no run differs from others"
+    )
+    if any(number.effect is Effect.UNDECIDED for number in compared):
+        seconds = max(cell.seconds for cell in cells)
+        words.append(f"as many runs again, {seconds:.0f} s, would show about {_size(margin / math.sqrt(2), first)}")
+    if first.drift and not first.drift[1] <= 0 <= first.drift[2]:
+        drift = change_words(first.drift, first.unit, is_share=first.is_share)
+        words.append(f"the machine drifts: {drift} from one run to the next")
     return "; ".join(words)
+
+
+def _size(value: float, of: Curve | Measurement) -> str:
+    """Return the size of a change, as a share or in the unit of the number."""
+    return f"{value * 100:.2g} %" if of.is_share else f"{value:.3g} {of.unit}".rstrip()
 
 
 def answer_lines(result: Result) -> Iterator[str]:
@@ -90,11 +93,11 @@ def answer_lines(result: Result) -> Iterator[str]:
             if number.change is None:
                 continue
             change = change_words(number.change, number.unit, is_share=number.is_share)
-            least = change_size(number)
+            least = _size(number.threshold, number)
             here, there = labels[cell.environment], number.reference
             match number.effect:
-                case Effect.WORSE | Effect.BETTER:
-                    yield f"{number.name} of {cell.name} is {WORDS[number.effect]} in {here} than in {there}: {change}"
+                case Effect.WORSE | Effect.BETTER | Effect.DIFFERENT:
+                    yield f"{number.name} of {cell.name} is {WORDS[number.effect]} in {here}: {change} against {there}"
                 case Effect.SAME:
                     yield f"{number.name} of {cell.name} differs by less than {least} in {here} and {there}: {change}"
                 case _:
@@ -112,7 +115,7 @@ def curve_lines(search: Bisection, curve: Curve) -> Iterator[str]:
     measured = [value for value in search.values if value in curve.levels]
     if not curve.steps and curve.total is not None and measured:
         change = change_words(curve.total, curve.unit, is_share=curve.is_share)
-        least = change_size(curve)
+        least = _size(curve.threshold, curve)
         how = f"no single step of {least} was found" if curve.alike or len(measured) > 2 else f"less than {least}"
         yield f"{curve.name}: {change} from {measured[0]} to {measured[-1]}: {how}"
     if len(measured) > 2 or curve.steps:
@@ -129,8 +132,3 @@ def curve_lines(search: Bisection, curve: Curve) -> Iterator[str]:
     for reason, values in grouped(curve.missing.items(), lambda item: item[1]).items():
         yield f"  no evidence: {', '.join(value for value, _ in values)}: {reason}"
     yield f"  load {curve.machine.load:g} while it was measured"
-
-
-def change_size(of: Curve | Measurement) -> str:
-    """Return the change that counts."""
-    return f"{of.threshold * 100:g} %" if of.is_share else f"{of.threshold:g} {of.unit}".rstrip()

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from whichtorch.matrix.measure.measure import Measure
     from whichtorch.matrix.model import Environment
 
-CHANGES = {Effect.WORSE: Change.REGRESSION, Effect.BETTER: Change.FIX}
+# a change in whichever direction breaks a script that should print what it did
+CHANGES = {Effect.WORSE: Change.REGRESSION, Effect.DIFFERENT: Change.REGRESSION, Effect.BETTER: Change.FIX}
 
 
 def measured_search(ledger: Ledger, notes: Iterable[str]) -> Bisection:

@@ -72,12 +72,12 @@ def matrix(options: MatrixOptions) -> Exit:
         planned = PlannedMatrix.of(options, machines)
         if options.cluster.executor and planned.planned.has_writers:
             raise UsageError(f"a test with {WRITTEN_BY} cannot go with --executor", hint=one_machine)
-        forecast = None if display.quiet else planned.forecast()
+        forecast = None if display.quiet or measures else planned.forecast()
         for line in (*planned.notes, *forecast.lines()) if forecast else ():
             display.console.print(line, style="dim", highlight=False, soft_wrap=True)
         if options.list_only:
             display.say(table.plan_lines(planned))
-        if measures and not options.list_only:
+        if measures and not options.list_only and planned.planned.requests:
             return _measured(planned, measures, options, here)
         if options.list_only or not planned.planned.requests:  # a share may have no environments
             return Exit.GOOD

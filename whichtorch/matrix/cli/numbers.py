@@ -33,7 +33,7 @@ def measured(
     with command.terminating_like_interrupt(), opened as (store, notes):
         stored = store.stored()
         cells = stored.result.cells
-        is_worse = any(number.effect is Effect.WORSE for cell in cells for number in cell.numbers)
+        is_worse = any(number.effect in {Effect.WORSE, Effect.DIFFERENT} for cell in cells for number in cell.numbers)
         code = Exit.RED if is_worse and is_asked else Exit.GOOD
         code = Exit.INTERRUPTED if store.run.interrupted else code
         store.run = store.run.model_copy(update={"exit_code": int(code)})

@@ -1,14 +1,20 @@
 """What a series of paired differences says: an interval for their center, valid however often one looks at it.
 
-The interval is that of the trimmed mean (Tukey and McLaughlin, Sankhya A 25, 1963), so that a few disturbed runs say
-little. The series is looked at after so many rounds as `looks` names, and each look has an equal part of the error that
-the whole series may make (Bonferroni's inequality): a decision at any look keeps the error level.
+The center is the median of all means of two differences (Hodges and Lehmann, Annals of Mathematical Statistics 34,
+1963), and the interval holds what Wilcoxon's signed-rank test does not reject. Both need no more than that the
+differences scatter as much to the one side as to the other, so that disturbed runs do no harm. The series is looked at
+after so many rounds as `looks` names, and each look has an equal part of the error that the whole series may make
+(Bonferroni's inequality): a decision at any look keeps the error level.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations_with_replacement
+from statistics import median
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.errors import UsageError
@@ -16,9 +22,8 @@ from whichtorch.matrix.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FIRST_LOOK = 6  # rounds
+FIRST_LOOK = 12  # rounds: with fewer, no rank test has the level of a look
 GROWTH = 1.5  # of the number of rounds from look to look
-TRIMMED = 0.2  # of the differences, at each end
 ALPHA = 0.005  # the probability that a series' intervals ever miss the center
 ALIKE = 3  # rounds after which numbers that never change are taken for exact ones
 
@@ -63,9 +68,24 @@ def estimate(differences: Sequence[float], most: int) -> Estimate | None:
         return Estimate(center=value, low=value, high=value, rounds=count)
     if count < FIRST_LOOK:
         return None
-    from scipy.stats import mstats
+    means = sorted((one + other) / 2 for one, other in combinations_with_replacement(differences, 2))
+    left_out = _rejected(count, ALPHA / len(looks(most)))
+    return Estimate(center=median(means), low=means[left_out], high=means[-1 - left_out], rounds=count)
 
-    limits, alpha = (TRIMMED, TRIMMED), ALPHA / len(looks(most))
-    low, high = mstats.trimmed_mean_ci(differences, limits, alpha=alpha)
-    center = mstats.trimmed_mean(differences, limits)
-    return Estimate(center=float(center), low=float(low), high=float(high), rounds=count)
+
+@lru_cache
+def _rejected(count: int, alpha: float) -> int:
+    """Return how many of the ordered means the test rejects at each end.
+
+    That is the largest sum of ranks whose p-value is at most alpha, plus one; 0 if even a sum of zero is likely.
+    """
+    from scipy.stats import wilcoxon  # it takes a second
+
+    def is_rejected(total: int) -> bool:
+        ranks, left = [], total
+        for rank in range(count, 0, -1):
+            ranks.append(rank if rank <= left else -rank)
+            left -= rank if rank <= left else 0
+        return bool(wilcoxon(ranks, method="exact").pvalue <= alpha)
+
+    return bisect_left(range(count * (count + 1) // 4), True, key=lambda total: not is_rejected(total))

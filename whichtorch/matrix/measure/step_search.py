@@ -25,25 +25,30 @@ class Threshold:
     """
 
     size: float
+    either_way: bool = False  # a change counts in whichever direction
 
     def effect(self, estimate: Estimate) -> Effect:
         """Return what an estimate says."""
         if -self.size < estimate.low and estimate.high < self.size:
             return Effect.SAME
-        if estimate.low > self.size / 2:
-            return Effect.WORSE
-        return Effect.BETTER if estimate.high < -self.size / 2 else Effect.UNDECIDED
+        return self._beyond(self.size / 2, estimate)
+
+    def last_effect(self, estimate: Estimate) -> Effect:
+        """Return what an estimate says if no more rounds are made: an interval without zero is a change, too."""
+        effect = self.effect(estimate)
+        return self._beyond(0.0, estimate) if effect is Effect.UNDECIDED else effect
 
     def is_decided(self, estimate: Estimate) -> bool:
         """Return whether no more rounds are needed."""
         return self.effect(estimate) is not Effect.UNDECIDED
 
-    def last_effect(self, estimate: Estimate) -> Effect:
-        """Return what an estimate says where no more rounds are made: the interval without zero is a change, too."""
-        effect = self.effect(estimate)
-        if effect is Effect.UNDECIDED and estimate.low > 0:
-            return Effect.WORSE
-        return Effect.BETTER if effect is Effect.UNDECIDED and estimate.high < 0 else effect
+    def _beyond(self, size: float, estimate: Estimate) -> Effect:
+        """Return the direction of a change of more than a size, UNDECIDED if it may be less."""
+        if -size <= estimate.high and estimate.low <= size:
+            return Effect.UNDECIDED
+        if self.either_way:
+            return Effect.DIFFERENT
+        return Effect.WORSE if estimate.low > size else Effect.BETTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +90,7 @@ class StepSearch:
         self.ends = low, high
         self.levels = {low: Estimate(center=0, low=0, high=0, rounds=0), high: between}
         effect = self.threshold.last_effect(between)
-        if effect in {Effect.WORSE, Effect.BETTER}:
+        if effect.counts:
             self._explore(low, high)
         return effect
 
@@ -126,7 +131,7 @@ class StepSearch:
         found = self.compare(before, after, self.threshold.is_decided)
         assert isinstance(found, Estimate)  # both have been measured
         effect = self.threshold.last_effect(found)
-        if effect in {Effect.WORSE, Effect.BETTER}:
+        if effect.counts:
             self.steps.append(Step(before=before, after=after, estimate=found, effect=effect))
         else:
             self.alike.append((before, after))

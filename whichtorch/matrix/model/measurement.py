@@ -16,8 +16,14 @@ class Effect(StrEnum):
 
     WORSE = "worse"
     BETTER = "better"
+    DIFFERENT = "different"  # in whichever direction, where that is what counts
     SAME = "same"  # the difference is smaller than what counts
     UNDECIDED = "undecided"
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a change that counts."""
+        return self in {Effect.WORSE, Effect.BETTER, Effect.DIFFERENT}
 
 
 class MachineState(Model):

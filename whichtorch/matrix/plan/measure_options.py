@@ -43,7 +43,7 @@ class MeasureOptions:
         metavar="REGEX", help="With growth: the lines at which memory is measured. [default: each line]"
     )
     rounds: int = _number_option(
-        default=MOST_ROUNDS, metavar="N", least=6, help="At most so many runs of each environment in a comparison."
+        default=MOST_ROUNDS, metavar="N", least=12, help="At most so many runs of each environment in a comparison."
     )
 
     @property
@@ -56,7 +56,9 @@ class MeasureOptions:
         given = [name for name, value in (*details, ("--differs", self.differs), ("--every", self.every)) if value]
         if not self.measure:
             if given:
-                raise UsageError(f"{' and '.join(given)} need --measure", hint="name what is measured: --measure cpu")
+                raise UsageError(
+                    f"{' and '.join(given)}: there is no --measure", hint="name what is measured: --measure cpu"
+                )
             return ()
         from whichtorch.matrix.measure.estimate import check_statistics
         from whichtorch.matrix.measure.measure import measures_named

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.atomic_files import remove_partial
 from whichtorch.matrix.model import Record
 from whichtorch.matrix.process.marks import owner_is_dead, sweep_left_behind
 from whichtorch.matrix.process.temporary_folders import remove_left_behind
@@ -21,6 +22,7 @@ def clear_left_behind(home: Path) -> None:
     """End and remove what killed tools with this state folder have left."""
     sweep_left_behind(home)
     remove_left_behind()
+    remove_partial(home)
     for mark in home.glob(f"runs/*/{OPEN}"):
         with suppress(OSError):
             if owner_is_dead(mark.read_text(encoding="utf-8")) and not is_open(mark.parent):

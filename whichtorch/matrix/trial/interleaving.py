@@ -1,7 +1,7 @@
 """Measured runs of several environments in one series: they take turns, so that what the machine does meets them all.
 
-A round has a run of each environment. The next round has them in the opposite order, so that a steady drift of the
-machine cancels out.
+A round has a run of each environment, all with one seed of Python's hashes: a seed can slow a script by a tenth. The
+next round has them in the opposite order, so that a steady drift of the machine cancels out.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.run.work import Site
 
 MOST_SERVERS = 8  # fork servers that are kept alive: each holds some 300 MB; with more environments, all runs are cold
+HASH_SEED = "PYTHONHASHSEED"
 TRIES = 2  # runs of an environment that give no number, after which it is left out
 MOST_ROUNDS = 96
 _PRESSURE = Path("/proc/pressure/cpu")
@@ -63,20 +64,19 @@ class Meter:
     def __post_init__(self) -> None:
         self.forks = self.forks and all(each.kind.row.may_fork for each in self.measures)
 
-    def sample(self, environment: Environment) -> Sample:
-        """Run the test once and return its numbers; the first run in an environment only warms it up.
+    def sample(self, environment: Environment, seed: int) -> Sample:
+        """Run the test once, with a seed of hashes, and return its numbers; the first run of all only warms up.
 
         Raises NoNumberError where there are none, MixedStartsError where a run began in another way than the others.
         """
         if environment.id not in self._warm:
-            self._run(environment)
+            first = self._run(environment, seed)
             self._warm.add(environment.id)
-        sample = self._run(environment)
+            self._reference = first.output if self._reference is None else self._reference
+        sample = self._run(environment, seed)
         self._start = self._start or sample.start
         if sample.start != self._start:
             raise MixedStartsError(f"{self._start} and {sample.start}")
-        if self._reference is None:
-            self._reference = sample.output
         self.notes |= dict.fromkeys(sample.notes)
         return sample
 
@@ -84,13 +84,15 @@ class Meter:
         """Make all runs cold from now on."""
         self.forks, self._start = False, ""
 
-    def _run(self, environment: Environment) -> Sample:
+    def _run(self, environment: Environment, seed: int) -> Sample:
         every = next((each.pattern for each in self.measures if each.kind is MeasureKind.GROWTH), None)
         hooks = {"measure": {"file": f"{NOTES}/{NOTE}", "every": every}}
         runner = replace(self.runner, environment=environment, caches=None, forks=self.forks)
+        variables = {} if self.forks or HASH_SEED in runner.planned.request.config.env else {HASH_SEED: str(seed)}
         limit, label, name = runner.planned.limits.timeout, environment.label, runner.planned.name
+        variation = Variation(hooks=hooks, variables=variables, may_fork=self.forks, is_brief=self.forks)
         self.emit(AttemptStarted(environment=label, cell=name, limit=limit))
-        seen = runner.run(limit, Variation(hooks=hooks, may_fork=self.forks, is_brief=self.forks))
+        seen = runner.run(limit, variation)
         self.emit(AttemptEnded(environment=label, cell=name, attempt=seen.record.attempt))
         return sample_of(self.measures, seen, runner.home, self._reference)
 
@@ -123,7 +125,7 @@ class Series:
         order = list(self.environments)
         for count in looks(self.meter.most):
             while self.rounds < count and len(self.missing) < len(self.environments):
-                if self.rounds % 2 == 0:
+                if self.rounds % 2 == 0 and self.rounds:  # the very first run is the reference's
                     self._dice.shuffle(order)
                 try:
                     self._round(order)
@@ -146,7 +148,7 @@ class Series:
                 continue
             for left in reversed(range(TRIES)):
                 try:
-                    made[environment.id] = self.meter.sample(environment)
+                    made[environment.id] = self.meter.sample(environment, seed=self.rounds + 1)
                     break
                 except NoNumberError as error:
                     if not left:
