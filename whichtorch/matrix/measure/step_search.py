@@ -29,7 +29,8 @@ class Threshold:
 
     def effect(self, estimate: Estimate) -> Effect:
         """Return what an estimate says."""
-        if -self.size < estimate.low and estimate.high < self.size:
+        within = self.size * (1 - 1e-6)  # a difference that rounding made a little smaller than the size is as large
+        if -within < estimate.low and estimate.high < within:
             return Effect.SAME
         return self._beyond(self.size / 2, estimate)
 
