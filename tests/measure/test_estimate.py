@@ -11,7 +11,7 @@ from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.measure.estimate import ALIKE, ALPHA, FIRST_LOOK, check_statistics, estimate, looks
 
 
-@pytest.mark.parametrize("most", [6, 7, 9, 13, 40, 96])
+@pytest.mark.parametrize("most", [12, 13, 18, 40, 96])
 def test_looks_end_with_the_last_round(most: int) -> None:
     """They rise from the first to the last one, and none is beyond."""
     counts = looks(most)
@@ -31,20 +31,22 @@ def test_a_number_that_never_changes_is_exact(value: float) -> None:
 
 def test_noise_needs_the_first_look() -> None:
     """Fewer differences than that give no interval."""
-    noise = [0.01, 0.03, -0.02, 0.0, 0.02, -0.01]
-    assert estimate(noise[:5], 96) is None
+    dice = random.Random(2)
+    noise = [dice.gauss(0, 0.01) for _ in range(FIRST_LOOK)]
+    assert estimate(noise[:-1], 96) is None
     assert estimate(noise, 96) is not None
 
 
 def test_differences_that_repeat_are_no_exact_ones() -> None:
     """One that differs from the others is enough for an interval."""
-    found = estimate([0.0] * 11 + [0.5], 96)
+    assert estimate([0.0] * (FIRST_LOOK - 2) + [0.5], 96) is None
+    found = estimate([0.0] * (FIRST_LOOK - 1) + [0.5], 96)
     assert found is not None
-    assert found.low <= found.center <= found.high
+    assert found.low <= found.center < found.high
 
 
 def test_a_disturbed_run_says_little() -> None:
-    """The interval is that of the trimmed mean: one run that took tenfold moves it less than its own width."""
+    """The interval is one of ranks: one run that took tenfold moves it less than its own width."""
     dice = random.Random(1)
     calm = [dice.gauss(0.05, 0.01) for _ in range(20)]
     before, after = estimate(calm, 96), estimate([*calm[:-1], 2.3], 96)
@@ -71,8 +73,8 @@ def test_more_rounds_tell_smaller_differences() -> None:
     """The interval gets narrower."""
     dice = random.Random(3)
     noise = [dice.gauss(0, 0.01) for _ in range(96)]
-    margins = [found.margin for count in looks(96)[2:] if (found := estimate(noise[:count], 96))]
-    assert margins[-1] < margins[0] / 3
+    margins = [found.margin for count in looks(96)[1:] if (found := estimate(noise[:count], 96))]
+    assert margins[-1] < margins[0] / 2
 
 
 def test_without_scipy_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

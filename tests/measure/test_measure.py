@@ -24,7 +24,9 @@ def exactly(value: float) -> Estimate:
     return Estimate(center=value, low=value, high=value, rounds=3)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in MeasureKind if kind not in {MeasureKind.PRINTED, MeasureKind.OUTPUT}])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in MeasureKind if kind not in {MeasureKind.PRINTED, MeasureKind.OUTPUT}]
+)
 def test_each_kind_has_its_name_unit_and_change(kind: MeasureKind) -> None:
     """A name of the list means that kind; without --worse, the change that counts is that of its row."""
     (measure,) = named(str(kind))
@@ -32,6 +34,12 @@ def test_each_kind_has_its_name_unit_and_change(kind: MeasureKind) -> None:
     assert (measure.change, measure.is_share) == (kind.row.worse, kind.row.is_ratio)
     assert not measure.more_is_better
     assert not measure.either_way
+
+
+@pytest.mark.parametrize("kind", list(MeasureKind))
+def test_what_takes_time_or_room_starts_cold(kind: MeasureKind) -> None:
+    """What is forked from one process shares a layout of memory, which slows all of its runs, or none."""
+    assert kind.row.may_fork is (kind in {MeasureKind.GROWTH, MeasureKind.OUTPUT})
 
 
 def test_any_other_name_is_a_number_that_the_script_prints() -> None:
@@ -72,6 +80,7 @@ def test_a_change_is_a_share_or_a_number(text: str, size: float, is_share: bool)
     for measure in (worse, differs):
         assert measure.change == pytest.approx(size)
         assert measure.is_share is is_share
+    assert (worse.threshold.either_way, differs.threshold.either_way) == (False, True)
     assert (worse.either_way, differs.either_way) == (False, True)
 
 
@@ -87,7 +96,14 @@ def test_all_that_is_wrong_is_in_one_message() -> None:
     with pytest.raises(UsageError) as refused:
         named("wall", "output", pattern="loss (", every="[", worse="-3%", differs="x")
     lines = str(refused.value).splitlines()
-    assert [line.split(" ")[0] for line in lines] == ["--worse", "--worse", "--pattern", "--every", "--pattern", "--measure"]
+    assert [line.split(" ")[0] for line in lines] == [
+        "--worse",
+        "--worse",
+        "--pattern",
+        "--every",
+        "--pattern",
+        "--measure",
+    ]
     assert "exclude each other" in lines[0]
     assert "'loss (' is no regular expression" in lines[2]
     assert "'[' is no regular expression" in lines[3]
@@ -177,6 +193,15 @@ def test_a_change_of_the_size_counts_in_both_scales() -> None:
     assert seconds.threshold.effect(exactly(seconds.on_scale(1.1) - seconds.on_scale(1))) is Effect.WORSE
     assert rate.threshold.effect(exactly(rate.on_scale(0.9) - rate.on_scale(1))) is Effect.WORSE
     assert rate.threshold.effect(exactly(rate.on_scale(1.3) - rate.on_scale(1))) is Effect.BETTER
+
+
+@pytest.mark.parametrize("value", [0.25, 0.2501, 0.2499, 12345.6])
+@pytest.mark.parametrize("size", [1e-4, 0.1, 3.0])
+def test_rounding_does_not_hide_a_change_of_the_size(value: float, size: float) -> None:
+    """A printed number is exact: one that differs by 1e-4 differs by --differs 1e-4, in either direction."""
+    (measure,) = named("loss", differs=str(size))
+    for other in (value + size, value - size):
+        assert measure.threshold.effect(exactly(measure.on_scale(other) - measure.on_scale(value))) is Effect.DIFFERENT
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,13 @@ def test_without_two_numbers_nothing_is_compared(alive: int) -> None:
     assert len(search.dead) >= 4
 
 
+def test_in_either_direction_both_are_different() -> None:
+    """With --differs, there is no better or worse: a loss that falls has changed, too."""
+    (measure,) = measures_named(["loss"], None, None, None, "5%", "")
+    _, search = Machine(stepped(30, (5, 1.3), (20, 0.9))).searched(measure.threshold)
+    assert found(search) == [(4, 5, Effect.DIFFERENT), (19, 20, Effect.DIFFERENT)]
+
+
 @pytest.mark.parametrize(
     ("low", "high", "effect", "last"),
     [
