@@ -63,7 +63,7 @@ def test_any_other_name_is_a_number_that_the_script_prints() -> None:
         ("cpu", False),
     ],
 )
-def test_more_is_better_where_the_name_says_so(name: str, is_better: bool) -> None:  # noqa: FBT001
+def test_more_is_better_where_the_name_says_so(name: str, is_better: bool) -> None:
     """A rate or an accuracy is worse if it is less; --better says otherwise."""
     assert named(name)[0].more_is_better is is_better
     assert named(name, better="lower")[0].more_is_better is False
@@ -74,7 +74,7 @@ def test_more_is_better_where_the_name_says_so(name: str, is_better: bool) -> No
     ("text", "size", "is_share"),
     [("10%", 0.1, True), ("0.5 %", 0.005, True), ("1e-4", 1e-4, False), (" .5 ", 0.5, False), ("3", 3.0, False)],
 )
-def test_a_change_is_a_share_or_a_number(text: str, size: float, is_share: bool) -> None:  # noqa: FBT001
+def test_a_change_is_a_share_or_a_number(text: str, size: float, is_share: bool) -> None:
     """--worse and --differs read the same texts; --differs is for a change in either direction."""
     (worse,), (differs,) = named("loss", worse=text), named("loss", differs=text)
     for measure in (worse, differs):
@@ -216,7 +216,7 @@ def test_rounding_does_not_hide_a_change_of_the_size(value: float, size: float) 
 def test_changes_are_written_with_their_interval(
     change: tuple[float, float, float] | None,
     unit: str,
-    is_share: bool,  # noqa: FBT001
+    is_share: bool,
     words: str,
 ) -> None:
     """An exact one has none."""
