@@ -117,17 +117,17 @@ def growth(steps: Sequence[int]) -> float:
 
 def _printed(measure: Measure, output: str) -> tuple[float, str]:
     """Return the last number that a pattern finds, and a note where it finds several."""
-    found = [*re.finditer(measure.pattern, output)]
+    found = [*re.finditer(measure.pattern, output, re.MULTILINE)]
     if not found:
         raise NoNumberError(f"it prints no {measure.name}")
     last = found[-1]
     try:
-        value = float(last[1])
+        value = float(last[1] or "")
     except ValueError:
-        raise NoNumberError(f"it prints {last[1]!r} for {measure.name}, which is no number") from None
+        raise NoNumberError(f"it prints {last[1] or ''!r} for {measure.name}, which is no number") from None
     if not math.isfinite(value):
         raise NoNumberError(f"{measure.name} is {last[1]}")
-    unit = re.match(r"\s*(\S+)", output[last.end(1) :])
+    unit = re.match(r"[ \t]*([^\W\d_]+)\b", output[last.end(1) :])  # of a time per step as well: 1.5 ms/step, 2 ms,
     value *= UNITS.get(unit[1], 1.0) if unit else 1.0
     return value, f"it prints {measure.name} {len(found)} times: the last one counts" if len(found) > 1 else ""
 
