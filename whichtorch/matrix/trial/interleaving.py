@@ -249,8 +249,7 @@ def opened_meter(
     assert isinstance(site, LocalSite)
     home = site.environments.home
     with ForkingExecutor(servers) as forking, ExitStack() as held:
-        for executor in (site.executor, forking):
-            held.callback(executor.interrupt)
+        held.callback(forking.interrupt)
         runner = Runner(
             planned=planned,
             environment=environment,
@@ -260,4 +259,8 @@ def opened_meter(
             store=site.store,
             overlays=overlays_below(home),
         )
-        yield Meter(runner=runner, measures=measures, most=most, emit=site.emit, forks=servers <= MOST_SERVERS)
+        try:
+            yield Meter(runner=runner, measures=measures, most=most, emit=site.emit, forks=servers <= MOST_SERVERS)
+        except BaseException:  # the site's executor goes on with the next test, unless the user stops them all
+            site.executor.interrupt()
+            raise
