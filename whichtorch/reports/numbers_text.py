@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.compare.number_changes import NumberChange
-    from whichtorch.matrix.compare.number_nights import NumberNights
+    from whichtorch.matrix.compare.number_nights import LevelChange, NumberNights
     from whichtorch.matrix.model import Cell, Curve, Measurement, Result
 
 WORDS = {Effect.WORSE: "worse", Effect.BETTER: "better", Effect.DIFFERENT: "different", Effect.UNDECIDED: "?"}
@@ -174,16 +174,21 @@ def number_night_lines(numbers: NumberNights) -> Iterator[str]:
     low, high = min(heights), max(heights)
     yield (
         f"  {numbers.name} in {numbers.environment}{against}, {counted(len(heights), 'night')}: "
-        f"{_height_words(numbers, low)} {_bars(heights)} {_height_words(numbers, high)}"
+        f"{level_words(numbers, low)} {_bars(heights)} {level_words(numbers, high)}"
     )
-    for step in numbers.changes:
-        change = change_words(step.change, numbers.unit, is_share=numbers.is_share)
-        yield f"    {WORDS[step.effect]} from {step.run} on, {step.started[:10]}: {change}"
+    yield from (f"    {step_words(numbers, step)}" for step in numbers.changes)
     if numbers.note:
         yield f"    note: {numbers.note}"
 
 
-def _height_words(numbers: NumberNights, height: float) -> str:
+def step_words(numbers: NumberNights, step: LevelChange) -> str:
+    """Return from which night on a number has another level, and by how much."""
+    change = change_words(step.change, numbers.unit, is_share=numbers.is_share)
+    return f"{WORDS[step.effect]} from {step.started[:10]} on, {step.run}: {change}"
+
+
+def level_words(numbers: NumberNights, height: float) -> str:
+    """Return a number of a night: its change where it has a reference."""
     if not numbers.reference:
         return value_words(height, numbers.unit)
     return change_words((height,) * 3, numbers.unit, is_share=numbers.is_share)

@@ -6,18 +6,20 @@ reference that was measured in turns with it.
 
 from __future__ import annotations
 
-import json
 import math
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import from_json
 
 from whichtorch.matrix.compare.change_points import change_points, check_searching
 from whichtorch.matrix.compare.comparison import stream, stream_name
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.measure.measure import Measure
-from whichtorch.matrix.model import Change, Effect, Measurement, Model
+from whichtorch.matrix.model import Change, Effect, Measurement, Model, Run
 from whichtorch.matrix.records.line_index import LineIndex
-from whichtorch.matrix.records.store import CELLS, ENVIRONMENTS
+from whichtorch.matrix.records.store import CELLS, ENVIRONMENTS, LEFT_OUT
 from whichtorch.matrix.records.stored_runs import COMPARABLE, all_runs
 
 if TYPE_CHECKING:
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from whichtorch.matrix.compare.nights import NightCell
-    from whichtorch.matrix.model import Result, Run
+    from whichtorch.matrix.model import Result
     from whichtorch.matrix.records.store import RunFolder
 
+_Found = tuple[str, str, Run, dict[str, Any]]  # a test, an environment, a run, and fields of a Measurement
+_RULE = itemgetter("reference", "unit", "is_share", "more_is_better")  # what two nights must share to be compared
 NO_REFERENCE = "nothing was measured in turns with it, so that a change may be the machine's"
 
 
@@ -70,7 +74,7 @@ def numbers_of(nights: Iterable[NightCell]) -> tuple[NumberNights, ...]:
     parts = {part for night in nights for part in night.run.parts}
     return tuple(
         _joined(
-            (cell.name, stream(night.environment), _night(night.run, number), number)
+            (cell.name, stream(night.environment), night.run, _fields(number))
             for night in nights
             if night.run.id not in parts
             for cell in [night.cell]
@@ -87,7 +91,7 @@ def numbers_until(result: Result, before: Sequence[RunFolder]) -> tuple[NumberNi
     wanted = {(cell.name, streams[cell.environment]) for cell in result.cells if cell.numbers}
     parts = {part for head in before for part in head.run.parts}
     runs = {head.folder.name: head.run for head in before if head.run.id not in parts}
-    found: list[tuple[str, str, NumberNight, Measurement]] = []
+    found: list[_Found] = []
     if before:
         home = before[0].folder.parents[1]
         described = LineIndex(ENVIRONMENTS, home).rows("distinct run, environment, label, torch")
@@ -101,12 +105,12 @@ def numbers_until(result: Result, before: Sequence[RunFolder]) -> tuple[NumberNi
             if run in runs and (name, where) in wanted:
                 latest[run, where, name] = text
         order = {run: place for place, run in enumerate(runs)}
-        for (run, environment, name), text in sorted(latest.items(), key=lambda item: order[item[0][0]]):
-            for fields in json.loads(text):
-                number = Measurement.model_construct(**fields)
-                found.append((name, environment, _night(runs[run], number), number))
+        keys = sorted(latest, key=lambda key: order[key[0]])
+        parsed = from_json(f"[{','.join(latest[key] for key in keys)}]")  # at once, which is faster
+        for (run, environment, name), numbers in zip(keys, parsed, strict=True):
+            found += [(name, environment, runs[run], fields) for fields in numbers]
     found += [
-        (cell.name, streams[cell.environment], _night(result.run, number), number)
+        (cell.name, streams[cell.environment], result.run, _fields(number))
         for cell in result.cells
         for number in cell.numbers
     ]
@@ -127,20 +131,27 @@ def measured_before(new: Result, home: Path) -> list[Result]:
     return [head.read().result for head in reversed(earlier[-2:])]
 
 
-def _night(run: Run, number: Measurement) -> NumberNight:
-    change = number.change and tuple(number.change)
-    return NumberNight.model_construct(run=run.id, started=run.started, value=number.value, change=change)
+def _fields(number: Measurement) -> dict[str, Any]:
+    return number.model_dump(exclude=LEFT_OUT)
 
 
-def _joined(found: Iterable[tuple[str, str, NumberNight, Measurement]]) -> Iterator[NumberNights]:
-    """Yield the numbers of nights, each given with its test, its environment and how it was measured, oldest first.
+def _joined(found: Iterable[_Found]) -> Iterator[NumberNights]:
+    """Yield the numbers of nights, oldest first.
 
-    The nights count that have the reference of the latest one, and its rule.
+    The nights count that have the reference of the latest one, and its rule. A reference has no numbers of its own.
     """
-    for (test, environment, name), series in grouped(found, lambda each: (each[0], each[1], each[3].name)).items():
-        last = series[-1][3]
-        alike = [night for *_, night, number in series if _rule(number) == _rule(last)]
-        nights = [night for night in alike if night.change is not None or not last.reference]
+    by_series = grouped(found, lambda each: (each[0], each[1], each[3]["name"]))
+    references = {(test, each[3]["reference"], name) for (test, _, name), own in by_series.items() for each in own}
+    for (test, environment, name), series in by_series.items():
+        if (test, environment, name) in references:
+            continue
+        last = Measurement.model_validate(series[-1][3])
+        rule = _RULE(series[-1][3])
+        nights = [
+            NumberNight(run=run.id, started=run.started, value=fields["value"], change=fields["change"])
+            for _, _, run, fields in series
+            if _RULE(fields) == rule and (fields["change"] is not None or not last.reference)
+        ]
         if not nights:
             continue
         changes, note = _changes(nights, last)
@@ -161,11 +172,6 @@ def _joined(found: Iterable[tuple[str, str, NumberNight, Measurement]]) -> Itera
             changes=tuple(changes),
             note="; ".join(filter(None, notes)),
         )
-
-
-def _rule(number: Measurement) -> tuple[str, str, bool, bool]:
-    """Return what two nights must share to be compared."""
-    return number.reference, number.unit, number.is_share, number.more_is_better
 
 
 def _changes(nights: Sequence[NumberNight], number: Measurement) -> tuple[list[LevelChange], str]:

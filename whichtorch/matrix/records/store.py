@@ -108,10 +108,12 @@ class CellLine(Model):
     cell: Cell
 
 
+LEFT_OUT = {"samples", "machine", "drift"}  # of a number, in the index
+
+
 def _numbers_text(cell: Cell) -> str | None:
     """Return the numbers of a cell in JSON, without their samples: a year of nights is read at once."""
-    left_out = {"samples", "machine", "drift"}
-    return json.dumps([number.model_dump(exclude=left_out) for number in cell.numbers]) if cell.numbers else None
+    return json.dumps([number.model_dump(exclude=LEFT_OUT) for number in cell.numbers]) if cell.numbers else None
 
 
 CELLS = LineKind(

@@ -12,6 +12,7 @@ from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Diagnosis, Environment, Outcome, Result
 from whichtorch.reports import cell_text
 from whichtorch.reports.next_step import WHY, NextStep, WrongTest
+from whichtorch.reports.numbers_text import number_change_words
 from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridEntry
 from whichtorch.reports.shown_text import is_link, one_line
 from whichtorch.reports.stored_run_text import WORSE, changes_words, grouped_changes, shown_side
@@ -39,7 +40,9 @@ TITLES = {  # of the changes that are listed, the worst first: singular, plural
         "different failure: failed before, in another way",
         "different failures: failed in another way",
     ),
+    ChangeKind.WORSE_NUMBER: ("slower, bigger or otherwise worse", "slower, bigger or otherwise worse"),
     ChangeKind.FIXED: ("fixed", "fixed"),
+    ChangeKind.BETTER_NUMBER: ("faster, smaller or otherwise better", "faster, smaller or otherwise better"),
 }
 _NUMBER = re.compile(r"\d+")
 
@@ -102,7 +105,8 @@ def _change_link(change: CellChange, entries: Mapping[tuple[str, str], GridEntry
     old = change.old.outcome if change.old else "unknown"
     became = f"{old} → {change.new.outcome if change.new else 'gone'}"
     script = SCRIPT_CHANGED if change.script_changed and change.why != SCRIPT_CHANGED else ""
-    note = "; ".join(filter(None, (became, script, change.why)))
+    numbers = map(number_change_words, change.numbers)
+    note = "; ".join(filter(None, (*numbers, script, change.why) if change.numbers else (became, script, change.why)))
     if entry := entries.get((change.name, label)):
         return link_to(entry, note)
     return CellLink(name=one_line(change.name, NAME), label=one_line(label, NAME), href="", note=note)

@@ -19,7 +19,7 @@ from whichtorch.matrix.model import Outcome, Result
 from whichtorch.reports import cell_text
 from whichtorch.reports.case_text import case_card
 from whichtorch.reports.document import template_environment
-from whichtorch.reports.page import highlights, pictures
+from whichtorch.reports.page import highlights, number_pictures, pictures
 from whichtorch.reports.page.details import details_of
 from whichtorch.reports.page.excerpts import encoded
 from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridEntry, GridRow, grid_of
@@ -111,6 +111,7 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: CommandPrefix)
         rest=", ".join(rest),
         highlights=highlights,
         pictures=pictures,
+        number_pictures=number_pictures,
         case_card=case_card,
         recommendations=recommendations,
         needing=needing,
