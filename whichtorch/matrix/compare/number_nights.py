@@ -88,7 +88,8 @@ def numbers_until(result: Result, before: Sequence[RunFolder]) -> tuple[NumberNi
     if not any(cell.numbers for cell in result.cells):
         return ()
     streams = {environment.id: stream(environment) for environment in result.environments}
-    wanted = {(cell.name, streams[cell.environment]) for cell in result.cells if cell.numbers}
+    references = {(cell.name, number.reference) for cell in result.cells for number in cell.numbers}
+    wanted = {(cell.name, streams[cell.environment]) for cell in result.cells if cell.numbers} - references
     parts = {part for head in before for part in head.run.parts}
     runs = {head.folder.name: head.run for head in before if head.run.id not in parts}
     found: list[_Found] = []
@@ -148,30 +149,22 @@ def _joined(found: Iterable[_Found]) -> Iterator[NumberNights]:
         last = Measurement.model_validate(series[-1][3])
         rule = _RULE(series[-1][3])
         nights = [
-            NumberNight(run=run.id, started=run.started, value=fields["value"], change=fields["change"])
+            {"run": run.id, "started": run.started, "value": fields["value"], "change": fields["change"]}
             for _, _, run, fields in series
             if _RULE(fields) == rule and (fields["change"] is not None or not last.reference)
         ]
         if not nights:
             continue
-        changes, note = _changes(nights, last)
+        shared = last.model_dump(include={"name", "unit", "reference", "is_share"})
+        made = NumberNights.model_validate({"test": test, "environment": environment, "nights": nights} | shared)
+        changes, note = _changes(made.nights, last)
         others = len(series) - len(nights)
         notes = (
             f"{counted(others, 'night')} left out, with another reference or without a change" if others else "",
             note,
             "" if last.reference else NO_REFERENCE,
         )
-        yield NumberNights(
-            test=test,
-            environment=environment,
-            name=name,
-            unit=last.unit,
-            reference=last.reference,
-            is_share=last.is_share,
-            nights=tuple(nights),
-            changes=tuple(changes),
-            note="; ".join(filter(None, notes)),
-        )
+        yield made.model_copy(update={"changes": tuple(changes), "note": "; ".join(filter(None, notes))})
 
 
 def _changes(nights: Sequence[NumberNight], number: Measurement) -> tuple[list[LevelChange], str]:

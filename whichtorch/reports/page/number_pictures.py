@@ -46,7 +46,7 @@ class _Point:
     title: str = ""
 
 
-def over_environments(grid: Grid) -> tuple[list[Line], int]:
+def over_environments(grid: Grid) -> tuple[Sequence[Line], int]:
     """Return a line for each number of a test over the environments, and how many are left out.
 
     A point is the median of its runs; a whisker is their middle half.
@@ -81,7 +81,7 @@ def _measured(number: Measurement, column: Column) -> _Point:
     )
 
 
-def over_nights(numbers: Sequence[NumberNights]) -> tuple[list[Line], int]:
+def over_nights(numbers: Sequence[NumberNights]) -> tuple[Sequence[Line], int]:
     """Return a line for each number with two nights and more, and how many are left out.
 
     A point is the change from the reference of the same night; a whisker is its interval.
@@ -134,7 +134,7 @@ def _line(title: str, small: str, points: Sequence[_Point], words: Callable[[flo
             for x, point in places
             if point.title
         ],
-        "labels": [(x, one_line(point.label, 16)) for x, point in places[::-1][::every]],
+        "labels": [(min(x, RIGHT - 26), one_line(point.label, 16)) for x, point in places[::-1][::every]],
         "lines": [(y_of(tick), words(tick)) for tick in ticks],
         "marks": [],
         "changes": [],
