@@ -13,7 +13,6 @@ from itertools import accumulate
 from statistics import NormalDist, median
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.measure.estimate import ALPHA, Estimate
 
 if TYPE_CHECKING:
@@ -36,14 +35,14 @@ class ChangePoint:
     effect: Effect
 
 
-def check_searching() -> None:
-    """Raise UsageError where the libraries that the search needs are not installed."""
+def missing_libraries() -> str:
+    """Return why the search cannot be made, "" where it can."""
     try:
         import ruptures  # noqa: F401  they take a second, and an extra brings them
         import scipy.stats  # noqa: F401
     except ImportError:
-        hint = "install them: pip install 'whichtorch[measure]'"
-        raise UsageError("looking for change points needs scipy and ruptures", hint=hint) from None
+        return "that needs scipy and ruptures: pip install 'whichtorch[measure]'"
+    return ""
 
 
 def change_points(numbers: Sequence[float], threshold: Threshold) -> list[ChangePoint]:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
-from whichtorch.matrix.compare.change_points import change_points, check_searching
+from whichtorch.matrix.compare.change_points import change_points, missing_libraries
 from whichtorch.matrix.compare.comparison import stream, stream_name
-from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.measure.measure import Measure
 from whichtorch.matrix.model import Change, Effect, Measurement, Model, Run
@@ -170,10 +169,11 @@ def _joined(found: Iterable[_Found]) -> Iterator[NumberNights]:
 def _changes(nights: Sequence[NumberNight], number: Measurement) -> tuple[list[LevelChange], str]:
     """Return where the level changes, and why that is not known."""
     measure = Measure.of(number)
+    if problem := missing_libraries():
+        return [], f"no changes were looked for: {problem}"
     try:
-        check_searching()
         levels = [_level(night, measure) for night in nights]
-    except (UsageError, ValueError) as error:
+    except ValueError as error:
         return [], f"no changes were looked for: {error}"
     return [
         LevelChange(
