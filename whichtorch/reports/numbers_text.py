@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.measure.measure import change_words
 from whichtorch.matrix.model import Effect
@@ -113,11 +114,8 @@ def curve_lines(search: Bisection, curve: Curve) -> Iterator[str]:
         change = change_words(step.change, curve.unit, is_share=curve.is_share)
         yield f"{curve.name} is {WORDS[step.effect]} in {step.after}: {change} against {step.before}"
     measured = [value for value in search.values if value in curve.levels]
-    if not curve.steps and curve.total is not None and measured:
-        change = change_words(curve.total, curve.unit, is_share=curve.is_share)
-        least = _size(curve.threshold, curve)
-        how = f"no single step of {least} was found" if curve.alike or len(measured) > 2 else f"less than {least}"
-        yield f"{curve.name}: {change} from {measured[0]} to {measured[-1]}: {how}"
+    if not curve.steps:
+        yield _without_step(search, curve, measured)
     if len(measured) > 2 or curve.steps:
         yield f"  what was measured, against {measured[0]}:"
         widest = max(map(len, measured))
@@ -128,7 +126,20 @@ def curve_lines(search: Bisection, curve: Curve) -> Iterator[str]:
             median = value_words(curve.values[value], curve.unit) if value in curve.values else ""
             yield f"    {value:<{widest}}  {median:<12} {change}".rstrip()
     for before, after in curve.alike:
-        yield f"  note: {before} and {after} do not differ when they are compared with each other"
+        yield f"  note: {before} and {after} could not be told apart when they were compared with each other"
     for reason, values in grouped(curve.missing.items(), lambda item: item[1]).items():
         yield f"  no evidence: {', '.join(value for value, _ in values)}: {reason}"
     yield f"  load {curve.machine.load:g} while it was measured"
+
+
+def _without_step(search: Bisection, curve: Curve, measured: Sequence[str]) -> str:
+    """Return that no step was found: that nothing changed, that it changed gradually, or that it is not known."""
+    if curve.total is None:
+        return f"inconclusive: no two values with {curve.name} could be compared"
+    change = change_words(curve.total, curve.unit, is_share=curve.is_share)
+    total, least = f"{curve.name}: {change} from {measured[0]} to {measured[-1]}", _size(curve.threshold, curve)
+    if search.answer is AnswerKind.INCONCLUSIVE:
+        return f"inconclusive: {total}; where it changed is not known"
+    if len(measured) > 2:
+        return f"{total}, but no single step of {least}"
+    return f"{total}: less than {least}"

@@ -146,7 +146,7 @@ class _MeasuredSearch:
             ledger.evidence[position] = PositionEvidence(position=position, environment=environment, cell=cell)
         wanted = [step for step in search.steps if goal.find.wants(CHANGES[step.effect])]
         steps = sorted(wanted, key=lambda step: step.before)
-        is_known = search.ends is not None and not self.stopped
+        is_known = search.ends is not None and not (self.stopped or search.alike or search.is_open)
         kind = AnswerKind.BOUNDARY if steps else AnswerKind.NONE if is_known else AnswerKind.INCONCLUSIVE
         measure, axis = self.measure, ledger.axis
         curve = Curve(

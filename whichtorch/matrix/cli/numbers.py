@@ -34,11 +34,11 @@ def measured(
         stored = store.stored()
         cells = stored.result.cells
         is_worse = any(number.effect in {Effect.WORSE, Effect.DIFFERENT} for cell in cells for number in cell.numbers)
-        code = Exit.RED if is_worse and is_asked else Exit.GOOD
+        code = Exit.RED if is_worse and is_asked else command.exit_code(store.tally)
         code = Exit.INTERRUPTED if store.run.interrupted else code
         store.run = store.run.model_copy(update={"exit_code": int(code)})
     display.say(number_lines(stored.result, notes))
-    if cells and not any(cell.numbers for cell in cells):
+    if code is not Exit.INTERRUPTED and cells and not any(cell.numbers for cell in cells):
         reasons = dict.fromkeys(cell.reason or str(cell.outcome) for cell in cells)
         raise UsageError(f"nothing could be measured: {'; '.join(reasons)}")
     return stored, code

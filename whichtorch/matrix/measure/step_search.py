@@ -75,7 +75,7 @@ class StepSearch:
     ends: tuple[int, int] | None = None  # the two that the others lie between
     alike: list[tuple[int, int]] = field(
         default_factory=list
-    )  # neighbors whose levels differ, but that compare as the same
+    )  # neighbors whose levels differ, but that could not be told apart when compared
 
     def run(self) -> Effect:
         """Search; return how the last position compares with the first."""
@@ -94,6 +94,11 @@ class StepSearch:
         if effect.counts:
             self._explore(low, high)
         return effect
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not known if the first and the last position differ."""
+        return self.ends is None or self.threshold.last_effect(self.levels[self.ends[1]]) is Effect.UNDECIDED
 
     def _explore(self, before: int, after: int) -> None:
         """Find the steps between two positions whose levels differ."""

@@ -74,5 +74,5 @@ class Curve(Model):
     levels: dict[str, Change] = Field(default_factory=dict)  # by value: the change from the first one
     values: dict[str, float] = Field(default_factory=dict)  # by value: the median of its runs
     missing: dict[str, str] = Field(default_factory=dict)  # values without the number: why
-    alike: tuple[tuple[str, str], ...] = ()  # neighbors whose levels differ, but that compare as the same
+    alike: tuple[tuple[str, str], ...] = ()  # neighbors whose levels differ, but that are not told apart when compared
     machine: MachineState = MachineState()

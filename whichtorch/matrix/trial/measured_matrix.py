@@ -40,9 +40,9 @@ def measured_run(
             try:
                 with answering(site.running_lines, emit, lambda: site.running):
                     environments = _acquired(planned, site, held)
-                    tests = grouped(list(planned), lambda cell: (cell.scenario.source_hash, cell.name))
+                    tests = grouped(enumerate(planned), lambda placed: (placed[1].scenario.source_hash, placed[1].name))
                     for cells in tests.values():
-                        notes |= dict.fromkeys(_measure(cells, environments, measures, most, site))
+                        notes |= dict.fromkeys(_measure(dict(cells), environments, measures, most, site))
             except KeyboardInterrupt as interrupt:
                 emit(Interrupted(why=why_stopped(interrupt)))
                 store.run = store.run.model_copy(update={"interrupted": True})
@@ -67,48 +67,54 @@ def _acquired(planned: Plan, site: LocalSite, held: ExitStack) -> Mapping[tuple[
 
 
 def _measure(
-    cells: Sequence[PlannedCell],
+    cells: Mapping[int, PlannedCell],
     environments: Mapping[tuple[str, ...], Environment],
     measures: tuple[Measure, ...],
     most: int,
     site: LocalSite,
 ) -> Sequence[str]:
-    """Measure one test in its environments, and store a cell of each; return notes on the numbers."""
-    places = {environments[cell.request.key].id: cell for cell in cells}
-    usable = [
-        environment for environment in environments.values() if environment.id in places and environment.is_usable
-    ]
-    site.store.add_scenario(cells[0].scenario)
+    """Measure one test in its environments, and store a cell of each, by its position; return notes on the numbers.
+
+    An interrupt passes through, after what was measured is stored.
+    """
+    first, own = next(iter(cells.values())), [environments[cell.request.key] for cell in cells.values()]
+    usable = [environment for environment in own if environment.is_usable]
+    site.store.add_scenario(first.scenario)
     missing: dict[str, NoNumberError] = {}
     notes: Sequence[str] = ()
     series: Series | None = None
+    interrupt: KeyboardInterrupt | None = None
     while usable:
-        with opened_meter(site, cells[0], usable[0], measures, most, len(usable)) as meter:
+        with opened_meter(site, first, usable[0], measures, most, len(usable)) as meter:
             series = Series(meter=meter, environments=usable)
-            series.run(_is_decided)
+            try:
+                series.run(_is_decided)
+            except KeyboardInterrupt as stopped:
+                interrupt = stopped
             notes = tuple(meter.notes)
         missing |= series.missing
-        if usable[0].id not in series.missing:
+        if usable[0].id not in series.missing or interrupt:
             break
         usable = usable[1:]  # without a reference, there is nothing to compare with
-    for position, cell in enumerate(cells):
-        environment = environments[cell.request.key]
+    for (position, cell), environment in zip(cells.items(), own, strict=True):
         numbers = [series.measurement(each, environment) for each in measures] if series else []
         reason = missing.get(environment.id)
-        outcome = Outcome.PASS if reason is None else reason.outcome
+        outcome = environment.outcome or (Outcome.PASS if reason is None else reason.outcome)
         done = Cell(
             environment=environment.id,
             scenario=cell.scenario.name,
             variant=cell.variant,
             source_hash=cell.scenario.source_hash,
-            outcome=environment.outcome or outcome,
-            expected=True,
+            outcome=outcome,
+            expected=outcome is Outcome.PASS,
             seconds=round(series.seconds, 1) if series else 0.0,
             reason=environment.reason or (str(reason) if reason else None),
             numbers=tuple(filter(None, numbers)),
         )
         site.store.add_cell(done, [], position)
         site.emit(CellDone(environment=environment, cell=done))
+    if interrupt:
+        raise interrupt
     return notes
 
 
