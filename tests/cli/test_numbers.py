@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.shell import User
+from tests.cli.shell import PATIENCE, User, alive_in, wait_for
 from tests.wheels import build_companion, build_wheel
 
 LOSS = {"9.1.0": "0.5", "9.2.0": "0.5", "9.3.0": "0.75", "9.4.0": "0.75", "9.5.0": "0.75"}
@@ -72,14 +73,27 @@ def test_a_matrix_without_a_limit_is_never_red(user: User) -> None:
 
 @pytest.mark.shell
 def test_each_test_of_a_matrix_has_its_own_numbers(user: User) -> None:
-    """One that prints none does not end the others, and its row has the reason."""
+    """One that prints none does not end the others: its rows have the reason, and the exit code says so."""
     user.script("first.py", "import torch\nprint('accuracy=1')\n")
     user.script("second.py", PRINTS_LOSS)
     user.script("third.py", PRINTS_LOSS)
     asked = ("matrix", "first.py", "second.py", "third.py", "--torch", "9.2.0,9.3.0", "--measure", "loss")
-    said = given(user, *asked, "--json", "answer.json")
+    said = given(user, *asked, "--json", "answer.json", code=3)
     assert [each["value"] for each in numbers(user)] == [0.5, 0.5, 0.75, 0.75]  # environment by environment
     assert said.count("\n9.2.0: it prints no loss\n9.3.0: it prints no loss\n") == 1
+
+
+@pytest.mark.shell
+@pytest.mark.parametrize("command", ["matrix", "bisect"])
+def test_an_interrupt_leaves_nothing_behind(user: User, command: str) -> None:
+    """The run that is made is stopped, and the command ends with its exit code."""
+    user.script("repro.py", PRINTS_LOSS + "import time\nwhile True: time.sleep(1)\n")
+    started = user.start(command, "repro.py", "--torch", "9.2.0,9.3.0", "--measure", "wall", "--worse", "1%", *BUILD)
+    wait_for(lambda: user.runs("repro.py") > 0)
+    started.send_signal(signal.SIGINT)
+    assert started.wait(PATIENCE) == 130
+    wait_for(lambda: not alive_in(user.folder))
+    assert "Traceback" not in (user.folder / "output.txt").read_text()
 
 
 @pytest.mark.shell
@@ -142,7 +156,7 @@ def test_outputs_are_compared(user: User) -> None:
 def test_a_number_that_one_release_lacks_is_told(user: User) -> None:
     """Its row has the reason, and the others are compared."""
     user.script("repro.py", "import torch\nif torch.behaviour == '0.5': print('loss=1')\n")
-    said = given(user, "matrix", "repro.py", "--torch", "9.1.0,9.2.0,9.3.0,9.6.0", "--measure", "loss")
+    said = given(user, "matrix", "repro.py", "--torch", "9.1.0,9.2.0,9.3.0,9.6.0", "--measure", "loss", code=3)
     assert "9.3.0: it prints no loss" in said
     assert "9.6.0: " in said
     assert "+0 %" in said
