@@ -166,13 +166,15 @@ class Series:
 
         None without numbers, or with too few.
         """
-        pairs = zip(self.values(measure, environment), self.values(measure, self.reference), strict=False)
-        try:
-            differences = [measure.on_scale(value) - measure.on_scale(reference) for value, reference in pairs]
-        except ValueError as error:
-            self.missing[environment.id] = NoNumberError(str(error))
-            return None
-        return estimate(differences, self.meter.most)
+        scaled = []
+        for each in (environment, self.reference):
+            try:
+                scaled.append([measure.on_scale(value) for value in self.values(measure, each)])
+            except ValueError as error:
+                self.missing[each.id] = NoNumberError(str(error))
+                return None
+        pairs = zip(*scaled, strict=False)
+        return estimate([value - reference for value, reference in pairs], self.meter.most)
 
     def drift(self, measure: Measure) -> Estimate | None:
         """Return by how much the reference changes from one run of its to the next: what the machine adds."""
