@@ -50,7 +50,7 @@ class MeasureKind(StrEnum):
     IMPORT = "import", KindRow("s", "seconds of `import torch`")
     IMPORT_MEMORY = "import-memory", KindRow("MB", "resident memory that `import torch` adds")
     COMPILE = "compile", KindRow("s", "seconds in torch.compile, by torch's own clocks")
-    PEAK = "peak", KindRow("MB", "most resident memory")
+    PEAK = "peak", KindRow("MB", "most resident memory of the script's process, without children")
     GROWTH = (
         "growth",
         KindRow(
