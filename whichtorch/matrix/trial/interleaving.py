@@ -252,7 +252,7 @@ def opened_meter(
     assert isinstance(site, LocalSite)
     home = site.environments.home
     with ForkingExecutor(servers) as forking, ExitStack() as held:
-        held.callback(forking.interrupt)
+        held.callback(forking.interrupt)  # the site's executor goes on with the next test
         runner = Runner(
             planned=planned,
             environment=environment,
@@ -262,8 +262,4 @@ def opened_meter(
             store=site.store,
             overlays=overlays_below(home),
         )
-        try:
-            yield Meter(runner=runner, measures=measures, most=most, emit=site.emit, forks=servers <= MOST_SERVERS)
-        except BaseException:  # the site's executor goes on with the next test, unless the user stops them all
-            site.executor.interrupt()
-            raise
+        yield Meter(runner=runner, measures=measures, most=most, emit=site.emit, forks=servers <= MOST_SERVERS)
