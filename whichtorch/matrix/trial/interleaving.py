@@ -204,6 +204,7 @@ class Series:
             is_share=measure.is_share,
             more_is_better=measure.more_is_better,
             threshold=measure.change,
+            either_way=measure.either_way,
             effect=measure.threshold.last_effect(found) if found and not is_reference else None,
             drift=measure.change_in(drift) if drift else None,
             machine=self.machine,
