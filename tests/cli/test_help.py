@@ -47,8 +47,8 @@ def test_options_of_matrix_stand_by_panel(user: User) -> None:
     lines = user.run("matrix", "--help", environ={"COLUMNS": "80"}).stdout.splitlines()
     assert "    whichtorch matrix --script repro.py --torch '>=2.9'" in lines[:5]
     sections = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
-    panels = ["Positional arguments:", "Environments:", "Scenarios:", "Command after --:", "How it runs:"]
-    assert sections == [*panels, "Output:", "Numbers:", "Options:"]
+    panels = ["Positional arguments:", "Environments:", "Scenarios:", "Command after --:", "How it runs:", "Output:"]
+    assert sections == [*panels, "Numbers:", "Options:"]
 
 
 def test_tilde_is_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

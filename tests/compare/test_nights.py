@@ -21,10 +21,14 @@ def three_nights(home: Path) -> None:
         stored(home, result([STABLE, other], cells), day=f"2026-11-1{number}", id=f"night{number}")
 
 
+def told(home: Path) -> nights.Histories:
+    return nights.Histories.of(nights.history("family/case", stored_runs.all_runs(home)))
+
+
 def test_history_has_a_line_per_night_and_environment(tmp_path: Path) -> None:
     """Where it changed is said; a nightly is compared with that of the night before."""
     three_nights(tmp_path)
-    lines = list(history_lines(nights.history("family/case", stored_runs.all_runs(tmp_path))))
+    lines = list(history_lines(told(tmp_path)))
     assert [" ".join(line.split()) for line in lines] == [
         "family/case",
         "2026-11-10 02:00 night0 torch-2.15.0-pypi pass 1.5 s",
@@ -33,6 +37,7 @@ def test_history_has_a_line_per_night_and_environment(tmp_path: Path) -> None:
         "2026-11-11 02:00 night1 torch-2.16.0.dev20261111-pypi FAIL! 1.5 s regression",
         "2026-11-12 02:00 night2 torch-2.15.0-pypi pass 1.5 s fixed",
         "2026-11-12 02:00 night2 torch-2.16.0.dev20261112-pypi FAIL! 1.5 s",
+        "comes and goes in torch-2.15.0-pypi: fails in 1 of 3 runs, 33 % [6, 79]",
         "",
     ]
 
@@ -42,7 +47,7 @@ def test_what_a_night_did_not_run_again_is_told(tmp_path: Path) -> None:
     found = cell(STABLE, PASS, attempts=(attempt(PASS, started="2026-11-10T02:00:05+00:00"),))
     for day in ("2026-11-10", "2026-11-11"):
         stored(tmp_path, result([STABLE], [found]), day=day, id=day)
-    lines = list(history_lines(nights.history("family/case", stored_runs.all_runs(tmp_path))))
+    lines = list(history_lines(told(tmp_path)))
     assert ["known since 2026-11-10" in line for line in lines] == [False, False, True, False]
 
 

@@ -1,4 +1,4 @@
-"""Numbers that were measured, as lines of text: a table of environments, and the curve of a search."""
+"""Numbers that were measured, as lines of text: a table of environments, the curve of a search, and nights."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from whichtorch.matrix.bisect.bisection import Bisection
+    from whichtorch.matrix.compare.number_changes import NumberChange
+    from whichtorch.matrix.compare.number_nights import NumberNights
     from whichtorch.matrix.model import Cell, Curve, Measurement, Result
 
 WORDS = {Effect.WORSE: "worse", Effect.BETTER: "better", Effect.DIFFERENT: "different", Effect.UNDECIDED: "?"}
+BARS, BARS_SHOWN = "▁▂▃▄▅▆▇█", 60
 
 
 def number_lines(result: Result, notes: Iterable[str]) -> Iterator[str]:
@@ -143,3 +146,51 @@ def _without_step(search: Bisection, curve: Curve, measured: Sequence[str]) -> s
     if len(measured) > 2:
         return f"{total}, but no single step of {least}"
     return f"{total}: less than {least}"
+
+
+def number_words(number: Measurement) -> str:
+    """Return a number with its change from what was measured in turns with it."""
+    change = f" {change_words(number.change, number.unit, is_share=number.is_share)}" if number.reference else ""
+    return f"{number.name} {value_words(number.value, number.unit)}{change}"
+
+
+def number_change_words(number: NumberChange) -> str:
+    """Return how a number differs from that of an earlier run, and whether two runs say so."""
+    change = change_words(number.change, number.unit, is_share=number.is_share)
+    was, now = (
+        change_words((each[0],) * 3, number.unit, is_share=number.is_share) for each in (number.old, number.new)
+    )
+    seen = "two runs in a row say so" if number.is_confirmed else "seen once: measure again, or wait for the next night"
+    return (
+        f"{number.name} is {WORDS[number.effect]} than in {number.since}: {change} "
+        f"(against {number.reference} {was}, now {now}); {seen}"
+    )
+
+
+def number_night_lines(numbers: NumberNights) -> Iterator[str]:
+    """Yield a number over the nights as a small line, and each change of its level."""
+    against = f" against {numbers.reference}" if numbers.reference else ""
+    heights = [night.value if night.change is None else night.change[0] for night in numbers.nights]
+    low, high = min(heights), max(heights)
+    yield (
+        f"  {numbers.name} in {numbers.environment}{against}, {counted(len(heights), 'night')}: "
+        f"{_height_words(numbers, low)} {_bars(heights)} {_height_words(numbers, high)}"
+    )
+    for step in numbers.changes:
+        change = change_words(step.change, numbers.unit, is_share=numbers.is_share)
+        yield f"    {WORDS[step.effect]} from {step.run} on, {step.started[:10]}: {change}"
+    if numbers.note:
+        yield f"    note: {numbers.note}"
+
+
+def _height_words(numbers: NumberNights, height: float) -> str:
+    if not numbers.reference:
+        return value_words(height, numbers.unit)
+    return change_words((height,) * 3, numbers.unit, is_share=numbers.is_share)
+
+
+def _bars(heights: Sequence[float]) -> str:
+    """Return numbers as bars of text, the latest of them."""
+    shown = [height for height in heights if math.isfinite(height)][-BARS_SHOWN:]
+    low, high = min(shown, default=0.0), max(shown, default=0.0)
+    return "".join(BARS[round((each - low) / ((high - low) or 1) * (len(BARS) - 1))] for each in shown)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.atomic_files import read_json
 from whichtorch.matrix.compare.comparison import Comparison, compare
 from whichtorch.matrix.compare.nights import Night, nights
+from whichtorch.matrix.compare.number_nights import NumberNights, measured_before, numbers_until
 from whichtorch.matrix.model import variant_suffix
 from whichtorch.matrix.records import stored_runs
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.records.store import RunFolder, StoredRun
     from whichtorch.matrix.triage.case import Case
 
-NIGHTS = 30  # earlier runs that are read
+NIGHTS = 30  # earlier runs whose outcomes are read; numbers are of all
 SHARED = 0.5  # of a run's cells that an earlier run must have, to be compared with it unasked
 
 
@@ -30,6 +31,7 @@ class RunFacts:
     stored: StoredRun
     comparison: Comparison | None = None  # None where no earlier run is like it
     nights: tuple[Night, ...] = ()  # the last is the run itself
+    numbers: tuple[NumberNights, ...] = ()  # until the run itself
     bisections: tuple[Bisection, ...] = ()  # the latest of each of its tests
     cases: tuple[Case, ...] = ()  # likewise
 
@@ -44,15 +46,18 @@ def gather(head: RunFolder, home: Path, baseline: RunFolder | None = None) -> Ru
         if other.run.kind in stored_runs.COMPARABLE
         and (other.run.started, other.run.id) < (head.run.started, head.run.id)
         and other.run.id not in head.run.parts
-    ][-NIGHTS:]
-    history = nights(stored.result, earlier)
+    ]
+    history = nights(stored.result, earlier[-NIGHTS:])
     if baseline is None:
         alike = {night.run.id for night in history[:-1] if night.cells >= SHARED * len(stored.result.cells)}
         baseline = next((other for other in reversed(earlier) if other.run.id in alike), None)
     return RunFacts(
         stored=stored,
-        comparison=compare(baseline.read().result, stored.result) if baseline else None,
+        comparison=(
+            compare(baseline.read().result, stored.result, measured_before(stored.result, home)) if baseline else None
+        ),
         nights=history,
+        numbers=numbers_until(stored.result, earlier),
         bisections=tuple(_bisections(stored, [head] if head.run.kind == "bisect" else heads)),
         cases=tuple(_cases(stored, heads)),
     )

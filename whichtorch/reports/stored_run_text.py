@@ -21,13 +21,14 @@ from whichtorch.matrix.compare.comparison import (
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import Cell, Environment, Model, Result, Run
 from whichtorch.reports.cell_text import CommandPrefix, bisect_between_command, log_of, rerun_command
+from whichtorch.reports.numbers_text import number_change_words, number_night_lines, number_words
 from whichtorch.reports.shown_text import cut, short_list, shown_path
 from whichtorch.reports.table import cell_word
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
-    from whichtorch.matrix.compare.nights import NightCell
+    from whichtorch.matrix.compare.nights import Histories, NightCell
     from whichtorch.matrix.records.merging import Merged
     from whichtorch.matrix.records.store import StoredRun
     from whichtorch.matrix.records.stored_runs import Pruned
@@ -42,14 +43,17 @@ MEANING = {
     ChangeKind.REGRESSION: "passed, and does not any more",
     ChangeKind.NEW_FAILURE: "fails, and this script had no verdict before",
     ChangeKind.DIFFERENT: "fails in another way than before",
+    ChangeKind.WORSE_NUMBER: "passes, and is slower, bigger or otherwise worse than it was, by what counts",
     ChangeKind.FIXED: "failed, and passes",
+    ChangeKind.BETTER_NUMBER: "passes, and is faster, smaller or otherwise better than it was",
     ChangeKind.INCONCLUSIVE: "no verdict now, or none before",
     ChangeKind.STILL_FAILING: "fails as before",
     ChangeKind.DISAPPEARED: "only in the old run",
     ChangeKind.APPEARED: "only in the new run",
     ChangeKind.STILL_PASSING: "passes as before",
 }
-WORSE = (ChangeKind.REGRESSION, ChangeKind.NEW_FAILURE, ChangeKind.DIFFERENT)
+WORSE = (ChangeKind.REGRESSION, ChangeKind.NEW_FAILURE, ChangeKind.DIFFERENT, ChangeKind.WORSE_NUMBER)
+_GOOD = (ChangeKind.FIXED, ChangeKind.BETTER_NUMBER)
 _NO_NEWS = {ChangeKind.STILL_PASSING, ChangeKind.STILL_FAILING, ChangeKind.INCONCLUSIVE, ChangeKind.APPEARED}
 
 
@@ -109,12 +113,28 @@ def merge_lines(merged: Merged, run: Run) -> Iterator[str]:
     yield from (f"conflict  {cell.name}: {cell.conflict}" for cell in merged.conflicts)
 
 
-def history_lines(history: dict[str, list[NightCell]]) -> Iterator[str]:
-    """Yield for each cell a line per night and environment: when, where, what, and what changed since the last."""
-    for name, nights in history.items():
+def history_lines(told: Histories) -> Iterator[str]:
+    """Yield for each cell a line per night and environment: when, where, what, and what changed since the last.
+
+    Below are the numbers of all nights with the changes of their level, and how often it fails if it comes and goes.
+    """
+    for name, nights in told.histories.items():
         yield name
         body = tabulate(list(_night_rows(nights)), tablefmt="plain", disable_numparse=True)
         yield from (f"  {line}".rstrip() for line in body.splitlines())
+        for flake in (each for each in told.flakes if each.test == name):
+            rate, low, high = (100 * share for share in (flake.failures / flake.attempts, flake.low, flake.high))
+            yield (
+                f"  comes and goes in {flake.environment}: fails in {flake.failures} of {flake.attempts} runs, "
+                f"{rate:.0f} % [{low:.0f}, {high:.0f}]"
+            )
+        for streak in (each for each in told.hosts if each.test == name):
+            yield (
+                f"  only on {streak.host}: the last {counted(streak.failures, 'run')} there fail in "
+                f"{streak.environment}; since {streak.since[:10]}, {counted(streak.passes, 'run')} elsewhere passed"
+            )
+        for numbers in (each for each in told.numbers if each.test == name):
+            yield from number_night_lines(numbers)
         yield ""
 
 
@@ -132,7 +152,7 @@ def _night_rows(nights: Sequence[NightCell]) -> Iterator[list[str]]:
             f"{cell.seconds:.1f} s",
             "" if change in _NO_NEWS else str(change),
             _known_since(night),
-            cell.what or cell.reason or "",
+            cell.what or cell.reason or ", ".join(map(number_words, cell.numbers)),
         ]
 
 
@@ -196,7 +216,7 @@ def shown_side(change: CellChange) -> RunSide:
 def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: CommandPrefix) -> Iterator[str]:
     before, after = _by_label_and_name(old), _by_label_and_name(new.result)
     days = comparison.old.started[:10], comparison.new.started[:10]
-    shown = [change for kind in (*WORSE, ChangeKind.FIXED) for change in comparison.of(kind)]
+    shown = [change for kind in (*WORSE, *_GOOD) for change in comparison.of(kind)]
     shown += [
         change
         for change in comparison.of(ChangeKind.INCONCLUSIVE)
@@ -209,7 +229,7 @@ def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: 
         what = f": {side.what}" if change.change is not ChangeKind.FIXED and side.what else ""
         yield f"{change.change}  {transition(change)}  {change.name}  {side.environment}{what}"
         yield from (f"    {remark}" for remark in remarks_of(change))
-        if now and change.change is not ChangeKind.FIXED:
+        if now and change.change not in _GOOD:
             cell, environment = now
             if log := log_of(new, cell):
                 yield f"    log: {shown_path(log)}"
@@ -225,7 +245,7 @@ def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: 
 def remarks_of(change: CellChange) -> list[str]:
     """Return what makes a change doubtful."""
     changed = SCRIPT_CHANGED if change.script_changed else ""
-    return list(dict.fromkeys(filter(None, [change.why, changed])))
+    return list(dict.fromkeys(filter(None, [change.why, changed, *map(number_change_words, change.numbers)])))
 
 
 def transition(change: CellChange) -> str:

@@ -145,9 +145,12 @@ def compare(options: CompareOptions) -> Exit:
 
     A run is named by its id or the beginning of it, by its name, by `latest` or `latest~1`, by a day (the last run
     started on 2026-11-20, UTC), or by a folder from elsewhere. Cells are matched by test and environment; a nightly
-    is compared with the one of the other night. Exit code: 0 nothing got worse; 1 a regression; 2 no such run.
+    is compared with the one of the other night. Numbers that were measured are compared by their change from the
+    same reference. Exit code: 0 nothing got worse; 1 a regression, or a number that is worse in two runs in a row;
+    2 no such run.
     """
     from whichtorch.matrix.compare import comparison
+    from whichtorch.matrix.compare.number_nights import measured_before
     from whichtorch.matrix.records import stored_runs
     from whichtorch.reports.cell_text import where_it_ran
     from whichtorch.reports.stored_run_text import comparison_lines
@@ -156,7 +159,7 @@ def compare(options: CompareOptions) -> Exit:
     heads = [stored_runs.find(text, home) for text in (options.old, options.new)]
     _tell_damage(home, heads)
     before, after = (head.read() for head in heads)
-    compared = comparison.compare(before.result, after.result)
+    compared = comparison.compare(before.result, after.result, measured_before(after.result, home))
     options.display.say(comparison_lines(compared, before, after, where_it_ran(called, after.result.run)))
     write_json(options.json_file, compared)
     return Exit.RED if compared.is_worse else Exit.GOOD
@@ -205,6 +208,8 @@ class HistoryOptions:
 def history(options: HistoryOptions) -> None:
     """Tell what stored runs made of a test: one line per night and environment, and where that changed.
 
+    Of a number that was measured: from which night on it has another level. Of a test that comes and goes: how often
+    it fails.
     Exit code: 0; 2 no run has it.
     """
     from whichtorch.matrix.compare import nights
@@ -215,8 +220,9 @@ def history(options: HistoryOptions) -> None:
     histories = nights.history(options.scenario, heads)
     if not histories:
         raise UsageError(f"no stored run has a cell {options.scenario}", hint="`whichtorch runs` lists the runs")
-    options.display.say(history_lines(histories))
-    write_json(options.json_file, nights.Histories(histories=histories))
+    told = nights.Histories.of(histories)
+    options.display.say(history_lines(told))
+    write_json(options.json_file, told)
 
 
 def format_options(formats: Iterable[ReportFormat]) -> type:

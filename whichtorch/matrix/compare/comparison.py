@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from whichtorch.matrix.compare.factors import Versions, changed_facts, changed_packages, commit_of, compare_link
+from whichtorch.matrix.compare.number_changes import NumberChange, RunNumbers, number_changes
 from whichtorch.matrix.diagnosis.failure import is_alike
 from whichtorch.matrix.diagnosis.verdict import passes_needed
 from whichtorch.matrix.grouping import counted, grouped
-from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Result, Run
+from whichtorch.matrix.model import Cell, Effect, Environment, Model, Outcome, Result, Run
 from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ class ChangeKind(StrEnum):
     REGRESSION = "regression"  # passed before, does not pass now
     NEW_FAILURE = "new failure"  # fails now, and this script had no verdict before
     DIFFERENT = "different failure"  # failed before in another way
+    WORSE_NUMBER = "worse number"  # passes as before, and a number that was measured is worse
     FIXED = "fixed"  # failed before, passes now
+    BETTER_NUMBER = "better number"
     INCONCLUSIVE = "inconclusive"  # no verdict before or now
     STILL_FAILING = "still failing"
     DISAPPEARED = "disappeared"
@@ -61,6 +64,7 @@ class CellChange(Model):
     new: RunSide | None
     script_changed: bool = False  # then the script may be the cause
     why: str = ""  # it is inconclusive or doubtful
+    numbers: tuple[NumberChange, ...] = ()  # that are worse or better
 
 
 class EnvironmentChange(Model):
@@ -85,8 +89,10 @@ class Comparison(Model):
 
     @property
     def is_worse(self) -> bool:
-        """True where some cell passed before and fails now."""
-        return bool(self.of(ChangeKind.REGRESSION))
+        """True where some cell passed before and fails now, or has a number that two runs in a row show to be worse."""
+        numbers = (number for cell in self.of(ChangeKind.WORSE_NUMBER) for number in cell.numbers)
+        is_worse = any(number.is_confirmed and number.effect is not Effect.BETTER for number in numbers)
+        return is_worse or bool(self.of(ChangeKind.REGRESSION))
 
     @property
     def is_prevented(self) -> bool:
@@ -101,25 +107,41 @@ class Comparison(Model):
         return tuple(cell for cell in self.cells if cell.change is change)
 
 
-def compare(old: Result, new: Result) -> Comparison:
+def compare(old: Result, new: Result, before: Sequence[Result] = ()) -> Comparison:
     """Return what became of each cell from one run to the other.
+
+    `before` are the two runs before the new one, latest first: a number is worse for sure where two runs in a row say
+    so.
 
     Cells are matched by test and environment. Environments are matched by id, else by label. Of the remaining
     nightlies, two are matched where each run has exactly one of the same stream.
     """
     pairs = list(_pairs(old.environments, new.environments))
     old_cells, new_cells = (grouped(result.cells, lambda cell: cell.environment) for result in (old, new))
+    measured = [_numbers(result, new) for result in (new, old, *before)]
     changes = []
-    for before, after in pairs:
-        old_by_name = {cell.name: cell for cell in (old_cells.get(before.id, ()) if before else ())}
+    for former, after in pairs:
+        old_by_name = {cell.name: cell for cell in (old_cells.get(former.id, ()) if former else ())}
         new_by_name = {cell.name: cell for cell in (new_cells.get(after.id, ()) if after else ())}
         for name in dict.fromkeys([*new_by_name, *old_by_name]):
             cells = old_by_name.get(name), new_by_name.get(name)
             kind, why = classify(*cells)
+            numbers: tuple[NumberChange, ...] = ()
+            if kind is ChangeKind.STILL_PASSING and after:
+                numbers = tuple(number_changes((after.id, name), *measured))
+                if numbers:
+                    is_better = all(number.effect is Effect.BETTER for number in numbers)
+                    kind = ChangeKind.BETTER_NUMBER if is_better else ChangeKind.WORSE_NUMBER
             hashes = {cell.source_hash for cell in cells if cell and cell.source_hash}
-            sides = _side(before, cells[0]), _side(after, cells[1])
+            sides = _side(former, cells[0]), _side(after, cells[1])
             change = CellChange(
-                name=name, change=kind, old=sides[0], new=sides[1], script_changed=len(hashes) > 1, why=why
+                name=name,
+                change=kind,
+                old=sides[0],
+                new=sides[1],
+                script_changed=len(hashes) > 1,
+                why=why,
+                numbers=numbers,
             )
             changes.append(change)
     order = list(ChangeKind)
@@ -130,6 +152,16 @@ def compare(old: Result, new: Result) -> Comparison:
         environments=tuple(_environment_changes(pairs)),
         incomplete=tuple(result.run.id for result in (old, new) if not result.is_complete),
     )
+
+
+def _numbers(result: Result, new: Result) -> RunNumbers:
+    """Return the numbers of a run, by the ids that its environments have in the new one."""
+    if not any(cell.numbers for cell in new.cells):
+        return RunNumbers(run=result.run, by_cell={})
+    ids = {before.id: after.id for before, after in _pairs(result.environments, new.environments) if before and after}
+    cells = [cell for cell in result.cells if cell.environment in ids]
+    by_cell = {(ids[cell.environment], cell.name): {each.name: each for each in cell.numbers} for cell in cells}
+    return RunNumbers(run=result.run, by_cell=by_cell)
 
 
 def _side(environment: Environment | None, cell: Cell | None) -> RunSide | None:
@@ -179,9 +211,13 @@ def _by_stream(environments: Iterable[Environment]) -> dict[str, list[Environmen
 
 def stream(environment: Environment) -> str:
     """Return the name of an environment that stays the same every night: a nightly's version becomes `nightly`."""
-    version = parse_version(environment.torch)  # None where the environment could not be made
-    is_nightly = version is not None and version.is_devrelease
-    return environment.label.replace(environment.torch, "nightly") if is_nightly else environment.label
+    return stream_name(environment.label, environment.torch)
+
+
+def stream_name(label: str, torch: str) -> str:
+    """Return the same of an environment's label and version of torch."""
+    version = parse_version(torch)  # None where the environment could not be made
+    return label.replace(torch, "nightly") if version is not None and version.is_devrelease else label
 
 
 def _environment_changes(pairs: Iterable[tuple[Environment | None, Environment | None]]) -> Iterator[EnvironmentChange]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from fnmatch import fnmatchcase
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
 
+from whichtorch.matrix.compare.comings_and_goings import FlakeRate, HostStreak, flake_rates, host_streaks
 from whichtorch.matrix.compare.comparison import stream
+from whichtorch.matrix.compare.number_nights import NumberNights, numbers_of
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Result, Run, split_test
 from whichtorch.matrix.records.line_index import LineIndex
 from whichtorch.matrix.records.store import CELLS, ENVIRONMENTS, unknown_environment
@@ -43,6 +45,16 @@ class Histories(Model):
 
     schema_: int = Field(default=1, alias="schema")
     histories: dict[str, list[NightCell]]
+    numbers: tuple[NumberNights, ...] = ()  # that were measured
+    flakes: tuple[FlakeRate, ...] = ()  # of tests that come and go
+    hosts: tuple[HostStreak, ...] = ()  # on which a test fails that passes on others
+
+    @classmethod
+    def of(cls, histories: dict[str, list[NightCell]]) -> Self:
+        """Return histories with what they say of numbers, and of what comes and goes."""
+        every = [night for own in histories.values() for night in own]
+        numbers, flakes, hosts = numbers_of(every), flake_rates(every), host_streaks(every)
+        return cls(histories=histories, numbers=numbers, flakes=tuple(flakes), hosts=tuple(hosts))
 
 
 def nights(result: Result, before: Sequence[RunFolder]) -> tuple[Night, ...]:

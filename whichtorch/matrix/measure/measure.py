@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from whichtorch.matrix.measure.estimate import Estimate
+    from whichtorch.matrix.model import Measurement
 
 NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)"
 # numbers of which more is better, by the words in their names
@@ -50,7 +51,7 @@ class MeasureKind(StrEnum):
     IMPORT = "import", KindRow("s", "seconds of `import torch`")
     IMPORT_MEMORY = "import-memory", KindRow("MB", "resident memory that `import torch` adds")
     COMPILE = "compile", KindRow("s", "seconds in torch.compile, by torch's own clocks")
-    PEAK = "peak", KindRow("MB", "most resident memory")
+    PEAK = "peak", KindRow("MB", "most resident memory of the script's process, without children")
     GROWTH = (
         "growth",
         KindRow(
@@ -83,6 +84,18 @@ class Measure(Model):
     change: float = 0.05  # how large a difference counts: a share, or in the measure's unit
     is_share: bool = Field(default=True, description="whether `change` is a share of the reference's value")
     either_way: bool = False  # a change in the good direction counts, too
+
+    @classmethod
+    def of(cls, number: Measurement) -> Self:
+        """Return what says how a number that was stored compares with another one."""
+        return cls(
+            name=number.name,
+            kind=MeasureKind.PRINTED,
+            more_is_better=number.more_is_better,
+            change=number.threshold,
+            is_share=number.is_share,
+            either_way=number.either_way,
+        )
 
     @property
     def unit(self) -> str:

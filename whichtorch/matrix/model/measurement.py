@@ -48,6 +48,7 @@ class Measurement(Model):
     is_share: bool = True  # changes are shares of the reference's value, not differences
     more_is_better: bool = False
     threshold: float = 0.0  # the change that counts
+    either_way: bool = False  # it counts in whichever direction
     effect: Effect | None = None
     drift: Change | None = None  # of the reference, from one run of its to the next
     machine: MachineState = MachineState()

@@ -13,6 +13,7 @@ the attempts they rest on, whichever run made them, so a report needs no other f
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import secrets
 import tempfile
@@ -107,6 +108,12 @@ class CellLine(Model):
     cell: Cell
 
 
+def _numbers_text(cell: Cell) -> str | None:
+    """Return the numbers of a cell in JSON, without their samples: a year of nights is read at once."""
+    left_out = {"samples", "machine", "drift"}
+    return json.dumps([number.model_dump(exclude=left_out) for number in cell.numbers]) if cell.numbers else None
+
+
 CELLS = LineKind(
     "cells",
     CellLine,
@@ -115,13 +122,18 @@ CELLS = LineKind(
         "name": lambda line: line.cell.name,
         "source": lambda line: line.cell.source_hash,
         "outcome": lambda line: line.cell.outcome.name,
+        "numbers": lambda line: _numbers_text(line.cell),
     },
     "create index by_name on lines (name, file);",
 )
 ENVIRONMENTS = LineKind(
     "environments",
     Environment,
-    {"environment": lambda environment: environment.id},
+    {
+        "environment": lambda environment: environment.id,
+        "label": lambda environment: environment.label,
+        "torch": lambda environment: environment.torch,
+    },
     "create index by_environment on lines (environment);",
 )
 

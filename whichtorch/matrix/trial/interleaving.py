@@ -123,23 +123,26 @@ class Series:
         """Make rounds until there are enough or as many as may be; return the series."""
         begun, clocks = time.monotonic(), Clocks.now()
         order = list(self.environments)
-        for count in looks(self.meter.most):
-            while self.rounds < count and len(self.missing) < len(self.environments):
-                if self.rounds % 2 == 0 and self.rounds:  # the very first run is the reference's
-                    self._dice.shuffle(order)
-                try:
-                    self._round(order)
-                except MixedStartsError:
-                    self.samples.clear()
-                    self.meter.restart_cold()
-                order.reverse()
-                if self.reference.id in self.missing:
+        try:
+            for count in looks(self.meter.most):
+                self._rounds(count, order)
+                if self.reference.id in self.missing or is_enough(self):
                     break
-            self.seconds = time.monotonic() - begun
-            if is_enough(self) or self.reference.id in self.missing:
-                break
-        self.machine = machine_state(clocks)
+        finally:
+            self.seconds, self.machine = time.monotonic() - begun, machine_state(clocks)
         return self
+
+    def _rounds(self, count: int, order: list[Environment]) -> None:
+        """Make rounds until there are so many, or the reference has no number."""
+        while self.rounds < count and self.reference.id not in self.missing:
+            if self.rounds % 2 == 0 and self.rounds:  # the very first run is the reference's
+                self._dice.shuffle(order)
+            try:
+                self._round(order)
+            except MixedStartsError:
+                self.samples.clear()
+                self.meter.restart_cold()
+            order.reverse()
 
     def _round(self, order: Sequence[Environment]) -> None:
         made: dict[str, Sample] = {}
@@ -203,6 +206,7 @@ class Series:
             is_share=measure.is_share,
             more_is_better=measure.more_is_better,
             threshold=measure.change,
+            either_way=measure.either_way,
             effect=measure.threshold.last_effect(found) if found and not is_reference else None,
             drift=measure.change_in(drift) if drift else None,
             machine=self.machine,
