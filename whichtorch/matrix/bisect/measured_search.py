@@ -13,7 +13,7 @@ from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Bracket, 
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.events import EnvironmentStage, NumbersCompared
 from whichtorch.matrix.measure.estimate import ALPHA, Estimate
-from whichtorch.matrix.measure.step_search import Step, StepSearch
+from whichtorch.matrix.measure.step_search import NumberStep, StepSearch
 from whichtorch.matrix.model import Cell, Outcome
 from whichtorch.matrix.model.measurement import Curve, CurveStep, Effect, MachineState
 from whichtorch.matrix.process.forking_executor import SERVERS
@@ -182,7 +182,7 @@ class _MeasuredSearch:
             }
         )
 
-    def _bracket(self, step: Step) -> Bracket:
+    def _bracket(self, step: NumberStep) -> Bracket:
         before, after = step.before + self.low, step.after + self.low
         missing = tuple(each for each in range(before + 1, after) if each in self._missing)
         change = CHANGES[step.effect]

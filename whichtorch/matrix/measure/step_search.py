@@ -53,7 +53,7 @@ class Threshold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class NumberStep:
     """Two neighbors between which the number changes."""
 
     before: int
@@ -70,7 +70,7 @@ class StepSearch:
     compare: Comparing
     threshold: Threshold
     levels: dict[int, Estimate] = field(default_factory=dict)  # by position: the difference from the first that works
-    steps: list[Step] = field(default_factory=list)
+    steps: list[NumberStep] = field(default_factory=list)
     dead: set[int] = field(default_factory=set)  # positions without a number
     ends: tuple[int, int] | None = None  # the two that the others lie between
     alike: list[tuple[int, int]] = field(
@@ -141,6 +141,6 @@ class StepSearch:
             return
         effect = self.threshold.last_effect(found)
         if effect.counts:
-            self.steps.append(Step(before=before, after=after, estimate=found, effect=effect))
+            self.steps.append(NumberStep(before=before, after=after, estimate=found, effect=effect))
         else:
             self.alike.append((before, after))

@@ -86,7 +86,7 @@ class Meter:
 
     def _run(self, environment: Environment, seed: int) -> Sample:
         every = next((each.pattern for each in self.measures if each.kind is MeasureKind.GROWTH), None)
-        hooks = {"measure": {"file": f"{NOTES}/{NOTE}", "every": every}}
+        hooks = {"note_numbers": {"file": f"{NOTES}/{NOTE}", "every": every}}
         runner = replace(self.runner, environment=environment, caches=None, forks=self.forks)
         variables = {} if self.forks or HASH_SEED in runner.planned.request.config.env else {HASH_SEED: str(seed)}
         limit, label, name = runner.planned.limits.timeout, environment.label, runner.planned.name
