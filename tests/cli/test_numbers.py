@@ -114,6 +114,27 @@ def test_bisect_finds_the_release_that_changed_a_number(user: User) -> None:
 
 
 @pytest.mark.shell
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        (("--good", "9.2.0", "--bad", "9.4.0"), [("9.2.0", "9.3.0", "worse")]),
+        (("--good", "9.4.0", "--bad", "9.1.0", "--better", "higher"), [("9.2.0", "9.3.0", "better")]),
+        (("--good", "9.3.0", "--bad", "9.5.0"), []),
+        (("--torch", "<=9.5.0", "--better", "higher", "--find", "regression"), []),
+        (("--torch", "<=9.5.0", "--better", "higher", "--find", "fix"), [("9.2.0", "9.3.0", "better")]),
+    ],
+)
+def test_bisect_searches_between_its_bounds(
+    user: User, options: tuple[str, ...], steps: list[tuple[str, str, str]]
+) -> None:
+    """The step is told from the older to the newer release, whichever of them is the good one."""
+    user.script("repro.py", PRINTS_LOSS)
+    given(user, "bisect", "repro.py", *options, "--measure", "loss", "--json", "answer.json")
+    curve = written(user)["curve"]
+    assert [(each["before"], each["after"], each["effect"]) for each in curve["steps"]] == steps
+
+
+@pytest.mark.shell
 def test_bisect_without_a_change_blames_nobody(user: User) -> None:
     """The ends are compared, and the answer is that they are alike."""
     user.script("repro.py", "import torch\nprint('loss=1.5')\n")
