@@ -120,7 +120,7 @@ def test_bisect_finds_the_release_that_changed_a_number(user: User) -> None:
         (("--good", "9.2.0", "--bad", "9.4.0"), [("9.2.0", "9.3.0", "worse")]),
         (("--good", "9.4.0", "--bad", "9.1.0", "--better", "higher"), [("9.2.0", "9.3.0", "better")]),
         (("--good", "9.3.0", "--bad", "9.5.0"), []),
-        (("--torch", "<=9.5.0", "--better", "higher", "--find", "regression"), []),
+        (("--torch", "<=9.5.0", "--better", "higher", "--find", "regression"), [("9.2.0", "9.3.0", "better")]),
         (("--torch", "<=9.5.0", "--better", "higher", "--find", "fix"), [("9.2.0", "9.3.0", "better")]),
     ],
 )
@@ -130,8 +130,9 @@ def test_bisect_searches_between_its_bounds(
     """The step is told from the older to the newer release, whichever of them is the good one."""
     user.script("repro.py", PRINTS_LOSS)
     given(user, "bisect", "repro.py", *options, "--measure", "loss", "--json", "answer.json")
-    curve = written(user)["curve"]
+    curve, boundaries = written(user)["curve"], written(user)["boundaries"]
     assert [(each["before"], each["after"], each["effect"]) for each in curve["steps"]] == steps
+    assert len(boundaries) == (0 if "regression" in options else len(steps))  # what is not asked for is no answer
 
 
 @pytest.mark.shell

@@ -144,8 +144,8 @@ class _MeasuredSearch:
         for position, environment in self._environments.items():
             cell = self._cell(position, environment)
             ledger.evidence[position] = PositionEvidence(position=position, environment=environment, cell=cell)
-        wanted = [step for step in search.steps if goal.find.wants(CHANGES[step.effect])]
-        steps = sorted(wanted, key=lambda step: step.before)
+        found_steps = sorted(search.steps, key=lambda step: step.before)
+        steps = [step for step in found_steps if goal.find.wants(CHANGES[step.effect])]
         is_known = search.ends is not None and not (self.stopped or search.alike or search.is_open)
         kind = AnswerKind.BOUNDARY if steps else AnswerKind.NONE if is_known else AnswerKind.INCONCLUSIVE
         measure, axis = self.measure, ledger.axis
@@ -162,7 +162,7 @@ class _MeasuredSearch:
                     change=measure.change_in(step.estimate),
                     effect=step.effect,
                 )
-                for step in steps
+                for step in found_steps  # one that was not asked for explains the curve, too
             ),
             levels={values[place]: measure.change_in(level) for place, level in sorted(search.levels.items())},
             values={axis.values[position]: value for position, value in sorted(self._medians.items())},

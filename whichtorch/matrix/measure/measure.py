@@ -115,7 +115,8 @@ class Measure(Model):
         """Return an estimate on that scale as changes of the value, shares of it or in its unit: center, low, high."""
         sign = -1.0 if self.more_is_better else 1.0
         center, *ends = (
-            math.expm1(sign * each) if self.is_share else sign * each for each in (found.center, found.low, found.high)
+            (math.expm1(sign * each) if self.is_share else sign * each) + 0.0  # no negative zero
+            for each in (found.center, found.low, found.high)
         )
         return center, min(ends), max(ends)
 
