@@ -126,7 +126,9 @@ class StepSearch:
             if isinstance(found, Estimate):
                 self.levels[position] = found
                 return position
-            self.dead.add(position)
+            self.dead.add(found)
+            if found != position:  # the first one, which fails now and then: nothing can be compared with it any more
+                break
         return None
 
     def _level(self, position: int) -> float:
