@@ -204,7 +204,7 @@ class _MeasuredSearch:
 
     def _probe(self, seen: PositionEvidence, search: StepSearch) -> Probe:
         level = search.levels.get(seen.position - self.low)
-        is_bad = level is not None and level.center >= self.measure.threshold.size / 2
+        is_bad = level is not None and self.measure.threshold.last_effect(level) in {Effect.WORSE, Effect.DIFFERENT}
         verdict = SearchVerdict.BAD if is_bad else SearchVerdict.GOOD
         rounds = level.rounds if level else 0
         return Probe(
