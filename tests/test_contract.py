@@ -30,6 +30,7 @@ from whichtorch.matrix.model import (
     Diagnosis,
     Environment,
     Fingerprint,
+    Measurement,
     Model,
     Outcome,
     Record,
@@ -44,7 +45,7 @@ from whichtorch.reports.event_lines import NAMES, EventLine
 from whichtorch.reports.markdown import LIMIT
 
 ROOT = DOCS.parent
-STORED: tuple[type[Model], ...] = (Result, Run, Environment, Cell, CellLine, Record, Attempt, EventLine)
+STORED: tuple[type[Model], ...] = (Result, Run, Environment, Cell, Measurement, CellLine, Record, Attempt, EventLine)
 EVERYWHERE = {Exit.GOOD, Exit.USAGE, Exit.PREVENTED, Exit.INTERRUPTED}  # codes that any command may end with
 
 

@@ -271,7 +271,8 @@ class Ground:
         if not mounted and str(own) in (mounts := Path("/proc/self/mounts").read_text()):
             raise BrokenError(f"left mounted: {mounts}")
         outside = [str(path) for name in ("tmp", "empty") for path in (own / name).rglob("*")]
-        outside += [str(path) for path in Path("/dev/shm").iterdir() if own.name in path.name]
+        named = re.compile(rf"(?<!\d){own.name}(?!\d)")  # not a process id that has these digits
+        outside += [str(path) for path in Path("/dev/shm").iterdir() if named.search(path.name)]
         if outside:
             raise BrokenError(f"left outside: {outside[:5]}")
         half_made = [str(path) for path in self.state.rglob("*") if HALF_MADE.search(str(path))]

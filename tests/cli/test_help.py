@@ -48,7 +48,7 @@ def test_options_of_matrix_stand_by_panel(user: User) -> None:
     assert "    whichtorch matrix --script repro.py --torch '>=2.9'" in lines[:5]
     sections = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
     panels = ["Positional arguments:", "Environments:", "Scenarios:", "Command after --:", "How it runs:", "Output:"]
-    assert sections == [*panels, "Options:"]
+    assert sections == [*panels, "Numbers:", "Options:"]
 
 
 def test_tilde_is_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

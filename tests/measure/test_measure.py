@@ -187,6 +187,12 @@ def test_changes_are_those_of_the_value() -> None:
     assert rate.threshold.effect(fell) is Effect.WORSE
 
 
+def test_no_change_has_no_sign() -> None:
+    """Also where more is better, on whose scale it is negative."""
+    for measure in (*named("tokens/s"), *named("tokens/s", differs="1")):
+        assert measure.words(exactly(0.0)) == ("+0 %" if measure.is_share else "+0")
+
+
 def test_a_change_of_the_size_counts_in_both_scales() -> None:
     """--worse 10% is 10 % more seconds, and 10 % less of a rate."""
     (seconds,), (rate,) = named("cpu", worse="10%"), named("tokens/s", worse="10%")

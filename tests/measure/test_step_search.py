@@ -183,6 +183,19 @@ def test_without_two_numbers_nothing_is_compared(alive: int) -> None:
     assert len(search.dead) >= 4
 
 
+@pytest.mark.parametrize("lost", [16, 17])
+def test_a_step_whose_confirmation_fails_is_no_step(lost: int) -> None:
+    """A neighbor that has no number any more, because its script fails now and then, is blamed for nothing."""
+    machine = Machine(stepped(30, (17, 1.2)))
+
+    def compare(first: int, second: int, is_enough: Callable[[Estimate], bool]) -> Estimate | int:
+        return lost if (first, second) == (16, 17) else machine.compare(first, second, is_enough)
+
+    search = StepSearch(30, compare, FIVE)
+    assert search.run() is Effect.WORSE
+    assert (search.steps, search.alike, search.dead) == ([], [(16, 17)], {lost})
+
+
 def test_in_either_direction_both_are_different() -> None:
     """With --differs, there is no better or worse: a loss that falls has changed, too."""
     (measure,) = measures_named(["loss"], None, None, None, "5%", "")

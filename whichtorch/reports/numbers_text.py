@@ -43,8 +43,8 @@ def number_lines(result: Result, notes: Iterable[str]) -> Iterator[str]:
             yield from tabulate(rows, headers=[name, *measures], disable_numparse=True).splitlines()
         yield from (f"{places[cell.environment]}: {cell.reason}" for cell in cells if not cell.numbers and cell.reason)
         yield ""
-        for measure in measures:
-            yield resolution(measure, cells)
+        yield from (resolution(measure, cells) for measure in measures)
+        yield ""
     yield from (f"note: {note}" for note in notes)
 
 
@@ -73,12 +73,14 @@ def resolution(measure: str, cells: Sequence[Cell]) -> str:
         return "; ".join([*words, "nothing to compare"])
     margin = max((number.change[2] - number.change[1]) / 2 for number in compared if number.change)
     words.append(
-        f"differences below {_size(margin, first)} cannot be seen so" if margin else "no run differs from others"
+        f"differences below {_size(margin, first)} cannot be seen so"
+        if margin
+        else "each environment gives the same number in all of its runs"
     )
     if any(number.effect is Effect.UNDECIDED for number in compared):
         seconds = max(cell.seconds for cell in cells)
         words.append(f"as many runs again, {seconds:.0f} s, would show about {_size(margin / math.sqrt(2), first)}")
-    if first.drift and not first.drift[1] <= 0 <= first.drift[2]:
+    if first.drift and not first.drift[1] <= 0 <= first.drift[2] and abs(first.drift[0]) > first.threshold / 2:
         drift = change_words(first.drift, first.unit, is_share=first.is_share)
         words.append(f"the machine drifts: {drift} from one run to the next")
     return "; ".join(words)

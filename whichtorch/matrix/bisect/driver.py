@@ -48,7 +48,7 @@ def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bise
                 notes.append(f"there is no {value}: {nearest} is used instead")
     if len(named) == 2 and len(set(named.values())) == 1:
         raise UsageError(f"--good and --bad both mean {nearest}", hint="name two different values")
-    goal = _with_bounds(request.goal, named, axis)
+    goal = _measured_between(request.goal, named, axis) if request.measures else _with_bounds(request.goal, named, axis)
     ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal, named_bad=named.get(SearchVerdict.BAD))
     if request.measures:
         return measured_search(ledger, notes)
@@ -78,6 +78,19 @@ def _with_bounds(goal: SearchOptions, named: dict[SearchVerdict, int], axis: Axi
         return replace(goal, low=low, high=low + 1)
     find = Find.REGRESSION if named[SearchVerdict.GOOD] == low else Find.FIX
     return replace(goal, low=low, high=high, find=find if goal.find is Find.ANY else goal.find)
+
+
+def _measured_between(goal: SearchOptions, named: dict[SearchVerdict, int], axis: Axis) -> SearchOptions:
+    """Return the same for a number, which is compared between two ends: a single bound is one of them.
+
+    What is good is the older end, unless nothing is newer.
+    """
+    if len(named) != 1:
+        return _with_bounds(goal, named, axis)
+    ((verdict, position),) = named.items()
+    last = len(axis.values) - 1
+    is_older = position < last if verdict is SearchVerdict.GOOD else position == 0
+    return replace(goal, low=position, high=last) if is_older else replace(goal, low=0, high=position)
 
 
 def bisected(ledger: Ledger, named: Mapping[SearchVerdict, int] | None = None, notes: Sequence[str] = ()) -> Bisection:

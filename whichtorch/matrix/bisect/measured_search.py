@@ -13,7 +13,7 @@ from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Bracket, 
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.events import EnvironmentStage, NumbersCompared
 from whichtorch.matrix.measure.estimate import ALPHA, Estimate
-from whichtorch.matrix.measure.step_search import Step, StepSearch
+from whichtorch.matrix.measure.step_search import NumberStep, StepSearch
 from whichtorch.matrix.model import Cell, Outcome
 from whichtorch.matrix.model.measurement import Curve, CurveStep, Effect, MachineState
 from whichtorch.matrix.process.forking_executor import SERVERS
@@ -144,8 +144,8 @@ class _MeasuredSearch:
         for position, environment in self._environments.items():
             cell = self._cell(position, environment)
             ledger.evidence[position] = PositionEvidence(position=position, environment=environment, cell=cell)
-        wanted = [step for step in search.steps if goal.find.wants(CHANGES[step.effect])]
-        steps = sorted(wanted, key=lambda step: step.before)
+        found_steps = sorted(search.steps, key=lambda step: step.before)
+        steps = [step for step in found_steps if goal.find.wants(CHANGES[step.effect])]
         is_known = search.ends is not None and not (self.stopped or search.alike or search.is_open)
         kind = AnswerKind.BOUNDARY if steps else AnswerKind.NONE if is_known else AnswerKind.INCONCLUSIVE
         measure, axis = self.measure, ledger.axis
@@ -162,7 +162,7 @@ class _MeasuredSearch:
                     change=measure.change_in(step.estimate),
                     effect=step.effect,
                 )
-                for step in steps
+                for step in found_steps  # one that was not asked for explains the curve, too
             ),
             levels={values[place]: measure.change_in(level) for place, level in sorted(search.levels.items())},
             values={axis.values[position]: value for position, value in sorted(self._medians.items())},
@@ -182,7 +182,7 @@ class _MeasuredSearch:
             }
         )
 
-    def _bracket(self, step: Step) -> Bracket:
+    def _bracket(self, step: NumberStep) -> Bracket:
         before, after = step.before + self.low, step.after + self.low
         missing = tuple(each for each in range(before + 1, after) if each in self._missing)
         change = CHANGES[step.effect]
@@ -204,7 +204,7 @@ class _MeasuredSearch:
 
     def _probe(self, seen: PositionEvidence, search: StepSearch) -> Probe:
         level = search.levels.get(seen.position - self.low)
-        is_bad = level is not None and level.center >= self.measure.threshold.size / 2
+        is_bad = level is not None and self.measure.threshold.last_effect(level) in {Effect.WORSE, Effect.DIFFERENT}
         verdict = SearchVerdict.BAD if is_bad else SearchVerdict.GOOD
         rounds = level.rounds if level else 0
         return Probe(

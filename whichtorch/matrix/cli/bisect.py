@@ -163,6 +163,10 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
     """Return the request to search an axis."""
     from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
 
+    measures = options.numbers.measures
+    if len(measures) > 1:
+        names = " or ".join(measure.name for measure in measures)
+        raise UsageError(f"bisect searches for the change of one number: {names}", hint="name one with --measure")
     torch = options.torch or ["latest" if axis.row.takes_one_torch else EVERY_RELEASE]
     file = options.others.file(torch, several=options.axis)
     scenario, variant = options.one(file, options.run_options)
@@ -177,7 +181,7 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
         axis=axis,
         failure=command.failure_words(options.failure, (scenario, variant), home),
         jobs=options.jobs or 1,
-        measures=options.numbers.measures,
+        measures=measures,
         rounds=options.numbers.rounds,
         attribute=options.attribute == "yes",
     )

@@ -51,7 +51,7 @@ class MeasureKind(StrEnum):
     IMPORT = "import", KindRow("s", "seconds of `import torch`")
     IMPORT_MEMORY = "import-memory", KindRow("MB", "resident memory that `import torch` adds")
     COMPILE = "compile", KindRow("s", "seconds in torch.compile, by torch's own clocks")
-    PEAK = "peak", KindRow("MB", "most resident memory")
+    PEAK = "peak", KindRow("MB", "most resident memory of the script's process, without children")
     GROWTH = (
         "growth",
         KindRow(
@@ -115,7 +115,8 @@ class Measure(Model):
         """Return an estimate on that scale as changes of the value, shares of it or in its unit: center, low, high."""
         sign = -1.0 if self.more_is_better else 1.0
         center, *ends = (
-            math.expm1(sign * each) if self.is_share else sign * each for each in (found.center, found.low, found.high)
+            (math.expm1(sign * each) if self.is_share else sign * each) + 0.0  # no negative zero
+            for each in (found.center, found.low, found.high)
         )
         return center, min(ends), max(ends)
 

@@ -53,7 +53,7 @@ class Threshold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class NumberStep:
     """Two neighbors between which the number changes."""
 
     before: int
@@ -70,7 +70,7 @@ class StepSearch:
     compare: Comparing
     threshold: Threshold
     levels: dict[int, Estimate] = field(default_factory=dict)  # by position: the difference from the first that works
-    steps: list[Step] = field(default_factory=list)
+    steps: list[NumberStep] = field(default_factory=list)
     dead: set[int] = field(default_factory=set)  # positions without a number
     ends: tuple[int, int] | None = None  # the two that the others lie between
     alike: list[tuple[int, int]] = field(
@@ -126,7 +126,9 @@ class StepSearch:
             if isinstance(found, Estimate):
                 self.levels[position] = found
                 return position
-            self.dead.add(position)
+            self.dead.add(found)
+            if found != position:  # the first one, which fails now and then: nothing can be compared with it any more
+                break
         return None
 
     def _level(self, position: int) -> float:
@@ -135,9 +137,12 @@ class StepSearch:
     def _confirm(self, before: int, after: int) -> None:
         """Compare two neighbors with each other, in runs of their own, and keep the step between them."""
         found = self.compare(before, after, self.threshold.is_decided)
-        assert isinstance(found, Estimate)  # both have been measured
+        if isinstance(found, int):  # a script that fails now and then
+            self.dead.add(found)
+            self.alike.append((before, after))
+            return
         effect = self.threshold.last_effect(found)
         if effect.counts:
-            self.steps.append(Step(before=before, after=after, estimate=found, effect=effect))
+            self.steps.append(NumberStep(before=before, after=after, estimate=found, effect=effect))
         else:
             self.alike.append((before, after))

@@ -41,7 +41,7 @@ OWN_PREFIX, HOOKS = "WHICHTORCH_", "WHICHTORCH_HOOKS"
 # and of compilers takes longer than a small script. A crash of that part is not seen.
 BRIEF_EXIT = "WHICHTORCH_BRIEF_EXIT"
 WRITING_HOOKS = {"note_functions", "last_operator"}  # they begin at the first import, with files of one attempt
-FORKED_HOOKS = {"observe", "measure"}  # they begin after the import of torch, in what is forked
+FORKED_HOOKS = {"observe", "note_numbers"}  # they begin after the import of torch, in what is forked
 
 
 class ForkSlot:

@@ -53,7 +53,7 @@ _VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
 # WHICHTORCH_<NAME> variables with another meaning: a variant of that name would hide them, or be hidden
 _TAKEN_VARIANTS = {
     "attempt", "brief_exit", "command", "fetch", "functions", "home", "hooks", "ladder", "native", "observe",
-    "operators", "pytorch_index", "stacks", "tests",
+    "measure", "operators", "pytorch_index", "stacks", "tests",
 }  # fmt: skip
 
 _REMEDIES = {  # by pydantic's type of the mistake

@@ -86,7 +86,7 @@ class Meter:
 
     def _run(self, environment: Environment, seed: int) -> Sample:
         every = next((each.pattern for each in self.measures if each.kind is MeasureKind.GROWTH), None)
-        hooks = {"measure": {"file": f"{NOTES}/{NOTE}", "every": every}}
+        hooks = {"note_numbers": {"file": f"{NOTES}/{NOTE}", "every": every}}
         runner = replace(self.runner, environment=environment, caches=None, forks=self.forks)
         variables = {} if self.forks or HASH_SEED in runner.planned.request.config.env else {HASH_SEED: str(seed)}
         limit, label, name = runner.planned.limits.timeout, environment.label, runner.planned.name
@@ -123,23 +123,26 @@ class Series:
         """Make rounds until there are enough or as many as may be; return the series."""
         begun, clocks = time.monotonic(), Clocks.now()
         order = list(self.environments)
-        for count in looks(self.meter.most):
-            while self.rounds < count and len(self.missing) < len(self.environments):
-                if self.rounds % 2 == 0 and self.rounds:  # the very first run is the reference's
-                    self._dice.shuffle(order)
-                try:
-                    self._round(order)
-                except MixedStartsError:
-                    self.samples.clear()
-                    self.meter.restart_cold()
-                order.reverse()
-                if self.reference.id in self.missing:
+        try:
+            for count in looks(self.meter.most):
+                self._rounds(count, order)
+                if self.reference.id in self.missing or is_enough(self):
                     break
-            self.seconds = time.monotonic() - begun
-            if is_enough(self) or self.reference.id in self.missing:
-                break
-        self.machine = machine_state(clocks)
+        finally:
+            self.seconds, self.machine = time.monotonic() - begun, machine_state(clocks)
         return self
+
+    def _rounds(self, count: int, order: list[Environment]) -> None:
+        """Make rounds until there are so many, or the reference has no number."""
+        while self.rounds < count and self.reference.id not in self.missing:
+            if self.rounds % 2 == 0 and self.rounds:  # the very first run is the reference's
+                self._dice.shuffle(order)
+            try:
+                self._round(order)
+            except MixedStartsError:
+                self.samples.clear()
+                self.meter.restart_cold()
+            order.reverse()
 
     def _round(self, order: Sequence[Environment]) -> None:
         made: dict[str, Sample] = {}
@@ -166,13 +169,15 @@ class Series:
 
         None without numbers, or with too few.
         """
-        pairs = zip(self.values(measure, environment), self.values(measure, self.reference), strict=False)
-        try:
-            differences = [measure.on_scale(value) - measure.on_scale(reference) for value, reference in pairs]
-        except ValueError as error:
-            self.missing[environment.id] = NoNumberError(str(error))
-            return None
-        return estimate(differences, self.meter.most)
+        scaled = []
+        for each in (environment, self.reference):
+            try:
+                scaled.append([measure.on_scale(value) for value in self.values(measure, each)])
+            except ValueError as error:
+                self.missing[each.id] = NoNumberError(str(error))
+                return None
+        pairs = zip(*scaled, strict=False)
+        return estimate([value - reference for value, reference in pairs], self.meter.most)
 
     def drift(self, measure: Measure) -> Estimate | None:
         """Return by how much the reference changes from one run of its to the next: what the machine adds."""
@@ -250,7 +255,7 @@ def opened_meter(
     assert isinstance(site, LocalSite)
     home = site.environments.home
     with ForkingExecutor(servers) as forking, ExitStack() as held:
-        held.callback(forking.interrupt)
+        held.callback(forking.interrupt)  # the site's executor goes on with the next test
         runner = Runner(
             planned=planned,
             environment=environment,
@@ -260,8 +265,4 @@ def opened_meter(
             store=site.store,
             overlays=overlays_below(home),
         )
-        try:
-            yield Meter(runner=runner, measures=measures, most=most, emit=site.emit, forks=servers <= MOST_SERVERS)
-        except BaseException:  # the site's executor goes on with the next test, unless the user stops them all
-            site.executor.interrupt()
-            raise
+        yield Meter(runner=runner, measures=measures, most=most, emit=site.emit, forks=servers <= MOST_SERVERS)

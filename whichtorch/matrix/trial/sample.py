@@ -64,11 +64,11 @@ def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, refere
         elif each.kind is MeasureKind.OUTPUT:
             values[each.name] = 0.0 if reference is None else distance(reference, output)
         else:
-            values[each.name] = _noted(each, told, attempt.peak_rss_mb)
+            values[each.name] = _noted(each, told)
     return Sample(values=values, start=attempt.evidence.start, output=output, notes=tuple(notes))
 
 
-def _noted(measure: Measure, told: Mapping[str, Any], sampled_mb: float) -> float:
+def _noted(measure: Measure, told: Mapping[str, Any]) -> float:
     """Return a number from the notes of the start-up hook."""
     if not told:
         raise NoNumberError("its process ended without its exit handlers, so that nothing was measured")
@@ -79,7 +79,8 @@ def _noted(measure: Measure, told: Mapping[str, Any], sampled_mb: float) -> floa
             is_time = measure.kind is MeasureKind.IMPORT
             return float(told["import"]["seconds"] if is_time else told["import"]["memory"] / BYTES["MB"])
         case MeasureKind.PEAK:
-            return max(float(told["peak"]) / BYTES["MB"], sampled_mb * 2**20 / BYTES["MB"])
+            # of this process alone: a tree's is sampled, and a child counts twice while it shares all with its parent
+            return float(told["peak"]) / BYTES["MB"]
         case MeasureKind.COMPILE:
             if not told["compile"]:
                 raise NoNumberError("it compiles nothing, or this release does not time its compilers")

@@ -15,7 +15,7 @@ NOTES = "@whichtorch-notes@"
 # start-up hooks, and the variable in which each is told what to do, as a text or as JSON
 HOOK_VARIABLES = {
     "compile_layer": "WHICHTORCH_LADDER",
-    "measure": "WHICHTORCH_MEASURE",
+    "note_numbers": "WHICHTORCH_MEASURE",
     "last_operator": "WHICHTORCH_OPERATORS",
     "note_functions": "WHICHTORCH_FUNCTIONS",
 }

@@ -39,7 +39,7 @@ def run(folder: Path, script: str, every: str | None = None) -> subprocess.Compl
     path.write_text(script)
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "WHICHTORCH_"))}
     environ["PYTHONPATH"] = os.pathsep.join(map(str, (FOLDER, folder)))
-    environ["WHICHTORCH_HOOKS"] = "measure"
+    environ["WHICHTORCH_HOOKS"] = "note_numbers"
     environ["WHICHTORCH_MEASURE"] = json.dumps({"file": str(folder / "notes.json"), "every": every})
     command = [sys.executable, str(path)]
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
