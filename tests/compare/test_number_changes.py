@@ -73,7 +73,7 @@ def test_the_change_is_said_with_its_interval() -> None:
     (change,) = compared(0.0, 0.0, 0.2, old=1).of(ChangeKind.WORSE_NUMBER)
     (words,) = remarks_of(change)
     assert words == (
-        "wall is worse than in night1: +22.1 % [+20.7, +23.6] (against torch-2.9.1-pypi 0 %, now +22.1 %); "
+        "wall is worse than in night1: +22.1 % [+20.6, +23.7] (against torch-2.9.1-pypi +0 %, now +22.1 %); "
         "seen once: measure again, or wait for the next night"
     )
 

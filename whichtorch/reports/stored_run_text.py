@@ -229,7 +229,7 @@ def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: 
         what = f": {side.what}" if change.change is not ChangeKind.FIXED and side.what else ""
         yield f"{change.change}  {transition(change)}  {change.name}  {side.environment}{what}"
         yield from (f"    {remark}" for remark in remarks_of(change))
-        if now and change.change not in _GOOD:
+        if now and change.change not in {*_GOOD, ChangeKind.WORSE_NUMBER}:  # a plain run does not measure
             cell, environment = now
             if log := log_of(new, cell):
                 yield f"    log: {shown_path(log)}"

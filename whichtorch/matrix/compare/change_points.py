@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LEAST = 5  # nights of a level: fewer may be a busy machine
 LEVEL = 1e-5  # of the rank test: a year of nights of many cells is looked through
+EXACT = 20  # nights of a level up to which the test is exact, if no two numbers are the same
 PENALTY = 0.25  # of a cut, for the ranks between 0 and 1, and for each e-fold of nights: 3 times their variance
 
 
@@ -96,7 +97,11 @@ def _tested(
     before, after = numbers[start:night], numbers[night:end]
     shift = _shift(before, after)
     effect = threshold.effect(shift)
-    chance = float(mannwhitneyu(before, after).pvalue) if effect.counts else 1 + 1 / (1 + abs(shift.center))
+    if not effect.counts:
+        chance = 1 + 1 / (1 + abs(shift.center))
+    else:
+        is_short = min(len(before), len(after)) <= EXACT and len({*before, *after}) == end - start
+        chance = float(mannwhitneyu(before, after, method="exact" if is_short else "asymptotic").pvalue)
     return chance, ChangePoint(night=night, shift=shift, effect=effect)
 
 
