@@ -16,7 +16,7 @@ from whichtorch.matrix.plan.option import group, option
 
 if TYPE_CHECKING:
     from whichtorch.matrix.measure.measure import Measure
-    from whichtorch.matrix.records.store import StoredRun
+    from whichtorch.matrix.records.store import RunFolder, StoredRun
     from whichtorch.matrix.run.planned_matrix import PlannedMatrix
     from whichtorch.matrix.run.site import ThisMachine
     from whichtorch.reports.cell_text import CommandPrefix
@@ -47,8 +47,8 @@ def matrix(options: MatrixOptions) -> Exit:
     Exit code: 0 all as expected; 1 something hung, crashed, failed or ran out of memory that no scenario
     expects; 2 wrong usage or matrix file; 3 environments or the machine kept cells from running;
     130 interrupted. With --measure, numbers are compared instead, and 1 means that one is worse by what --worse or
-    --differs says. With --baseline: 1 something that passed in the other run does not in this one; 3 cells that
-    had an outcome there were kept from running.
+    --differs says. With --baseline: 1 something that passed in the other run does not in this one, or a
+    number is worse in two runs in a row; 3 cells that had an outcome there were kept from running.
     """
     from whichtorch.matrix.records import stored_runs
     from whichtorch.matrix.run.pipeline import raise_if_impossible
@@ -78,7 +78,7 @@ def matrix(options: MatrixOptions) -> Exit:
         if options.list_only:
             display.say(table.plan_lines(planned))
         if measures and not options.list_only and planned.planned.requests:
-            return _measured(planned, measures, options, here)
+            return _measured(planned, measures, options, here, before)
         if options.list_only or not planned.planned.requests:  # a share may have no environments
             return Exit.GOOD
         show = partial(display.progress, forecast=forecast)
@@ -96,32 +96,41 @@ def matrix(options: MatrixOptions) -> Exit:
     raise_if_impossible(() if shown.left_out else shown.result.cells)
     if before is None:
         return code
-    compared = _compared(before.read(), run_store.stored() if shown.left_out else shown, called, display)
+    compared = _compared(before.read(), run_store.stored() if shown.left_out else shown, called, options)
     return code if run.interrupt else compared
 
 
 def _measured(
-    planned: "PlannedMatrix", measures: "tuple[Measure, ...]", options: MatrixOptions, here: "ThisMachine"
+    planned: "PlannedMatrix",
+    measures: "tuple[Measure, ...]",
+    options: MatrixOptions,
+    here: "ThisMachine",
+    before: "RunFolder | None",
 ) -> Exit:
-    """Measure the cells, and write the files that were asked for."""
+    """Measure the cells, write the files that were asked for, and compare with another run if that was asked for."""
     from whichtorch.matrix.cli.numbers import measured
     from whichtorch.matrix.records import stored_runs
+    from whichtorch.reports.cell_text import where_it_ran
 
     is_asked = bool(options.numbers.worse or options.numbers.differs)
     rounds = options.numbers.rounds
     stored, code = measured(planned.planned, measures, rounds, here, options.display, is_asked=is_asked)
     if files := named_files(options.files):
-        write_reports(files, stored_runs.find(stored.result.run.id, options.home), options.home, None)
-    return code
+        write_reports(files, stored_runs.find(stored.result.run.id, options.home), options.home, before)
+    if before is None or code is Exit.INTERRUPTED:
+        return code
+    called = where_it_ran(command.called, stored.result.run)
+    return _compared(before.read(), stored, called, options)
 
 
-def _compared(before: "StoredRun", stored: "StoredRun", called: "CommandPrefix", display: Display) -> Exit:
+def _compared(before: "StoredRun", stored: "StoredRun", called: "CommandPrefix", options: MatrixOptions) -> Exit:
     """Print what changed since another run, and return the exit code for it."""
     from whichtorch.matrix.compare.comparison import compare
+    from whichtorch.matrix.compare.number_nights import measured_before
     from whichtorch.reports.stored_run_text import comparison_lines
 
-    comparison = compare(before.result, stored.result)
-    display.say(comparison_lines(comparison, before, stored, called))
+    comparison = compare(before.result, stored.result, measured_before(stored.result, options.home))
+    options.display.say(comparison_lines(comparison, before, stored, called))
     if comparison.is_worse:
         return Exit.RED
     return Exit.PREVENTED if comparison.is_prevented else Exit.GOOD
