@@ -6,18 +6,17 @@ import json
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from random import Random
 from statistics import median
 from typing import TYPE_CHECKING
 
+from bench.hangs import crowd
 from bench.row import BenchRow, Figure
 from tests.cli.shell import new_user
 from tests.wheels import build_companion, build_wheel, serve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 RELEASES = 30
@@ -29,17 +28,6 @@ total = 0
 for each in range(int({LOOPS} * (1 + size * (release >= planted)))):
     total += each * each % 7
 """
-BUSY = "while True: pass"
-
-
-@contextmanager
-def busy(count: int) -> Iterator[None]:
-    """Keep so many processes busy."""
-    with ExitStack() as held:
-        for _ in range(count):
-            process = held.enter_context(subprocess.Popen([sys.executable, "-c", BUSY]))
-            held.callback(process.kill)
-        yield
 
 
 def searches(folder: Path, *, count: int, size: float, rounds: int, load: int, least: float) -> Figure:
@@ -50,7 +38,7 @@ def searches(folder: Path, *, count: int, size: float, rounds: int, load: int, l
     for release in range(RELEASES):
         build_wheel(wheels, f"9.{release}.0")
     dice, right, blamed, took = Random(29), 0, 0, []
-    with serve(wheels) as index, busy(load):
+    with serve(wheels) as index, crowd(load):
         user = new_user(folder, index)
         (user.folder / "step.py").write_text(SCRIPT)
         worse = f"{(size or 0.05) * 100:g}%"

@@ -10,7 +10,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-import psutil
 from pydantic import TypeAdapter, ValidationError
 
 if TYPE_CHECKING:
@@ -34,6 +33,8 @@ def write_atomic(file: Path, content: str | bytes) -> None:
 
 def remove_partial(home: Path) -> None:
     """Remove what killed writers have left of files up to two folders below a folder."""
+    import psutil  # every command starts with this module, and few remove anything
+
     for partial in (path for depth in ("", "*/", "*/*/") for path in home.glob(f"{depth}.*.*-*")):
         if (writer := _WRITER.search(partial.name)) and not psutil.pid_exists(int(writer[1])):
             partial.unlink(missing_ok=True)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.compare.number_changes import NumberChange
     from whichtorch.matrix.compare.number_nights import LevelChange, NumberNights
-    from whichtorch.matrix.model import Cell, Curve, Measurement, Result
+    from whichtorch.matrix.model import Cell, Change, Curve, Measurement, Result
+
+    Measured = Measurement | Curve | NumberChange | NumberNights
 
 WORDS = {Effect.WORSE: "worse", Effect.BETTER: "better", Effect.DIFFERENT: "different", Effect.UNDECIDED: "?"}
 BARS, BARS_SHOWN = "▁▂▃▄▅▆▇█", 60
@@ -53,9 +55,14 @@ def _shown(cell: Cell, measure: str) -> str:
     number = next((each for each in cell.numbers if each.name == measure), None)
     if number is None:
         return ""
-    change = number.reference and change_words(number.change, number.unit, is_share=number.is_share)
+    change = number.reference and in_words(number.change, number)
     word = WORDS.get(number.effect, "") if number.effect else ""
     return "  ".join(filter(None, (value_words(number.value, number.unit), change, word)))
+
+
+def in_words(change: Change | None, of: Measured) -> str:
+    """Return a change of a number with its interval, as a share or in the number's unit."""
+    return change_words(change, of.unit, is_share=of.is_share)
 
 
 def value_words(value: float, unit: str) -> str:
@@ -81,7 +88,7 @@ def resolution(measure: str, cells: Sequence[Cell]) -> str:
         seconds = max(cell.seconds for cell in cells)
         words.append(f"as many runs again, {seconds:.0f} s, would show about {_size(margin / math.sqrt(2), first)}")
     if first.drift and not first.drift[1] <= 0 <= first.drift[2] and abs(first.drift[0]) > first.threshold / 2:
-        drift = change_words(first.drift, first.unit, is_share=first.is_share)
+        drift = in_words(first.drift, first)
         words.append(f"the machine drifts: {drift} from one run to the next")
     return "; ".join(words)
 
@@ -98,7 +105,7 @@ def answer_lines(result: Result) -> Iterator[str]:
         for number in cell.numbers:
             if number.change is None:
                 continue
-            change = change_words(number.change, number.unit, is_share=number.is_share)
+            change = in_words(number.change, number)
             least = _size(number.threshold, number)
             here, there = labels[cell.environment], number.reference
             match number.effect:
@@ -116,7 +123,7 @@ def answer_lines(result: Result) -> Iterator[str]:
 def curve_lines(search: Bisection, curve: Curve) -> Iterator[str]:
     """Yield what a measured search has found: the steps, what is gradual, and the curve."""
     for step in curve.steps:
-        change = change_words(step.change, curve.unit, is_share=curve.is_share)
+        change = in_words(step.change, curve)
         yield f"{curve.name} is {WORDS[step.effect]} in {step.after}: {change} against {step.before}"
     measured = [value for value in search.values if value in curve.levels]
     if not curve.steps:
@@ -125,9 +132,7 @@ def curve_lines(search: Bisection, curve: Curve) -> Iterator[str]:
         yield f"  what was measured, against {measured[0]}:"
         widest = max(map(len, measured))
         for value in measured:
-            change = (
-                change_words(curve.levels[value], curve.unit, is_share=curve.is_share) if value != measured[0] else ""
-            )
+            change = in_words(curve.levels[value], curve) if value != measured[0] else ""
             median = value_words(curve.values[value], curve.unit) if value in curve.values else ""
             yield f"    {value:<{widest}}  {median:<12} {change}".rstrip()
     for before, after in curve.alike:
@@ -141,7 +146,7 @@ def _without_step(search: Bisection, curve: Curve, measured: Sequence[str]) -> s
     """Return that no step was found: that nothing changed, that it changed gradually, or that it is not known."""
     if curve.total is None:
         return f"inconclusive: no two values with {curve.name} could be compared"
-    change = change_words(curve.total, curve.unit, is_share=curve.is_share)
+    change = in_words(curve.total, curve)
     total, least = f"{curve.name}: {change} from {measured[0]} to {measured[-1]}", _size(curve.threshold, curve)
     if search.answer is AnswerKind.INCONCLUSIVE:
         return f"inconclusive: {total}; where it changed is not known"
@@ -152,16 +157,14 @@ def _without_step(search: Bisection, curve: Curve, measured: Sequence[str]) -> s
 
 def number_words(number: Measurement) -> str:
     """Return a number with its change from what was measured in turns with it."""
-    change = f" {change_words(number.change, number.unit, is_share=number.is_share)}" if number.reference else ""
+    change = f" {in_words(number.change, number)}" if number.reference else ""
     return f"{number.name} {value_words(number.value, number.unit)}{change}"
 
 
 def number_change_words(number: NumberChange) -> str:
     """Return how a number differs from that of an earlier run, and whether two runs say so."""
-    change = change_words(number.change, number.unit, is_share=number.is_share)
-    was, now = (
-        change_words((each[0],) * 3, number.unit, is_share=number.is_share) for each in (number.old, number.new)
-    )
+    change = in_words(number.change, number)
+    was, now = (in_words((each[0],) * 3, number) for each in (number.old, number.new))
     seen = "two runs in a row say so" if number.is_confirmed else "seen once: measure again, or wait for the next night"
     return (
         f"{number.name} is {WORDS[number.effect]} than in {number.since}: {change} "
@@ -185,7 +188,7 @@ def number_night_lines(numbers: NumberNights) -> Iterator[str]:
 
 def step_words(numbers: NumberNights, step: LevelChange) -> str:
     """Return from which night on a number has another level, and by how much."""
-    change = change_words(step.change, numbers.unit, is_share=numbers.is_share)
+    change = in_words(step.change, numbers)
     return f"{WORDS[step.effect]} from {step.started[:10]} on, {step.run}: {change}"
 
 
@@ -193,7 +196,7 @@ def level_words(numbers: NumberNights, height: float) -> str:
     """Return a number of a night: its change where it has a reference."""
     if not numbers.reference:
         return value_words(height, numbers.unit)
-    return change_words((height,) * 3, numbers.unit, is_share=numbers.is_share)
+    return in_words((height,) * 3, numbers)
 
 
 def _bars(heights: Sequence[float]) -> str:

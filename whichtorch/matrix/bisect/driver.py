@@ -48,9 +48,9 @@ def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bise
                 notes.append(f"there is no {value}: {nearest} is used instead")
     if len(named) == 2 and len(set(named.values())) == 1:
         raise UsageError(f"--good and --bad both mean {nearest}", hint="name two different values")
-    goal = _measured_between(request.goal, named, axis) if request.measures else _with_bounds(request.goal, named, axis)
+    goal = _measured_between(request.goal, named, axis) if request.measure else _with_bounds(request.goal, named, axis)
     ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal, named_bad=named.get(SearchVerdict.BAD))
-    if request.measures:
+    if request.measure:
         return measured_search(ledger, notes)
     of_tests = search_tests(ledger, named.values(), notes) if request.scenario.command else None
     return of_tests or bisected(ledger, named, notes)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.bisect.bisection import Bisection, Probe
 from whichtorch.matrix.bisect.position_evidence import PositionEvidence
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Bracket, Change, SearchVerdict
+from whichtorch.matrix.environments.provider import lent
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.events import EnvironmentStage, NumbersCompared
+from whichtorch.matrix.events import NumbersCompared
 from whichtorch.matrix.measure.estimate import ALPHA, Estimate
 from whichtorch.matrix.measure.step_search import NumberStep, StepSearch
 from whichtorch.matrix.model import Cell, Outcome
@@ -55,8 +56,8 @@ class _MeasuredSearch:
     @property
     def measure(self) -> Measure:
         """What is measured."""
-        assert self.ledger.request.measures
-        return self.ledger.request.measures[0]
+        assert self.ledger.request.measure is not None
+        return self.ledger.request.measure
 
     @property
     def low(self) -> int:
@@ -119,13 +120,8 @@ class _MeasuredSearch:
         if position not in self._environments:
             ledger, request = self.ledger, self.ledger.axis.request(position)
             ledger.check_budget(wants_install=ledger.needs_install(position))
-
-            def stage(name: str) -> None:
-                ledger.bench.emit(EnvironmentStage(label=request.label, stage=name))
-
-            environment = self._environments[position] = ledger.bench.cache.acquire(request, stage=stage)
-            if environment.is_usable:
-                self.held.callback(ledger.bench.cache.release, request)
+            lending = lent(ledger.bench.cache, request, ledger.bench.emit)
+            self._environments[position] = self.held.enter_context(lending)
         return self._environments[position]
 
     def _meter_of(self, environment: Environment) -> Meter:
@@ -133,7 +129,7 @@ class _MeasuredSearch:
         if self._meter is None:
             request, planned = self.ledger.request, self.ledger.planned(self.low)
             site = self.ledger.bench.site
-            opening = opened_meter(site, planned, environment, request.measures, request.rounds, SERVERS)
+            opening = opened_meter(site, planned, environment, (self.measure,), request.rounds, SERVERS)
             self._meter = self.held.enter_context(opening)
         return self._meter
 

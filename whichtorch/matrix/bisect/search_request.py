@@ -6,15 +6,15 @@ A new axis is a module in `matrix/bisect/axes` with a function `search`, and a r
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.strategy.search_state import SearchOptions
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.option import max_time, option
 from whichtorch.matrix.plan.run_options import RunOptions
+from whichtorch.matrix.row_enum import RowEnum
 
 if TYPE_CHECKING:
     from whichtorch.matrix.bisect.bisection import Bisection
@@ -40,7 +40,7 @@ class AxisRow:
     takes_one_torch: bool = False  # torch stays the same along it
 
 
-class AxisName(StrEnum):
+class AxisName(RowEnum):
     """What was searched."""
 
     VERSION = "version", AxisRow("versions")
@@ -53,13 +53,6 @@ class AxisName(StrEnum):
     BUILD = "build", AxisRow("values", is_ordered=False, takes_one_torch=True)
 
     row: AxisRow
-
-    def __new__(cls, name: str, row: AxisRow) -> Self:
-        """Make the name a string, as any StrEnum's, and keep its row."""
-        member = str.__new__(cls, name)
-        member._value_ = name
-        member.row = row
-        return member
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +127,7 @@ class SearchRequest:
     jobs: int = 1
     fresh: bool = False
     machines: "Machines | None" = None  # None: this one
-    measures: "tuple[Measure, ...]" = ()  # a number whose change is searched, at most one; (): the outcome's
+    measure: "Measure | None" = None  # the number whose change is searched; None: the outcome's
     rounds: int = 0  # the most, of two values that are compared by it
     # of one axis each
     values: tuple[str, ...] = ()  # an axis without order; () for the usual values

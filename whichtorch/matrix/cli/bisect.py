@@ -181,7 +181,7 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
         axis=axis,
         failure=command.failure_words(options.failure, (scenario, variant), home),
         jobs=options.jobs or 1,
-        measures=measures,
+        measure=measures[0] if measures else None,
         rounds=options.numbers.rounds,
         attribute=options.attribute == "yes",
     )

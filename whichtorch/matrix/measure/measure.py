@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
@@ -14,6 +13,7 @@ from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.measure.step_search import Threshold
 from whichtorch.matrix.model import Model
 from whichtorch.matrix.model.measurement import Change  # noqa: TC001
+from whichtorch.matrix.row_enum import RowEnum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,6 @@ class KindRow:
     """What is true of all measures of a kind."""
 
     unit: str
-    meaning: str
     # What is forked from one process shares the layout of its memory and the seed of its hashes: the same script took
     # up to 13 % more of one server than of another (stand-in torch, loop of 0.1 s), in all of its runs.
     may_fork: bool = False
@@ -43,35 +42,20 @@ class KindRow:
     worse: float = 0.05  # how much worse counts if nobody says
 
 
-class MeasureKind(StrEnum):
+class MeasureKind(RowEnum):
     """The kinds of numbers."""
 
-    WALL = "wall", KindRow("s", "seconds after the import of torch")
-    CPU = "cpu", KindRow("s", "CPU seconds after the import of torch, with ended children")
-    IMPORT = "import", KindRow("s", "seconds of `import torch`")
-    IMPORT_MEMORY = "import-memory", KindRow("MB", "resident memory that `import torch` adds")
-    COMPILE = "compile", KindRow("s", "seconds in torch.compile, by torch's own clocks")
-    PEAK = "peak", KindRow("MB", "most resident memory of the script's process, without children")
-    GROWTH = (
-        "growth",
-        KindRow(
-            "kB a line", "resident memory per line that the script prints", may_fork=True, is_ratio=False, worse=10
-        ),
-    )
-    OUTPUT = (
-        "output",
-        KindRow("", "largest difference from the first output of the reference", may_fork=True, is_ratio=False),
-    )
-    PRINTED = "printed", KindRow("", "a number that the script prints")
+    WALL = "wall", KindRow("s")  # after the import of torch
+    CPU = "cpu", KindRow("s")  # likewise, with children that have ended
+    IMPORT = "import", KindRow("s")  # of `import torch`
+    IMPORT_MEMORY = "import-memory", KindRow("MB")  # resident, that `import torch` adds
+    COMPILE = "compile", KindRow("s")  # in torch.compile, by torch's own clocks
+    PEAK = "peak", KindRow("MB")  # most resident memory of the script's process, without children
+    GROWTH = "growth", KindRow("kB a line", may_fork=True, is_ratio=False, worse=10)  # resident, per line printed
+    OUTPUT = "output", KindRow("", may_fork=True, is_ratio=False)  # the largest difference from the reference's output
+    PRINTED = "printed", KindRow("")  # a number that the script prints
 
     row: KindRow
-
-    def __new__(cls, name: str, row: KindRow) -> Self:
-        """Make the name a string, as any StrEnum's, and keep its row."""
-        member = str.__new__(cls, name)
-        member._value_ = name
-        member.row = row
-        return member
 
 
 class Measure(Model):

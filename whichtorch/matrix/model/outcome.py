@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model.base import OpenModel
+from whichtorch.matrix.row_enum import RowEnum
 
 
 class Significance(StrEnum):
@@ -39,7 +40,7 @@ class OutcomeRow:
 _GOOD, _RED, _OPEN, _NONE = Significance.GOOD, Significance.RED, Significance.NO_VERDICT, Significance.NONE
 
 
-class Outcome(StrEnum):
+class Outcome(RowEnum):
     """What came of a cell, in one word. A new outcome is a row here and one in docs/contract.md."""
 
     PASS = "pass", OutcomeRow("p", "ended well", _GOOD, style="green", color="#2a7548, #74c291")
@@ -66,13 +67,6 @@ class Outcome(StrEnum):
     ERROR = "error", OutcomeRow("e", "the harness or the machine, not torch", _NONE, "error")
 
     row: OutcomeRow
-
-    def __new__(cls, word: str, row: OutcomeRow) -> Self:
-        """Make the word a string, as any StrEnum's, and keep its row."""
-        member = str.__new__(cls, word)
-        member._value_ = word
-        member.row = row
-        return member
 
     @property
     def is_red(self) -> bool:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 MOST_SERVERS = 8  # fork servers that are kept alive: each holds some 300 MB; with more environments, all runs are cold
 HASH_SEED = "PYTHONHASHSEED"
 TRIES = 2  # runs of an environment that give no number, after which it is left out
-MOST_ROUNDS = 96
 _PRESSURE = Path("/proc/pressure/cpu")
 
 
@@ -53,7 +52,7 @@ class Meter:
 
     runner: Runner
     measures: tuple[Measure, ...]
-    most: int = MOST_ROUNDS  # rounds of a series
+    most: int  # rounds of a series
     forks: bool = True
     emit: Emit = lambda _: None
     notes: dict[str, None] = field(default_factory=dict)  # on what the numbers are, each once

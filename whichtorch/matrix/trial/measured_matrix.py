@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.environments.provider import lent
 from whichtorch.matrix.errors import why_stopped
-from whichtorch.matrix.events import CellDone, EnvironmentReady, EnvironmentStage, Interrupted, NumbersCompared
+from whichtorch.matrix.events import CellDone, EnvironmentReady, Interrupted, NumbersCompared
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Cell, Outcome
 from whichtorch.matrix.records.known_records import Records
@@ -52,17 +53,11 @@ def measured_run(
 def _acquired(planned: Plan, site: LocalSite, held: ExitStack) -> Mapping[tuple[str, ...], Environment]:
     """Make the environments of a plan ready, by the keys of their requests."""
     environments: dict[tuple[str, ...], Environment] = {}
-    for request in planned.requests:
-
-        def stage(name: str, label: str = request.label) -> None:
-            site.emit(EnvironmentStage(label=label, stage=name))
-
-        environment = site.with_variables(request, site.environments.acquire(request, stage=stage))
-        if environment.is_usable:
-            held.callback(site.environments.release, request)
-        environments[request.key] = environment
+    for request, tests in zip(planned.requests, planned.tests, strict=True):
+        made = held.enter_context(lent(site.environments, request, site.emit))
+        environment = environments[request.key] = site.with_variables(request, made)
         site.store.add_environment(environment)
-        site.emit(EnvironmentReady(environment=environment, cells=len(planned)))
+        site.emit(EnvironmentReady(environment=environment, cells=len(tests)))
     return environments
 
 

@@ -13,8 +13,7 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.grouping import counted, grouped
-from whichtorch.matrix.measure.measure import change_words
-from whichtorch.reports.numbers_text import level_words, step_words, value_words
+from whichtorch.reports.numbers_text import in_words, level_words, step_words, value_words
 from whichtorch.reports.page.grid import WHAT
 from whichtorch.reports.shown_text import one_line, plain
 
@@ -69,7 +68,7 @@ def over_environments(grid: Grid) -> tuple[Sequence[Line], int]:
 def _measured(number: Measurement, column: Column) -> _Point:
     finite = [sample for sample in number.samples if math.isfinite(sample)]
     low, _, high = quantiles(finite, n=4) if len(finite) > 1 else (number.value,) * 3
-    against = f", {change_words(number.change, number.unit, is_share=number.is_share)}" if number.reference else ""
+    against = f", {in_words(number.change, number)}" if number.reference else ""
     return _Point(
         label=f"{plain(column.environment.torch)} {column.title}".strip(),
         value=number.value,

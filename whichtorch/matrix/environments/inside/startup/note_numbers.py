@@ -32,7 +32,7 @@ def install(after_import: Callable[[str, Callable[[ModuleType], object]], object
     if not asked:
         return
     told, pid = json.loads(asked), os.getpid()
-    notes = {"begun": time.perf_counter(), "import": None, "steps": []}  # type: dict[str, Any]
+    notes = {"import": None, "steps": []}  # type: dict[str, Any]
     start(notes)
     if "torch" not in sys.modules:
         clock = ImportClock(notes)
@@ -40,9 +40,8 @@ def install(after_import: Callable[[str, Callable[[ModuleType], object]], object
         after_import("torch", clock.stop)
     if told["every"] is not None:
         watch_lines(told["every"], notes["steps"])
-    atexit.register(
-        finish, told["file"], pid, notes
-    )  # among the last to be called: what the script leaves to do counts
+    # among the last to be called: what the script leaves to do counts
+    atexit.register(finish, told["file"], pid, notes)
 
 
 class ImportClock:
