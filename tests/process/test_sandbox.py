@@ -15,7 +15,6 @@ import pytest
 
 from tests.process.programs import escapes
 from tests.process.running import PROGRAMS, is_alive
-from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.process import sandbox, supervision
 from whichtorch.matrix.process.sandbox import KINDS, Sandbox
 
@@ -43,7 +42,7 @@ def kind(request: pytest.FixtureRequest) -> Sandbox:
 
 @pytest.fixture
 def facts(tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """What there is on the machine that a script behind a wall must not reach."""
+    """Make on the machine what a script behind a wall must not reach; return where it is."""
     home, torch = tmp_path / "home", tmp_path / "site-packages" / "torch" / "__init__.py"
     key, records = home / ".ssh" / "id_rsa", tmp_path / "state" / "runs" / "1" / "records.jsonl"
     for path in (key, torch, records):
@@ -70,7 +69,7 @@ def facts(tmp_path: Path) -> Iterator[dict[str, Any]]:
             listener.bind(address)
         for listener in (tcp, tcp6, *links):
             listener.listen()
-        udp.setblocking(False)  # noqa: FBT003
+        udp.setblocking(False)
         sleeper = held.enter_context(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
         held.callback(sleeper.kill)
         shared = Path(f"/dev/shm/whichtorch-test-{os.getpid()}")

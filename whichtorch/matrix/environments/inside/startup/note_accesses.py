@@ -76,27 +76,27 @@ class AccessNotes:
             os.write(file, (text + "\n").encode("utf-8", "replace"))
             os.close(file)
 
-    def opened(self, path: Any, _mode: object = None, flags: int = 0) -> str:
+    def opened(self, given: Any, _mode: object = None, flags: int = 0) -> str:
         """Return what is to be noted of a file that is about to be opened; "" for nothing."""
-        if isinstance(path, int):
+        if isinstance(given, int):
             return ""
-        path = str(os.path.abspath(os.fsdecode(path)))
+        path: str = os.path.abspath(os.fsdecode(given))
         if flags & (os.O_WRONLY | os.O_RDWR):
             folder = os.path.dirname(path)
             is_refused = not os.access(path if os.path.lexists(path) else folder, os.W_OK)
             return "write " + self.shown(path) if is_refused and "__pycache__" not in path else ""
         return self.listed(path)
 
-    def listed(self, path: Any = None) -> str:
+    def listed(self, given: Any = None) -> str:
         """Return the same of a path that is about to be read."""
-        if path is None or isinstance(path, int):
+        if given is None or isinstance(given, int):
             return ""
-        path = str(os.path.abspath(os.fsdecode(path)))
-        if path.startswith(self.own):
-            return ""
+        path: str = os.path.abspath(os.fsdecode(given))
         parts = path.split("/")
         if parts[1] == "proc" and len(parts) > 2 and parts[2].isdigit() and int(parts[2]) != os.getpid():
             return "read " + path
+        if path.startswith(self.own):
+            return ""
         is_private = (path + "/").startswith(PRIVATE) or path.startswith(self.home + "/.")
         return "read " + self.shown(path) if is_private and not os.path.lexists(path) else ""
 
