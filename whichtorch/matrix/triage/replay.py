@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from packaging.requirements import Requirement
+
 from whichtorch.matrix.diagnosis.failure import Changed
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Model, name_of_test
@@ -59,6 +61,11 @@ def replay(order: ReplayRequest, cache: EnvironmentCache, show: Show) -> Replaye
         script = folder / (case.script if order.whole else case.smallest)
         scenario = selection.with_arguments(selection.script(str(script)), case.arguments)
         scenario = scenario.model_copy(update={"requirements": case.requirements})
+        if order.sandbox is not Sandbox.OFF:
+            scenario = scenario.in_sandbox()
+            if foreign := [text for text in case.overrides if Requirement(text).url]:
+                hint = "name the wheel yourself with --override, or give --sandbox off"
+                raise UsageError(f"the case overrides {', '.join(foreign)}, installed outside its sandbox", hint=hint)
         test = CaseTest(scenario=scenario, variant=case.variant, options=RunOptions(sandbox=order.sandbox))
         limit = case.reproduction.limit
         expected = case.reproduction.failure
