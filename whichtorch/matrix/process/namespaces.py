@@ -116,7 +116,7 @@ def _enter(places: Mapping[str, tuple[str, str]], room_mb: int) -> None:
                 options = f"mode=1777,size={room_mb}m,nr_inodes={INODES}"
                 _mount("tmpfs", place, options, _NO_SUID | _NO_DEVICES)
             elif kind == layout.EMPTY:
-                _mount("tmpfs", place, "mode=755,size=4k", _NO_SUID | _NO_DEVICES | _READ_ONLY)
+                _mount("tmpfs", place, f"mode=755,size={layout.EMPTY_BYTES}", _NO_SUID | _NO_DEVICES)
             elif kind == layout.PROCESSES:
                 _mount("proc", place, "", _NO_SUID | _NO_DEVICES | _NO_EXEC)
             else:

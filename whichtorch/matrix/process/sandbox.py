@@ -80,7 +80,7 @@ def interpreter_folders(interpreter: Path) -> Iterator[Path]:
 
 
 def own_folder(script: Path) -> Path | None:
-    """Return the folder of a script that it may read; None where others' files are in it, too: in a home, or in /tmp."""
+    """Return the folder of a script that it may read; None where it is also others': in a home, or in /tmp."""
     folder = script.absolute().parent
     shared = (Path.home(), Path("/tmp"), Path("/var/tmp"), Path("/usr"))  # noqa: S108  nothing is written there
     return None if any(each.resolve().is_relative_to(folder.resolve()) for each in shared) else folder
@@ -110,7 +110,7 @@ def bubblewrap(wall: Wall) -> list[str]:
             layout.WRITE: ["--bind", source, path],
             layout.LINK: ["--symlink", source, path],
             layout.ROOM: ["--perms", "1777", "--size", room, "--tmpfs", path],
-            layout.EMPTY: ["--size", "4096", "--tmpfs", path, "--remount-ro", path],
+            layout.EMPTY: ["--size", str(layout.EMPTY_BYTES), "--tmpfs", path],
             layout.PROCESSES: ["--proc", path],
             layout.DEVICE_FOLDER: ["--dev", path],
         }[kind]

@@ -16,6 +16,7 @@ SYSTEM = ("bin", "lib", "lib32", "lib64", "libx32", "nix", "sbin", "usr")  # bel
 SETTINGS = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")  # below /etc
 OWN_SETTINGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sandbox_etc")  # likewise, made up
 DEVICES = ("full", "null", "random", "urandom", "zero")
+EMPTY_BYTES = 4096
 # kinds of places
 READ, WRITE, LINK, ROOM, EMPTY, PROCESSES, DEVICE_FOLDER = (
     "read", "write", "link", "room", "empty", "processes", "devices",

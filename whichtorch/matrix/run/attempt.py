@@ -287,8 +287,9 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
         if cwd == folder / _PROJECT:
             project.lay_out(home, command.project, cwd)
             cwd /= command.subfolder
-    if scenario.sandboxed and not (command or order.folder or cwd.is_relative_to(scenario.path.absolute().parent)):
-        cwd = scratch if scenario.in_suite else scenario.path.absolute().parent
+    if scenario.sandboxed and not (command or order.folder or scenario.in_suite):
+        inside = own_folder(scenario.path) or scratch
+        cwd = cwd if cwd.is_relative_to(inside) else inside
     return Task(
         argv=argv,
         cwd=str(cwd),
@@ -322,20 +323,17 @@ def _wall(planned: PlannedCell, environment: Environment, order: AttemptRequest,
     shown += filter(None, (side_packages_folder(planned.request.config, environment.python, home), order.native))
     written = {each: each for each in (folder, order.scratch, order.caches, order.notes, order.folder) if each}
     own = own_folder(script)
+    is_home_below = own is not None and home.is_relative_to(own)
     if command:
         shown += [command.in_place] if command.in_place else []
-    elif order.folder or scenario.in_suite:
-        shown.append(own or script)
-    elif own and (home.is_relative_to(own) or layout.holds_more([str(own)], OWN_FILES, OWN_BYTES)):
+    elif own is None:
+        shown.append(script)
+    elif order.folder or scenario.in_suite or is_home_below or layout.holds_more([str(own)], OWN_FILES, OWN_BYTES):
         shown.append(own)
     else:
-        written[script.absolute().parent] = folder / _PROJECT
-        if own:
-            copy_folder(own, folder / _PROJECT)
-        else:
-            (folder / _PROJECT).mkdir()
-            shutil.copyfile(script, folder / _PROJECT / script.name)
-    return wall_of(planned.options.sandbox, shown, written, [home] if own and home.is_relative_to(own) else [])
+        written[own] = folder / _PROJECT
+        copy_folder(own, folder / _PROJECT)
+    return wall_of(planned.options.sandbox, shown, written, [home] if is_home_below else [])
 
 
 def _resolved_argv(command: ProjectCommand, environ: Mapping[str, str], environment: Environment) -> tuple[str, ...]:
