@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
+from whichtorch.matrix.cli.answer import answer
 from whichtorch.matrix.cli.bisect import bisect
 from whichtorch.matrix.cli.cluster import scheduler, worker
 from whichtorch.matrix.cli.command import Exit, called
@@ -36,6 +37,7 @@ _COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {
     replay: ("case.zip", "case.zip --torch 2.11.0"),
     new_scenario: ("repro.py", "repro.py --output scenarios/mine/repro.py"),
     explain: ("repro.py", "meta_mm/linear --run"),
+    answer: ("report.md", "issue.json --max-time 10m --comment answer.md"),
     report: ("", "latest~1 --markdown report.md"),
     compare: ("latest~1 latest", "2026-11-20 latest --json changes.json"),
     merge: ("downloads", "run-of-linux run-of-mac"),
