@@ -385,6 +385,10 @@ def judged(base: Answer, here: Sighting, newest: Sighting, claims: Claims) -> An
             return said(Verdict.INFORMATION, f"the packages that it needs cannot be had: {names}", asks)
         return said(Verdict.UNKNOWN, f"torch {here.version} cannot be installed here: {here.failure}")
     same = here.version == newest.version
+    claim = claims.claim
+    if claim.is_printed and not claim.seen and {here.is_as_claimed, newest.is_as_claimed} == {True}:
+        why = f"{claim.expected} is printed nowhere, and the report does not say what is printed instead"
+        return said(Verdict.UNKNOWN, why, "what the script prints, and what it should print")
     if here.is_as_claimed and newest.is_as_claimed:
         where = f"in {here.version}" if same else f"in {here.version} and in {newest.version}, the newest"
         return said(Verdict.REPRODUCES, f"it reproduces {where}")
@@ -407,7 +411,7 @@ def judged(base: Answer, here: Sighting, newest: Sighting, claims: Claims) -> An
         return said(Verdict.ANOTHER, f"{here.version} shows another failure, {here.failure}{report}")
     if newest.outcome is not ShownOutcome.PASS:
         return said(Verdict.ANOTHER, f"it passes in {here.version}; {newest.version} shows {newest.failure}")
-    if claims.is_about_speed and claims.claim.outcome is None and not claims.claim.is_printed:
+    if claims.is_about_speed and claim.outcome is None and not claim.is_printed:
         why = "the script passes, and the report is about speed or memory, which no outcome tells"
         return said(Verdict.UNKNOWN, why, "a number to compare; `whichtorch bisect --measure` searches for its change")
     where = here.version if same else f"{here.version} and {newest.version}"

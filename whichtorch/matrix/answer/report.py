@@ -26,7 +26,8 @@ MOST_BLOCKS = 400  # that are looked at
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)  # the hints of an issue form
 _FOLDED = re.compile(r"</?(?:details|summary|br|p|pre)\b[^>\n]*>", re.IGNORECASE)
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
-_HEADER = re.compile(r"(?:Collecting environment information|PyTorch version: )")
+_HEADER = re.compile(r"Collecting environment information|^PyTorch version: ", re.MULTILINE)
+_MACHINE = re.compile(r"version|environment|system info|my setup|platform", re.IGNORECASE)
 _UNFENCED = re.compile(r"(?:import|from) torch\b")
 
 
@@ -50,14 +51,20 @@ class Report:
     paragraphs: tuple[tuple[str, str], ...]  # section and text, in order
 
     @property
+    def story(self) -> str:
+        """The title and the paragraphs, without those on versions and machines."""
+        told = (text for section, text in self.paragraphs if not (_MACHINE.search(section) or _HEADER.search(text)))
+        return "\n\n".join([self.title, *told])
+
+    @property
     def prose(self) -> str:
-        """The title and all paragraphs but those of lists of versions."""
-        return "\n\n".join([self.title, *(text for _, text in self.paragraphs if not _HEADER.match(text))])
+        """The title and all paragraphs."""
+        return "\n\n".join([self.title, *(text for _, text in self.paragraphs)])
 
     @property
     def whole(self) -> str:
         """All of its text."""
-        return "\n\n".join([self.prose, *(text for _, text in self.paragraphs), *(each.text for each in self.blocks)])
+        return "\n\n".join([self.prose, *(each.text for each in self.blocks)])
 
 
 def read_report(content: bytes) -> Report:
