@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.answer.report import Block, Report
 
-_PYTHON = {"", "python", "py", "python3", "ipython", "pycon", "python-repl", "jupyter", "code", "text", "txt", "sh"}
+_PYTHON = {"", "python", "py", "python3", "ipython", "pycon", "python-repl", "jupyter", "code", "text", "txt"}
+_PYTHON |= {"sh", "bash", "shell", "console", "shell-session", "zsh"}  # a shell may show a session, or write a script
 _SESSION = re.compile(r"^(?:>>> ?|In \[\d+\]: ?)", re.MULTILINE)
 _STATEMENT = re.compile(r"(?:>>>|In \[\d+\]:)(?: (?P<code>.*)|)$")
 _GOES_ON = re.compile(r"(?:\.\.\.| {2,}\.{3,}:)(?: (?P<code>.*)|)$")
@@ -111,7 +112,7 @@ def _snippets(block: Block) -> Iterator[Snippet]:
 def _readable(text: str) -> str:
     """Return a text if it is Python, or the beginning of it that is; "" where there is none worth the name."""
     if _is_code(text):
-        return text
+        return _without_output(text)
     lines = text.splitlines(keepends=True)
     while lines:
         try:
@@ -124,7 +125,22 @@ def _readable(text: str) -> str:
             break
     kept = "".join(lines)
     has_import = re.search(r"^\s*(?:import|from) \w", kept, re.MULTILINE)
-    return kept if has_import and _is_code(kept) else ""
+    return _without_output(kept) if has_import and _is_code(kept) else ""
+
+
+def _without_output(text: str) -> str:
+    """Return a script without what it printed, where that stands below it and happens to be Python as well."""
+    body = ast.parse(text).body
+    while len(body) > 1 and isinstance(last := body[-1], ast.Expr) and _is_value(last.value):
+        del body[-1]
+        text = "".join(text.splitlines(keepends=True)[: last.lineno - 1])
+    return text
+
+
+def _is_value(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in {"tensor", "array", "Parameter"}
+    return isinstance(node, ast.Constant | ast.List | ast.Tuple | ast.Dict | ast.Compare)
 
 
 def _is_code(text: str) -> bool:
