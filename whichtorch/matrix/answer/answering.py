@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Cell, Environment, Scenario
-    from whichtorch.matrix.plan.matrix_file import MatrixFile
 
+WRAP_UP = 5.0  # seconds that an answer needs after its last run
 SHOWN_OUTPUT = 3000  # characters of what a script wrote last
 _NO_NETWORK = re.compile(
     r"URLError|HTTPError|ConnectionError|gaierror|MaxRetryError|Connection(?:Refused|Reset)Error|OfflineModeIsEnabled|"
@@ -137,14 +137,15 @@ class Answering:
             }
         )
         self.known = self.known or base
-        here, newest = self._sightings(trial, claims)
+        sightings = self._sightings(trial, claims, trial.claimed, trial.newest)
+        here, newest = sightings[0], sightings[-1]
         base = base.model_copy(
             update={"outcome": here.outcome, "failure": here.failure, "newest": newest, "seen": (here, newest)}
         )
         answer = judged(base, here, newest, claims)
         self.known = answer
         if answer.verdict in {Verdict.REPRODUCES, Verdict.FIXED}:
-            answer = answer.model_copy(update={"boundary": self._boundary(trial, here, newest)})
+            answer = answer.model_copy(update={"boundary": self._boundary(trial, claims, here, newest)})
         return with_boundary(answer)
 
     def _trial(self, script: Path, candidate: Candidate, claims: Claims, packages: tuple[str, ...]) -> Trial:
@@ -171,32 +172,42 @@ class Answering:
             claimed = _nearest(claims.torch, releases)
             if Version(claimed).public != Version(claims.torch).public:
                 notes.append(f"torch {claimed} stands for {claims.torch}, of which there is no wheel")
-        file = axes.file([claimed] if claimed == newest else [claimed, newest])
-        scenario = file.script(str(script), candidate.call.arguments).model_copy(update={"folder": script.parent})
+        scenario = (
+            axes.file([claimed])
+            .script(str(script), candidate.call.arguments)
+            .model_copy(update={"folder": script.parent})
+        )
         return Trial(
-            scenario=scenario, axes=axes, file=file, python=python, claimed=claimed, newest=newest, notes=tuple(notes)
+            scenario=scenario,
+            axes=axes,
+            python=python,
+            oldest=releases[0],
+            claimed=claimed,
+            newest=newest,
+            notes=tuple(notes),
         )
 
     def _releases(self, axes: SearchAxes) -> list[str]:
         """Return the releases of torch that a Python has wheels for, oldest first."""
         expansion = expand(axes.file([EVERY_RELEASE]), cache=self.request.home / "cache")
-        usable = [each.torch for each in expansion.requests if each.problem is None]
+        usable = [Version(each.torch).public for each in expansion.requests if each.problem is None]
         if not usable:
             problems = [each.problem for each in expansion.requests if each.problem]
             raise PreventedError(problems[0] if problems else "no release of torch is known")
         return usable
 
-    def _sightings(self, trial: Trial, claims: Claims) -> tuple[Sighting, Sighting]:
-        """Run the script in the claimed release and in the newest one."""
+    def _sightings(self, trial: Trial, claims: Claims, *versions: str) -> list[Sighting]:
+        """Run the script in some releases, and return what each shows."""
         home, options = self.request.home, self.request.options
         machines = ThisMachine.of(self.cache, self.request.jobs)
-        planned = plan(expand(trial.file, cache=home / "cache").requests, [trial.scenario], options)
+        file = trial.axes.file(list(dict.fromkeys(versions)))
+        planned = plan(expand(file, cache=home / "cache").requests, [trial.scenario], options)
         with recorded_run(machines, read_records(home), self.show, len(planned)) as run_cells:
             environments, cells = run_cells(planned)
         by_id = {each.id: each for each in environments}
-        found = {by_id[cell.environment].torch: (cell, by_id[cell.environment]) for cell in cells}
-        sightings = {version: self._sighting(version, *found[version], claims) for version in found}
-        return _of(trial.claimed, sightings), _of(trial.newest, sightings)
+        found = {Version(by_id[cell.environment].torch).public: cell for cell in cells}
+        by_version = {version: found[Version(version).public] for version in versions}
+        return [self._sighting(version, cell, by_id[cell.environment], claims) for version, cell in by_version.items()]
 
     def _sighting(self, version: str, cell: Cell, environment: Environment, claims: Claims) -> Sighting:
         last = next((each for each in reversed(cell.attempts) if each.outcome is cell.outcome), None)
@@ -217,25 +228,31 @@ class Answering:
             environment=environment,
         )
 
-    def _boundary(self, trial: Trial, here: Sighting, newest: Sighting) -> ChangedAt | None:
+    def _boundary(self, trial: Trial, claims: Claims, here: Sighting, newest: Sighting) -> ChangedAt | None:
         """Find the releases between which the failure went, or, if it is still there, since which it is there."""
-        bad = here.version if here.is_as_claimed else newest.version
-        good = newest.version if newest.outcome is ShownOutcome.PASS else here.version
-        is_between = here.version != newest.version and ShownOutcome.PASS in {here.outcome, newest.outcome}
-        spec = f">={here.version},<={newest.version}" if is_between else f"<={bad}"
-        left = None
-        if self.request.max_seconds is not None:
-            left = self.request.max_seconds - (time.monotonic() - self.began)
-            left *= 0.9 if is_between else 0.5  # that it failed before is worth less than an answer in time
-            if left < 5:
+        bad, good, oldest = (here if here.is_as_claimed else newest).version, None, trial.oldest
+        if here.version != newest.version and ShownOutcome.PASS in {here.outcome, newest.outcome}:
+            spec, good = (
+                f">={here.version},<={newest.version}",
+                here.version if bad == newest.version else newest.version,
+            )
+        elif Version(oldest) >= Version(bad):
+            return None
+        else:
+            (first,) = self._sightings(trial, claims, oldest)
+            if first.is_as_claimed:  # it always was there
                 return None
+            spec, good = f">={oldest},<={bad}", oldest if first.outcome is ShownOutcome.PASS else None
+        left = self.request.max_seconds and self.request.max_seconds - (time.monotonic() - self.began) - WRAP_UP
+        if left is not None and left < WRAP_UP:
+            return None
         request = SearchRequest(
             home=self.request.home,
             file=trial.axes.file([spec]),
             scenario=trial.scenario,
             variant={},
             bad=bad,
-            good=good if is_between else None,
+            good=good,
             run_options=self.request.options,
             budget=Budget(seconds=left),
             attribute=False,
@@ -249,8 +266,8 @@ class Answering:
             return None
         edge = edges[-1]
         return ChangedAt(
-            bad=edge.bad,
-            good=edge.good,
+            bad=Version(edge.bad).public,
+            good=Version(edge.good).public,
             confidence=edge.confidence,
             commits=edge.commits,
             untested_between=(*edge.untestable_between, *edge.different_between, *edge.untried_between),
@@ -263,16 +280,11 @@ class Trial:
 
     scenario: Scenario
     axes: SearchAxes
-    file: MatrixFile
     python: str
-    claimed: str  # release
-    newest: str  # release
+    oldest: str  # releases
+    claimed: str
+    newest: str
     notes: tuple[str, ...]
-
-
-def _of(version: str, sightings: dict[str, Sighting]) -> Sighting:
-    wanted = Version(version).public
-    return next(each for name, each in sightings.items() if Version(name).public == wanted)
 
 
 def _has(releases: Sequence[str], version: str) -> bool:
