@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.answer.candidates import Candidate
     from whichtorch.matrix.answer.claims import Claims
     from whichtorch.matrix.answer.report import Report
+    from whichtorch.matrix.diagnosis.tracebacks import RaisedException
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Cell, Environment, Scenario
@@ -219,7 +220,7 @@ class Answering:
         return Sighting(
             version=version,
             outcome=ShownOutcome.of(cell.outcome),
-            failure=described(cell.signature, cell.message) or cell.reason or "",
+            failure=_words_of(cell, chain),
             is_as_claimed=is_claimed,
             why=why,
             hang=cell.what or "" if cell.outcome is Outcome.HANG else "",
@@ -368,6 +369,13 @@ def _no_evidence(cell: Cell, stderr: str, exception: str) -> str:
     if exception == "FileNotFoundError":
         return f"data: {cell.message}"
     return "script: it needs other arguments" if "usage: " in stderr and not exception else ""
+
+
+def _words_of(cell: Cell, chain: Sequence[RaisedException]) -> str:
+    """Return what a cell shows: the exception that the script ends with, and where its first cause is raised."""
+    shown = described(cell.signature, cell.message) or cell.reason or ""
+    last = f"{chain[0].name}: {chain[0].first_line}" if chain else ""
+    return shown if shown.startswith(last) else f"{last}; first {shown}"
 
 
 _ASKS = {
