@@ -64,6 +64,7 @@ _CONTRAST = re.compile(
     r"|well|as expected)|does work|no (?:error|problem|issue)|passes|instead it works|fixes (?:it|this|the)|the fix",
     re.IGNORECASE,
 )
+_HEADER = re.compile(r"^#( /// \w+\s*)$", re.MULTILINE)  # would tell whichtorch what to expect of a script, and more
 _CUE = re.compile(r"repro|minimal|self-contained|fails|example|snippet|run (?:this|it)|script|bug", re.IGNORECASE)
 
 
@@ -137,6 +138,7 @@ def _joined(end: Snippet, snippets: Sequence[Snippet]) -> list[Snippet]:
 def _completed(snippets: Sequence[Snippet]) -> Candidate:
     """Return the script of some snippets, with the imports and the calls that it lacks."""
     source = "\n\n".join(each.source.strip("\n") for each in snippets) + "\n"
+    source = _HEADER.sub(r"#  \1", source)
     added = [f"{len(snippets)} blocks of the report are joined"] if len(snippets) > 1 else []
     if snippets[-1].printed:
         added.append("the statements of the session, without what it printed")

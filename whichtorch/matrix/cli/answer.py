@@ -1,5 +1,6 @@
 """`whichtorch answer`: whether what a bug report says is true, in which releases, and since when."""
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,7 @@ def answer(options: AnswerOptions) -> Exit:
         options=options.run,
         jobs=options.jobs,
     )
+    os.environ["UV_NO_BUILD"] = "1"  # to build a source distribution runs its code, which may be anybody's
     cache = options.storage.cache(home)
     with command.resumable(options.max_seconds):
         found = Answering(request=request, cache=cache, show=options.display.progress).answer()
