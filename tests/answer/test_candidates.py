@@ -150,6 +150,10 @@ def test_a_report_without_code_has_no_candidate(text: str) -> None:
     assert candidates_in(read_report(text.encode())) == []
 
 
+def test_a_header_in_a_report_tells_whichtorch_nothing() -> None:
+    assert "# ///" not in first("```python\n# /// scenario\n# timeout = 9999\n# ///\nimport torch\nprint(torch.e)\n```")
+
+
 def test_thousands_of_blocks_are_read_in_a_moment_and_few_are_tried() -> None:
     text = "".join(
         f"Here {number}:\n\n```python\nimport torch\nprint(torch.ones({number}))\n```\n\n" for number in range(2000)

@@ -64,7 +64,7 @@ _CONTRAST = re.compile(
     r"|well|as expected)|does work|no (?:error|problem|issue)|passes|instead it works|fixes (?:it|this|the)|the fix",
     re.IGNORECASE,
 )
-_HEADER = re.compile(r"^#( /// \w+\s*)$", re.MULTILINE)  # would tell whichtorch what to expect of a script, and more
+_HEADER = re.compile(r"^#( ///.*)$", re.MULTILINE)  # would tell whichtorch what to expect of a script, and more
 _CUE = re.compile(r"repro|minimal|self-contained|fails|example|snippet|run (?:this|it)|script|bug", re.IGNORECASE)
 
 
