@@ -78,11 +78,13 @@ def config_named(name: str, custom: Mapping[str, Config]) -> Config:
     raise UsageError(f"no config is called {name!r}", hint=f"{remedy}; your own go into [config.NAME] tables")
 
 
-def cell_environ(request: Request, environment: Environment, home: Path) -> dict[str, str]:
+def cell_environ(
+    request: Request, environment: Environment, home: Path, environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
     """Return the whole environment that a cell of this request runs with; see `cell_environ_of`."""
     assert environment.interpreter is not None
     beside = side_packages_folder(request.config, environment.python, home)
-    return cell_environ_of(request.config, environment.interpreter, beside)
+    return cell_environ_of(request.config, environment.interpreter, beside, environ)
 
 
 def cell_environ_of(

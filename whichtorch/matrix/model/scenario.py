@@ -125,6 +125,7 @@ class Scenario(Model):
     command: ProjectCommand | None = None  # what is run instead of a script; `path` is the user's folder then
     only: tuple[str, ...] | None = Field(default=None, exclude=True)  # ids of the command's tests that are to be run
     data: tuple[str, ...] = Field(default=(), exclude=True)  # files beside it that its scratch folder has, too
+    sandboxed: bool = False  # it runs in a sandbox, where it may end otherwise: another test than the same script
 
     @property
     def text(self) -> str:
@@ -144,6 +145,11 @@ class Scenario(Model):
         command = self.command.model_copy(update={"test": id_})
         source = digest([self.source_hash, id_], 12)
         return self.model_copy(update={"name": id_, "source_hash": source, "command": command, "only": None})
+
+    def in_sandbox(self) -> Scenario:
+        """Return the same test in a sandbox."""
+        source = digest([self.source_hash, "sandbox"], 12)
+        return self if self.sandboxed else self.model_copy(update={"sandboxed": True, "source_hash": source})
 
     def declared(self, variant: Mapping[str, str]) -> tuple[Condition, ...]:
         """Return the conditions that it declares for a variant."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, overload
 
 from whichtorch.matrix.diagnosis import conditions
-from whichtorch.matrix.environments.configs import cell_environ
+from whichtorch.matrix.environments.configs import ALLOWED, cell_environ
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import (
@@ -37,6 +38,7 @@ from whichtorch.matrix.model import (
 )
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.run_options import RunOptions as RunOptions  # noqa: TC001  part of a plan
+from whichtorch.matrix.process.sandbox import Sandbox, plain_environ
 from whichtorch.matrix.suite import selection
 from whichtorch.matrix.suite.chain import WRITTEN_BY, Chain
 from whichtorch.matrix.version_parsing import parse_version
@@ -57,6 +59,11 @@ class PlannedCell:
     variant: dict[str, str]
     options: RunOptions
     written_by: Request | None = None  # of a chain whose first run is made elsewhere in the matrix: where
+
+    def __post_init__(self) -> None:
+        """Make the test another one in a sandbox, so that no record of one counts for the other."""
+        if self.options.sandbox is not Sandbox.OFF:
+            object.__setattr__(self, "scenario", self.scenario.in_sandbox())
 
     @property
     def chain(self) -> Chain | None:
@@ -110,7 +117,8 @@ class PlannedCell:
 
     def environ(self, environment: Environment, home: Path) -> dict[str, str]:
         """Return the variables that its attempts run with."""
-        return cell_environ(self.request, environment, home) | selection.variant_environ(self.variant)
+        own = plain_environ(os.environ, ALLOWED) if self.scenario.sandboxed else os.environ
+        return cell_environ(self.request, environment, home, own) | selection.variant_environ(self.variant)
 
     def configured(self, env: Mapping[str, str], hooks: Sequence[str] = ()) -> PlannedCell:
         """Return the cell with further variables and start-up hooks."""
@@ -144,7 +152,9 @@ class PlannedCell:
     @property
     def forks(self) -> bool:
         """Whether attempts of it may be forked at all."""
-        return not self.options.cold and self.scenario.command is None and self.chain is None
+        return (
+            not (self.options.cold or self.scenario.sandboxed) and self.scenario.command is None and self.chain is None
+        )
 
     def may_fork(self, environment: Environment, known: Sequence[Record]) -> bool:
         """Return whether its next attempt may be forked.

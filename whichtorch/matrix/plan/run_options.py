@@ -4,9 +4,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from whichtorch.matrix.plan.option import Strings, megabytes, option, seconds
+from whichtorch.matrix.process.sandbox import Sandbox
 from whichtorch.matrix.suite.chain import chain_variant
 
 running_option = partial(option, panel="How it runs")
+sandbox_option = partial(
+    running_option,
+    "--sandbox",
+    if_bare=Sandbox.AUTO,
+    help="Run scripts without network, your files and your variables: auto, bubblewrap, unshare or off.",
+)
 fresh_option = partial(running_option, "--fresh", default=False, help="Run again what earlier runs have answered.")
 jobs_option = partial(
     running_option,
@@ -58,6 +65,7 @@ class RunOptions:
     cold: bool = running_option(
         default=False, help="Start each script in a fresh Python, even where torch could be imported once and shared."
     )
+    sandbox: Sandbox = sandbox_option(default=Sandbox.OFF)
     until: frozenset[str] = frozenset()  # outcomes: after an attempt with one of these, no other is made
     provisional: bool = False  # a slow attempt does not get a longer look
     in_search: bool = False  # passes elsewhere are known: many times their duration counts as a hang

@@ -25,6 +25,7 @@ from whichtorch.matrix.model import AttemptEvidence, Model
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import capture
 from whichtorch.matrix.process.marks import MARK_VARIABLE, mark_for, sweep
+from whichtorch.matrix.process.sandbox import Wall  # noqa: TC001  part of a task
 
 ROOT = str(Path(__file__).resolve().parents[3])  # the folder that holds the package `whichtorch`
 PROGRAM = "import sys; sys.path.insert(0, {!r}); from whichtorch.matrix.process.supervisor_program import main; main()"
@@ -68,6 +69,7 @@ class Task:
     stacks: str | None = None  # folder for the stacks of a task stopped by stall or timeout; None: not taken
     collectors: dict[str, str] = field(default_factory=dict)  # paths of programs by name; others are searched for
     name: str = ""  # for people
+    wall: Wall | None = None  # around it; None: it may do what its user may
     fork_level: str = ""  # of imports, that a fork server makes for it; "": all that its script may find made
     server: ForkServer | None = None  # None: the task is started as any program
 

@@ -303,8 +303,9 @@ class Supervisor:
         if stopped_by in ("timeout", "stall", "interrupt"):
             is_long = stopped_by == "timeout" and not (self.children.interrupted or self.task["is_hard"])
             grace = TERMINATE_GRACE if is_long else SHORT_GRACE
-            kernel.send(-self.children.leader, signal.SIGTERM)
-            kernel.send(-self.children.leader, signal.SIGCONT)  # a stopped process cannot take a signal
+            if self.children.leader or self.usage.living():  # looking finds the leader behind a wall
+                kernel.send(-self.children.leader, signal.SIGTERM)
+                kernel.send(-self.children.leader, signal.SIGCONT)  # a stopped process cannot take a signal
             self._wait(grace, lambda: self.children.exit_code is not None)
         survivors: tuple[str, ...] = ()
         if self.children.exit_code is not None and self.children.reap():

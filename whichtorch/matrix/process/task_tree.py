@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from whichtorch.matrix.process.fork_link import ForkLink
+    from whichtorch.matrix.process.walled_leader import WalledLeader
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, linux/prctl.h
 OWN_CHILDREN = 0x20000000  # __WNOTHREAD, linux/wait.h: of the calling thread only
@@ -47,6 +48,7 @@ class Children:
     def __init__(self, notes: list[str]) -> None:
         self.notes = notes
         self.leader = 0  # pid
+        self.walled: WalledLeader | None = None  # the leader, where it is behind a wall
         self.started = 0.0  # when the leader started, seconds, monotonic
         self.ended = 0.0  # when it was reaped
         self.exit_code: int | None = None  # of the leader; minus the signal that ended it; None while it runs
@@ -77,14 +79,19 @@ class Children:
                 if self.interrupted:
                     raise
                 self.cold_because = str(error)
-        if not self.leader:
+        if task.get("wall"):
+            from whichtorch.matrix.process.walled_leader import WalledLeader  # most supervisors need not pay for it
+
+            self.walled = WalledLeader(task)
+            self.started = time.monotonic()
+        elif not self.leader:
             self.started = time.monotonic()
             self.leader = spawning.start_leader(task)
         spawning.raise_priority()
 
     def sleep(self, seconds: float) -> None:
         """Sleep until a child ends, the tool interrupts, or `seconds` have passed; then reap."""
-        self.listen(seconds)
+        self.listen(seconds, *([self.walled.descriptor] if self.walled and self.exit_code is None else []))
         self.reap()
 
     def listen(self, seconds: float, *descriptors: int) -> bool:
@@ -104,6 +111,8 @@ class Children:
 
     def reap(self) -> bool:
         """Reap all children that have ended; return whether any are left, a fork server not counted."""
+        if self.walled and self.exit_code is None and (status := self.walled.status()) is not None:
+            self._take_end(status)
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG | OWN_CHILDREN)
@@ -118,9 +127,22 @@ class Children:
                 continue
             self.cpu += usage.ru_utime + usage.ru_stime
             self.largest = max(self.largest, usage.ru_maxrss * RSS_UNIT)
-            if pid == self.leader:
-                self.exit_code = os.waitstatus_to_exitcode(status)
-                self.ended = time.monotonic()
+            if pid == self.leader or (self.walled and pid == self.walled.builder and self.exit_code is None):
+                self._take_end(status)
+
+    def _take_end(self, status: int) -> None:
+        self.exit_code = os.waitstatus_to_exitcode(status)
+        self.ended = time.monotonic()
+
+    def behind_wall(self, members: list[kernel.KernelProcess]) -> list[kernel.KernelProcess]:
+        """Return which members of the tree are the script's, and not of the wall; find the leader among them."""
+        if self.walled is None:
+            return members
+        wall = {self.walled.builder, *(each.pid for each in members if each.parent == self.walled.builder)}
+        inside = [each for each in members if each.pid not in wall]
+        if not self.leader and inside:
+            self.leader = min(inside, key=lambda each: each.started).pid
+        return inside
 
 
 class OutputFile:
@@ -217,7 +239,8 @@ class TreeUsage:
         return [member.pid for member in self._look(full=True) if member.is_alive]
 
     def _look(self, *, full: bool = False) -> list[kernel.KernelProcess]:
-        return [member for member in self.tree.look(full=full) if member.pid not in self._children.helpers]
+        members = [member for member in self.tree.look(full=full) if member.pid not in self._children.helpers]
+        return self._children.behind_wall(members)
 
 
 @functools.cache

@@ -19,6 +19,8 @@ from whichtorch.matrix.diagnosis.hang import stack_folder
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import RUNNING
 from whichtorch.matrix.diagnosis.tracebacks import shortened
 from whichtorch.matrix.diagnosis.verdict import DISK_FAILED, NOT_APPLICABLE, Verdict, judge
+from whichtorch.matrix.environments.configs import side_packages_folder
+from whichtorch.matrix.environments.inside.startup import FOLDER
 from whichtorch.matrix.errors import NoCommandError
 from whichtorch.matrix.model import (
     NO_COMMAND,
@@ -34,11 +36,12 @@ from whichtorch.matrix.model import (
     StoppedBy,
 )
 from whichtorch.matrix.process.marks import mark_for
+from whichtorch.matrix.process.sandbox import interpreter_folders, own_folder, wall_of
 from whichtorch.matrix.process.supervision import Ending, Task
 from whichtorch.matrix.run import test_session
 from whichtorch.matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
 from whichtorch.matrix.suite import project
-from whichtorch.matrix.suite.companions import copy_companions
+from whichtorch.matrix.suite.companions import companions, copy_companions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.diagnosis.stacks import Process
     from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.process.executor import Executor
+    from whichtorch.matrix.process.sandbox import Wall
     from whichtorch.matrix.records.store import RunStore
     from whichtorch.matrix.run.attempt_request import AttemptRequest
     from whichtorch.matrix.run.test_session import TestSession
@@ -259,6 +263,8 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
         "WHICHTORCH_STACKS": str(stacks),
     }
     environ |= {NATIVE_VARIABLE: str(order.native)} if order.native else {}
+    if scenario.sandboxed:
+        environ = {"HOME": str(scratch)} | environ
     if order.role is Role.OBSERVE:
         environ |= _observing(environ, folder)
     argv = (str(environment.interpreter), str(scenario.path), *(order.arguments or scenario.arguments))
@@ -286,9 +292,27 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
         sample=True,
         mark=mark_for(home, f"{folder.parent.name}/{folder.name}"),
         stacks=str(stacks),
+        wall=_wall(planned, environment, order, home, folder) if scenario.sandboxed else None,
         fork_level=order.fork_level,
         name=f"{planned.name}  {environment.label}",
     )
+
+
+def _wall(planned: PlannedCell, environment: Environment, order: AttemptRequest, home: Path, folder: Path) -> Wall:
+    """Return the wall of an attempt: it reads its environment and its script's own folder, and writes its own files."""
+    scenario, command, script = planned.scenario, planned.scenario.command, planned.scenario.path
+    beside = side_packages_folder(planned.request.config, environment.python, home)
+    assert environment.interpreter is not None
+    own = [] if command else [own_folder(script) or script]
+    if own == [script]:  # others' files are in the same folder: of those it needs some, by name
+        own += companions(script, script.parent, arguments=scenario.arguments).values()
+    if command and command.in_place:
+        own.append(command.in_place)
+    shown = [*interpreter_folders(environment.interpreter), FOLDER, *own]
+    written = [folder / STACKS, folder / test_session.FOLDER, folder / _PROJECT, order.scratch or folder / "tmp"]
+    written += filter(None, (order.caches, order.notes, None if command and command.in_place else order.folder))
+    hidden = [home] if any(home.is_relative_to(each) for each in own) else []
+    return wall_of(planned.options.sandbox, [*shown, *filter(None, (beside, order.native))], written, hidden)
 
 
 def _resolved_argv(command: ProjectCommand, environ: Mapping[str, str], environment: Environment) -> tuple[str, ...]:

@@ -93,6 +93,7 @@ class Runner:
                 limit=limit,
                 goal=variation.goal,
                 folder=folder,
+                notes=notes,
                 arguments=tuple(argument.replace(NOTES, str(notes)) for argument in variation.arguments),
                 caches=self.caches if may_fork else None,
                 hung_before=lambda signature: signature == variation.hung_at,

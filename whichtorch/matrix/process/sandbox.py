@@ -1,0 +1,140 @@
+"""The wall around a script from a stranger: which kinds of it work here, and what the script sees and may write."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.errors import PreventedError
+from whichtorch.matrix.privacy.redaction import is_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+ROOM_MB = 2000  # of /tmp, of /dev/shm, and of all that it writes into folders of the machine
+TRIAL_TIMEOUT = 10.0  # seconds
+PLAIN = ("PATH", "LANG", "LC_", "TZ")  # variables of the user's that a script sees; "LC_" for all that begin with it
+
+
+class Sandbox(StrEnum):
+    """Whether scripts run behind a wall, and what builds it."""
+
+    OFF = "off"
+    AUTO = "auto"  # bubblewrap if it works here, else unshare
+    BUBBLEWRAP = "bubblewrap"
+    UNSHARE = "unshare"  # our own program: user namespaces are all that it needs
+
+
+KINDS = (Sandbox.BUBBLEWRAP, Sandbox.UNSHARE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wall:
+    """What a task sees of this machine, beside what the system itself has below /usr; all of it at its own path."""
+
+    kind: str  # a value of Sandbox
+    readable: tuple[str, ...] = ()  # files, and folders with all that is below them
+    writable: tuple[str, ...] = ()  # folders
+    hidden: tuple[str, ...] = ()  # folders that are empty inside
+    room_mb: int = ROOM_MB
+
+
+def wall_of(kind: Sandbox, readable: Iterable[Path], writable: Iterable[Path], hidden: Iterable[Path] = ()) -> Wall:
+    """Return a wall; raises PreventedError where none of that kind can be built here."""
+    reads = [str(path.absolute()) for path in readable]
+    base = Path(os.path.realpath(sys.executable))  # it watches the script from inside, where bubblewrap is used
+    return Wall(
+        kind=working_sandbox(kind),
+        readable=tuple(dict.fromkeys([*reads, *map(str, interpreter_folders(base))])),
+        writable=tuple(str(path.absolute()) for path in writable),
+        hidden=tuple(str(path.absolute()) for path in hidden),
+    )
+
+
+def interpreter_folders(interpreter: Path) -> Iterator[Path]:
+    """Yield the folders that a Python needs: its environment, and the installations that its links lead to."""
+    yield (path := interpreter.absolute()).parent.parent
+    while path.is_symlink():
+        path = path.parent / path.readlink()
+        yield Path(os.path.normpath(path)).parent.parent
+    yield Path(os.path.realpath(path)).parent.parent
+
+
+def own_folder(script: Path) -> Path | None:
+    """Return the folder of a script that it may read; None where that is more than its own: a home, or /tmp."""
+    folder = Path(os.path.realpath(script)).parent
+    shared = (Path.home(), Path("/tmp"), Path("/var/tmp"), Path("/usr"))  # noqa: S108  nothing is written there
+    return None if any(each.resolve().is_relative_to(folder) for each in shared) else folder
+
+
+def plain_environ(environ: Mapping[str, str], allowed: Collection[str]) -> dict[str, str]:
+    """Return those of the user's variables that a script behind a wall sees; `allowed` ones, too."""
+    names = (*PLAIN, *allowed)
+    families = tuple(name for name in names if name.endswith("_"))
+    return {
+        name: value
+        for name, value in environ.items()
+        if (name in names or name.startswith(families)) and not is_secret(name)
+    }
+
+
+def working_sandbox(asked: Sandbox = Sandbox.AUTO) -> Sandbox:
+    """Return which kind of wall works here. Raises PreventedError with the remedy where the one asked for does not."""
+    problems = []
+    for kind in KINDS if asked is Sandbox.AUTO else (asked,):
+        problem = why_not(kind)
+        if not problem:
+            return kind
+        problems.append(f"{kind}: {problem}")
+    raise PreventedError(f"no sandbox works here: {'; '.join(problems)}", hint=remedy())
+
+
+@cache
+def why_not(kind: Sandbox) -> str:
+    """Return why no wall of a kind can be built here, "" where one was built just now."""
+    from whichtorch.matrix.process import supervision  # here: its tasks have walls
+    from whichtorch.matrix.process.temporary_folders import temporary_folder
+
+    if kind is Sandbox.BUBBLEWRAP and shutil.which("bwrap") is None:
+        return "bwrap is not installed"
+    with temporary_folder() as folder:
+        stdout, stderr = str(folder / "stdout"), str(folder / "stderr")
+        base = Path(os.path.realpath(sys.executable))
+        wall = Wall(kind=kind, readable=tuple(map(str, interpreter_folders(base))))
+        argv = (str(base), "-I", "-S", "-c", "")
+        task = supervision.Task(
+            argv=argv, cwd="/", env={}, stdout=stdout, stderr=stderr, timeout=TRIAL_TIMEOUT, wall=wall
+        )
+        ending = supervision.start(task).wait()
+    return ending.problem or ("" if ending.exit_code == 0 else f"a trial ended by {ending.stopped_by}")
+
+
+def remedy() -> str:
+    """Return what makes a wall possible on this machine, as far as the kernel tells what is in the way."""
+    if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1":
+        return (
+            "AppArmor restricts user namespaces, as on Ubuntu 24.04: install bubblewrap with a profile that allows "
+            "them (apt-get install bubblewrap apparmor-profiles), or as root: "
+            "sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+        )
+    for name in ("user/max_user_namespaces", "kernel/unprivileged_userns_clone"):
+        if _setting(name) == "0":
+            return f"as root: sysctl {name.replace('/', '.')}={1 if 'clone' in name else 15000}"
+    return (
+        "install bubblewrap; in a container, start it with --security-opt seccomp=unconfined --security-opt "
+        "apparmor=unconfined --security-opt systempaths=unconfined; or give --sandbox off for a script that you trust"
+    )
+
+
+def _setting(name: str) -> str:
+    """Return a setting of the kernel, "" where it has none of that name."""
+    try:
+        return (Path("/proc/sys") / name).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
