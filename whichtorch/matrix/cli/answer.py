@@ -2,7 +2,7 @@
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from whichtorch.matrix.cli import command
@@ -11,7 +11,8 @@ from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import Storage
 from whichtorch.matrix.plan.option import argument, group, json_output, max_time, option, output_file
-from whichtorch.matrix.plan.run_options import RunOptions, jobs_option
+from whichtorch.matrix.plan.run_options import RunOptions, jobs_option, sandbox_option
+from whichtorch.matrix.process.sandbox import Sandbox
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,7 @@ class AnswerOptions:
     report: str = argument("REPORT", "A bug report: Markdown, or GitHub's JSON of an issue; - for standard input.")
     newest: str = option(default="latest", metavar="VERSION", help="The newest torch to look at.")
     run: RunOptions = group(RunOptions, "timeout", "memory", "fresh")
+    sandbox: Sandbox = sandbox_option(default=Sandbox.AUTO)
     jobs: int | None = jobs_option()
     max_seconds: float | None = max_time(panel="How it runs")
     storage: Storage = group(Storage)
@@ -40,16 +42,19 @@ def answer(options: AnswerOptions) -> Exit:
     """
     from whichtorch.matrix.answer.answering import Answering, AnswerRequest
     from whichtorch.matrix.answer.report import read_report
+    from whichtorch.matrix.process.sandbox import working_sandbox
     from whichtorch.reports.answer_text import answer_lines, answer_markdown
 
     report = read_report(_content(options.report))
+    if options.sandbox is not Sandbox.OFF:
+        working_sandbox(options.sandbox)
     home = command.state_folder()
     request = AnswerRequest(
         report=report,
         home=home,
         newest=options.newest,
         max_seconds=options.max_seconds,
-        options=options.run,
+        options=replace(options.run, sandbox=options.sandbox),
         jobs=options.jobs,
     )
     os.environ["UV_NO_BUILD"] = "1"  # to build a source distribution runs its code, which may be anybody's
