@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.answer.report import Report
 
 MOST = 4  # scripts that are tried
+MOST_SNIPPETS = 60  # that are looked at
 _IMPORTS = {
     "torch": "import torch",
     "nn": "import torch.nn as nn",
@@ -85,14 +86,14 @@ class Candidate:
 
 def candidates_in(report: Report) -> list[Candidate]:
     """Return the scripts to try, the likeliest first; none where the report has no Python that does something."""
-    snippets = [each for each in snippets_in(report) if not _is_quoted(each)]
-    ends = [each for each in snippets if each.acts] or snippets[-1:]
-    joined = [_joined(end, snippets) for end in ends]
+    snippets = [each for each in snippets_in(report) if not _is_quoted(each)][:MOST_SNIPPETS]
+    ends = [place for place, each in enumerate(snippets) if each.acts] or list(range(len(snippets)))[-1:]
+    joined = dict.fromkeys(_joined(end, snippets) for end in ends)
     whole = [own for own in joined if not any(set(own) < set(other) for other in joined)]
-    ordered = sorted({tuple(own): None for own in whole}, key=_rank)
-    scripts = [_completed(own) for own in ordered]
-    if len(ends) > 1 and len(ordered) > 1 and not any(map(_contrasts, snippets)):  # cells of a notebook
-        scripts.append(_completed(tuple(snippets)))
+    ordered = [[snippets[place] for place in own] for own in whole]
+    scripts = [_completed(own) for own in sorted(ordered, key=_rank)[:MOST]]
+    if len(whole) > 1 and not any(map(_contrasts, snippets)):  # cells of a notebook
+        scripts.append(_completed(snippets))
     distinct = {each.source: each for each in scripts if compiles(each.source)}
     started = [replace(each, call=call) for call in calls_in(report) for each in distinct.values()]
     return started[:MOST]
@@ -118,21 +119,20 @@ def _rank(snippets: Sequence[Snippet]) -> tuple[bool, bool, bool, bool]:
     )
 
 
-def _joined(end: Snippet, snippets: Sequence[Snippet]) -> list[Snippet]:
-    """Return a snippet with those before it that give it what it lacks: the nearest one above, else one below."""
-    needed, unread = [end], [end]
+def _joined(end: int, snippets: Sequence[Snippet]) -> tuple[int, ...]:
+    """Return the places of a snippet, last, and of those that give it what it lacks: the nearest above, else below."""
+    needed, unread = {end}, [end]
     while unread:
-        one = unread.pop()
-        place = snippets.index(one)
-        for name in sorted(one.lacks):
-            if any(name in each.binds for each in needed if each is not one):
+        place = unread.pop()
+        for name in sorted(snippets[place].lacks):
+            if any(name in snippets[each].binds for each in needed if each != place):
                 continue
-            above = (each for each in reversed(snippets[:place]) if name in each.binds)
-            giver = next(above, None) or next((each for each in snippets[place + 1 :] if name in each.binds), None)
+            others = [*reversed(range(place)), *range(place + 1, len(snippets))]
+            giver = next((each for each in others if name in snippets[each].binds), None)
             if giver is not None and giver not in needed:
-                needed.append(giver)
+                needed.add(giver)
                 unread.append(giver)
-    return [*(each for each in snippets if each in needed and each is not end), end]
+    return (*sorted(needed - {end}), end)
 
 
 def _completed(snippets: Sequence[Snippet]) -> Candidate:
