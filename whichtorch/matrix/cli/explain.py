@@ -27,7 +27,7 @@ class ExplainOptions(NamedTestOrCommand):
     env: str | None = known_environment()
     may_run: bool = running_option("--run", default=False, help="Run the cells that tell more, and confirm the answer.")
     axes: KnownAxes = group(KnownAxes, "path", "torch", "python", "build", "config", "patch", "added")
-    run: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", "repeat", *CHAINED)
+    run: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", "repeat", "sandbox", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     storage: Storage = group(Storage, "disk_budget_mb")
     numbers: MeasureOptions = group(MeasureOptions)

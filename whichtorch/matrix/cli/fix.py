@@ -49,7 +49,7 @@ class FixOptions(NamedTestOrCommand):
     torch: Strings = environment_option(default=(), metavar="SPEC[,SPEC]", help="The versions that are bisected.")
     axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config", "added")
     storage: Storage = group(Storage, "disk_budget_mb")
-    run_options: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", *CHAINED)
+    run_options: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", "sandbox", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = jobs_option()
     budget: Budget = group(Budget, "seconds", panel="How it runs")

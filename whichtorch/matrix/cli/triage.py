@@ -45,7 +45,7 @@ class TriageOptions(NamedTest):
 
     torch: Strings = _torch(help="Where it fails. [default: latest]")
     environment: CaseEnvironmentOptions = group(CaseEnvironmentOptions)
-    run: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", *CHAINED)
+    run: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", "sandbox", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = jobs_option()
     until: Step | None = running_option(metavar="STEP", parse=step_named, help=f"The last step: {', '.join(Step)}.")

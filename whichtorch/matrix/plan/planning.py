@@ -38,7 +38,7 @@ from whichtorch.matrix.model import (
 )
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.run_options import RunOptions as RunOptions  # noqa: TC001  part of a plan
-from whichtorch.matrix.process.sandbox import Sandbox, plain_environ
+from whichtorch.matrix.process.sandbox import Sandbox, plain_environ, working_sandbox
 from whichtorch.matrix.suite import selection
 from whichtorch.matrix.suite.chain import WRITTEN_BY, Chain
 from whichtorch.matrix.version_parsing import parse_version
@@ -61,8 +61,11 @@ class PlannedCell:
     written_by: Request | None = None  # of a chain whose first run is made elsewhere in the matrix: where
 
     def __post_init__(self) -> None:
-        """Make the test another one in a sandbox, so that no record of one counts for the other."""
-        if self.options.sandbox is not Sandbox.OFF:
+        """Make the test another one in a sandbox, so that no record of one counts for the other.
+
+        Raises PreventedError where no sandbox works.
+        """
+        if self.options.sandbox is not Sandbox.OFF and working_sandbox(self.options.sandbox):
             object.__setattr__(self, "scenario", self.scenario.in_sandbox())
 
     @property

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
+import signal
 import struct
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from whichtorch.matrix.process import sandbox_layout as layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
 _C = ctypes.CDLL(None, use_errno=True)
 # linux/sched.h
@@ -47,7 +50,33 @@ _LOAD, _EQUAL, _LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # linux
 _NUMBER, _MACHINE, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct seccomp_data
 
 
-def unshare() -> None:
+def go_behind(wall: Mapping[str, Any]) -> None:
+    """Put this process behind a wall, as the first one there, and give up what could lead back out of it.
+
+    Where bubblewrap has built the wall, it is there already. Otherwise, it goes on as a fork of itself, and its parent
+    waits for its end. Raises OSError where the kernel refuses a step.
+    """
+    # a script may send signals to whoever watches it
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+    if wall["kind"] == "unshare":
+        places = layout.places(wall)
+        _unshare()
+        if first := os.fork():
+            null = os.open("/dev/null", os.O_RDWR)
+            os.dup2(null, 0)
+            os.dup2(null, 1)
+            os.waitpid(first, 0)
+            os._exit(0)
+        _C.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        _enter(places, wall["room_mb"])
+    size = wall["room_mb"] * 1_000_000
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")  # it cannot do that later for the script alone
+    _give_up_privileges()
+
+
+def _unshare() -> None:
     """Leave this machine's namespaces; the next child of this process is the first one of the new ones."""
     user, group = os.geteuid(), os.getegid()
     with contextlib.suppress(OSError):
@@ -62,12 +91,7 @@ def unshare() -> None:
             file.write(text)
 
 
-def end_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends."""
-    _C.prctl(_DEATH_SIGNAL, 9, 0, 0, 0)
-
-
-def enter(places: Mapping[str, tuple[str, str]], room_mb: int) -> None:
+def _enter(places: Mapping[str, tuple[str, str]], room_mb: int) -> None:
     """Put a root of such places in the place of this one; raise OSError where the kernel refuses a step."""
     _C.sethostname(layout.HOST.encode(), len(layout.HOST))
     _raise_loopback()
@@ -87,10 +111,6 @@ def enter(places: Mapping[str, tuple[str, str]], room_mb: int) -> None:
         elif kind == layout.LINK:
             os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
             os.symlink(source, place)
-        elif kind == layout.TEXT:
-            os.makedirs(os.path.dirname(place), exist_ok=True)
-            with open(place, "w", encoding="ascii") as file:
-                file.write(source)
         else:
             os.makedirs(place, exist_ok=True)
             if kind == layout.ROOM:
@@ -111,8 +131,8 @@ def enter(places: Mapping[str, tuple[str, str]], room_mb: int) -> None:
     _set_attributes(os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), _ATTRIBUTES, recursive=False)
 
 
-def give_up_privileges(*, filters: bool = True) -> None:
-    """Give up all capabilities, and the means to get any; with `filters`, the calls that no script needs."""
+def _give_up_privileges() -> None:
+    """Give up all capabilities, the means to get any, and the calls that no script needs."""
     _C.prctl(_DUMPABLE, 0, 0, 0, 0)  # nobody inside may read the memory of this process, or its variables
     capability = 0
     while _C.prctl(_DROP_BOUND, capability, 0, 0, 0) == 0:
@@ -120,14 +140,13 @@ def give_up_privileges(*, filters: bool = True) -> None:
     _C.prctl(_AMBIENT, _CLEAR_AMBIENT, 0, 0, 0)
     _check(_C.capset(struct.pack("=Ii", _CAPABILITIES, 0), bytes(24)), "capset")
     _check(_C.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0), "no_new_privs")
-    program = call_filter()
-    if filters and program:
+    if program := _call_filter():
         text = ctypes.create_string_buffer(program)
         header = struct.pack("@HP", len(program) // 8, ctypes.addressof(text))
         _check(_C.prctl(_SECCOMP, 2, header, 0, 0), "seccomp")
 
 
-def call_filter() -> bytes:
+def _call_filter() -> bytes:
     """Return the filter of system calls, as the kernel takes it; b"" for a machine whose numbers are not known."""
     if os.uname().machine not in _MACHINES:
         return b""

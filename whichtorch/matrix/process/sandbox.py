@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.privacy.redaction import is_secret
+from whichtorch.matrix.process import sandbox_layout as layout
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
 ROOM_MB = 2000  # of /tmp, of /dev/shm, and of all that it writes into folders of the machine
+PACKAGE = Path(__file__).resolve().parents[2]
 TRIAL_TIMEOUT = 10.0  # seconds
 PLAIN = ("PATH", "LANG", "LC_", "TZ")  # variables of the user's that a script sees; "LC_" for all that begin with it
 
@@ -47,14 +49,18 @@ class Wall:
 
 def wall_of(kind: Sandbox, readable: Iterable[Path], writable: Iterable[Path], hidden: Iterable[Path] = ()) -> Wall:
     """Return a wall; raises PreventedError where none of that kind can be built here."""
-    reads = [str(path.absolute()) for path in readable]
-    base = Path(os.path.realpath(sys.executable))  # it watches the script from inside, where bubblewrap is used
     return Wall(
         kind=working_sandbox(kind),
-        readable=tuple(dict.fromkeys([*reads, *map(str, interpreter_folders(base))])),
+        readable=tuple(dict.fromkeys(str(path.absolute()) for path in (*readable, *_watching()))),
         writable=tuple(str(path.absolute()) for path in writable),
         hidden=tuple(str(path.absolute()) for path in hidden),
     )
+
+
+def _watching() -> Iterator[Path]:
+    """Yield what a supervisor needs, which watches the script from inside: its Python, its programs and its code."""
+    yield from interpreter_folders(Path(sys.executable))
+    yield PACKAGE
 
 
 def interpreter_folders(interpreter: Path) -> Iterator[Path]:
@@ -84,6 +90,26 @@ def plain_environ(environ: Mapping[str, str], allowed: Collection[str]) -> dict[
     }
 
 
+def bubblewrap(wall: Wall) -> list[str]:
+    """Return the words before a command that put it behind a wall; none where it does that by itself."""
+    if wall.kind != Sandbox.BUBBLEWRAP:
+        return []
+    words = ["bwrap", "--unshare-all", "--die-with-parent", "--as-pid-1", "--cap-drop", "ALL", "--chdir", "/"]
+    words += ["--uid", str(layout.USER), "--gid", str(layout.USER), "--hostname", layout.HOST]
+    room = str(wall.room_mb * 1_000_000)
+    for path, (kind, source) in layout.places(asdict(wall)).items():
+        words += {
+            layout.READ: ["--ro-bind", source, path],
+            layout.WRITE: ["--bind", source, path],
+            layout.LINK: ["--symlink", source, path],
+            layout.ROOM: ["--perms", "1777", "--size", room, "--tmpfs", path],
+            layout.EMPTY: ["--size", "4096", "--tmpfs", path, "--remount-ro", path],
+            layout.PROCESSES: ["--proc", path],
+            layout.DEVICE_FOLDER: ["--dev", path],
+        }[kind]
+    return [*words, "--remount-ro", "/", "--"]
+
+
 def working_sandbox(asked: Sandbox = Sandbox.AUTO) -> Sandbox:
     """Return which kind of wall works here. Raises PreventedError with the remedy where the one asked for does not."""
     problems = []
@@ -105,9 +131,8 @@ def why_not(kind: Sandbox) -> str:
         return "bwrap is not installed"
     with temporary_folder() as folder:
         stdout, stderr = str(folder / "stdout"), str(folder / "stderr")
-        base = Path(os.path.realpath(sys.executable))
-        wall = Wall(kind=kind, readable=tuple(map(str, interpreter_folders(base))))
-        argv = (str(base), "-I", "-S", "-c", "")
+        argv = (sys.executable, "-I", "-S", "-c", "")
+        wall = Wall(kind=kind, readable=tuple(map(str, _watching())), writable=(str(folder),))
         task = supervision.Task(
             argv=argv, cwd="/", env={}, stdout=stdout, stderr=stderr, timeout=TRIAL_TIMEOUT, wall=wall
         )

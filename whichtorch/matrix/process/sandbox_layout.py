@@ -12,21 +12,16 @@ USER = 1000  # id of the user inside, whoever it is outside
 HOST = "sandbox"  # name of the machine inside
 SYSTEM = ("bin", "lib", "lib32", "lib64", "libx32", "nix", "sbin", "usr")  # below /, without anything of a user's
 SETTINGS = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")  # below /etc
+OWN_SETTINGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sandbox_etc")  # likewise, made up
 DEVICES = ("full", "null", "random", "urandom", "zero")
-TEXTS = {
-    "/etc/group": f"user:x:{USER}:\n",
-    "/etc/hosts": f"127.0.0.1 localhost {HOST}\n::1 localhost\n",
-    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
-    "/etc/passwd": f"user:x:{USER}:{USER}::/tmp:/bin/sh\n",
-}
 # kinds of places
-READ, WRITE, LINK, TEXT, ROOM, EMPTY, PROCESSES, DEVICE_FOLDER = (
-    "read", "write", "link", "text", "room", "empty", "processes", "devices",
+READ, WRITE, LINK, ROOM, EMPTY, PROCESSES, DEVICE_FOLDER = (
+    "read", "write", "link", "room", "empty", "processes", "devices",
 )  # fmt: skip
 
 
 def places(wall: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return by path inside what is there: its kind, and the path outside, a link's target, or a text.
+    """Return by path inside what is there: its kind, and the path outside or a link's target.
 
     A folder comes before what is below it. What is below a writable folder is just that: a script may have put links
     there, which nobody follows from outside.
@@ -38,15 +33,15 @@ def places(wall: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
             rows[path] = (LINK, os.readlink(path))
         elif os.path.isdir(path):
             rows[path] = (READ, path)
-    rows |= {path: (TEXT, text) for path, text in TEXTS.items()}
     rows |= {f"/etc/{name}": (READ, os.path.realpath(f"/etc/{name}")) for name in SETTINGS}
+    rows |= {f"/etc/{name}": (READ, f"{OWN_SETTINGS}/{name}") for name in os.listdir(OWN_SETTINGS)}
     rows["/sys/devices/system"] = (READ, "/sys/devices/system")  # cores and nodes, which torch counts
-    rows |= dict.fromkeys(wall["hidden"], (EMPTY, ""))
+    rows |= {path: (EMPTY, "") for path in wall["hidden"]}
     rows |= {path: (READ, os.path.realpath(path)) for path in wall["readable"]}
     rows |= {path: (WRITE, os.path.realpath(path)) for path in wall["writable"]}
     kept: dict[str, tuple[str, str]] = {}
     for path, (kind, source) in sorted(rows.items()):
-        above = next((each for each in reversed(kept) if path.startswith(f"{each}/") and each != path), "")
+        above = next((each for each in reversed(kept) if path.startswith(f"{each}/")), "")
         is_there = kept.get(above, ("",))[0] == WRITE or (kind, kept.get(above)) == (READ, (READ, above))
         if not is_there and (kind not in (READ, WRITE) or os.path.exists(source)):
             kept[path] = (kind, source)

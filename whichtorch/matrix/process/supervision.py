@@ -25,7 +25,7 @@ from whichtorch.matrix.model import AttemptEvidence, Model
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import capture
 from whichtorch.matrix.process.marks import MARK_VARIABLE, mark_for, sweep
-from whichtorch.matrix.process.sandbox import Wall  # noqa: TC001  part of a task
+from whichtorch.matrix.process.sandbox import Wall, bubblewrap
 
 ROOT = str(Path(__file__).resolve().parents[3])  # the folder that holds the package `whichtorch`
 PROGRAM = "import sys; sys.path.insert(0, {!r}); from whichtorch.matrix.process.supervisor_program import main; main()"
@@ -33,6 +33,7 @@ OUTER_GRACE = 40.0  # seconds past the timeout: twice what a working supervisor 
 FORK_GRACE = 150.0  # seconds more, where a fork server may have to be started first
 SUSPENDED_AFTER = 3.0  # seconds of oversleeping after which tool and supervisor are assumed to have been stopped
 INTERRUPT_CHECK = 0.1  # seconds between looks at whether a task is to be interrupted
+WORDS_READ = 1000  # bytes of what a wall's builder says of its failure
 INTERRUPT_PATIENCE = 2.5  # seconds from `interrupt` until the supervisor itself is given up
 
 
@@ -218,13 +219,16 @@ class Supervised:
     def _give_up(self, *, late: bool) -> Ending:
         """End all processes that carry the task's mark, because the supervisor cannot."""
         self._program.kill()
+        why = self._program.stderr.read(WORDS_READ).decode(errors="replace") if self._program.stderr else ""
         marks = {self.task.mark, self.task.server.mark if self.task.server else self.task.mark}
         survivors = sweep(lambda mark: mark in marks)
         return Ending(
             stopped_by="interrupt" if self._was_interrupted else "timeout" if late else "exit",
             seconds=time.monotonic() - self._started,
             survivors=tuple(survivors[: kernel.SURVIVORS_NAMED]),
-            problem="the supervisor did not answer in time" if late else "the supervisor died",
+            problem="the supervisor did not answer in time"
+            if late
+            else ": ".join(["the supervisor died", *why.strip().splitlines()[:1]]),
         )
 
 
@@ -234,7 +238,7 @@ def start(task: Task) -> Supervised:
     Return at once. What keeps the task from starting (no such program or folder) is its Ending's `problem`.
     """
     task = marked(replace(task, server=None))
-    return Supervised(task, launch(task.mark))
+    return Supervised(task, launch(task.mark, task.wall))
 
 
 def marked(task: Task) -> Task:
@@ -242,16 +246,19 @@ def marked(task: Task) -> Task:
     return replace(task, mark=task.mark or mark_for(Path(task.cwd), os.urandom(6).hex()))
 
 
-def launch(mark: str) -> subprocess.Popen[bytes]:
-    """Start a supervisor, which waits for a task. Raises PreventedError where none can watch its processes."""
+def launch(mark: str, wall: Wall | None = None) -> subprocess.Popen[bytes]:
+    """Start a supervisor, which waits for a task. Raises PreventedError where none can watch its processes.
+
+    Behind a wall, it is the first process there, so that it sees what the script does as without one.
+    """
     if not kernel.HAS_PROC:
         raise PreventedError(f"processes cannot be watched on {sys.platform}", hint="run it on Linux")
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", PROGRAM.format(ROOT)],
+        [*(bubblewrap(wall) if wall else ()), sys.executable, "-I", "-S", "-c", PROGRAM.format(ROOT)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {MARK_VARIABLE: mark},
+        stderr=subprocess.PIPE if wall else subprocess.DEVNULL,
+        env=({"PATH": os.environ.get("PATH", os.defpath)} if wall else os.environ) | {MARK_VARIABLE: mark},
         start_new_session=True,  # Ctrl-C at the terminal is the tool's business
         bufsize=0,
     )

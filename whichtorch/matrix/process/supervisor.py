@@ -100,6 +100,11 @@ class Supervisor:
         return self._ending(stopped_by, seconds, survivors, sizes)
 
     def _start(self) -> None:
+        if self.task.get("wall"):
+            from whichtorch.matrix.process import namespaces  # most supervisors need not pay for it
+
+            namespaces.go_behind(self.task["wall"])
+            self.usage.tree = kernel.Tree(os.getpid())
         paths = dict.fromkeys((self.task["stdout"], self.task["stderr"]))  # one path merges them
         self.usage.files = [OutputFile(path) for path in paths]
         self.children.start_leader(self.task, self.link)
@@ -303,9 +308,8 @@ class Supervisor:
         if stopped_by in ("timeout", "stall", "interrupt"):
             is_long = stopped_by == "timeout" and not (self.children.interrupted or self.task["is_hard"])
             grace = TERMINATE_GRACE if is_long else SHORT_GRACE
-            if self.children.leader or self.usage.living():  # looking finds the leader behind a wall
-                kernel.send(-self.children.leader, signal.SIGTERM)
-                kernel.send(-self.children.leader, signal.SIGCONT)  # a stopped process cannot take a signal
+            kernel.send(-self.children.leader, signal.SIGTERM)
+            kernel.send(-self.children.leader, signal.SIGCONT)  # a stopped process cannot take a signal
             self._wait(grace, lambda: self.children.exit_code is not None)
         survivors: tuple[str, ...] = ()
         if self.children.exit_code is not None and self.children.reap():

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from whichtorch.matrix.process.fork_link import ForkLink
-    from whichtorch.matrix.process.walled_leader import WalledLeader
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, linux/prctl.h
 OWN_CHILDREN = 0x20000000  # __WNOTHREAD, linux/wait.h: of the calling thread only
@@ -35,6 +34,7 @@ HEAD = 1_000_000  # bytes kept from the beginning: the first error is there
 TAIL = 1_000_000  # bytes kept from the end: the last words are there
 PUNCH_EVERY = 32_000_000  # bytes of growth after which the middle is given back to the disk
 UNPUNCHED_LIMIT = 256_000_000  # bytes, where the filesystem cannot make holes: then the writer is stopped
+FILES_LIMIT = 50_000  # in the folders that may be written behind a wall
 BLOCK = 4096  # bytes; holes start and end at whole blocks
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # linux/falloc.h
 # UTF-8: the first byte says how many of 0x80 to 0xBF follow.
@@ -48,7 +48,6 @@ class Children:
     def __init__(self, notes: list[str]) -> None:
         self.notes = notes
         self.leader = 0  # pid
-        self.walled: WalledLeader | None = None  # the leader, where it is behind a wall
         self.started = 0.0  # when the leader started, seconds, monotonic
         self.ended = 0.0  # when it was reaped
         self.exit_code: int | None = None  # of the leader; minus the signal that ended it; None while it runs
@@ -79,19 +78,14 @@ class Children:
                 if self.interrupted:
                     raise
                 self.cold_because = str(error)
-        if task.get("wall"):
-            from whichtorch.matrix.process.walled_leader import WalledLeader  # most supervisors need not pay for it
-
-            self.walled = WalledLeader(task)
-            self.started = time.monotonic()
-        elif not self.leader:
+        if not self.leader:
             self.started = time.monotonic()
             self.leader = spawning.start_leader(task)
         spawning.raise_priority()
 
     def sleep(self, seconds: float) -> None:
         """Sleep until a child ends, the tool interrupts, or `seconds` have passed; then reap."""
-        self.listen(seconds, *([self.walled.descriptor] if self.walled and self.exit_code is None else []))
+        self.listen(seconds)
         self.reap()
 
     def listen(self, seconds: float, *descriptors: int) -> bool:
@@ -111,8 +105,6 @@ class Children:
 
     def reap(self) -> bool:
         """Reap all children that have ended; return whether any are left, a fork server not counted."""
-        if self.walled and self.exit_code is None and (status := self.walled.status()) is not None:
-            self._take_end(status)
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG | OWN_CHILDREN)
@@ -127,22 +119,9 @@ class Children:
                 continue
             self.cpu += usage.ru_utime + usage.ru_stime
             self.largest = max(self.largest, usage.ru_maxrss * RSS_UNIT)
-            if pid == self.leader or (self.walled and pid == self.walled.builder and self.exit_code is None):
-                self._take_end(status)
-
-    def _take_end(self, status: int) -> None:
-        self.exit_code = os.waitstatus_to_exitcode(status)
-        self.ended = time.monotonic()
-
-    def behind_wall(self, members: list[kernel.KernelProcess]) -> list[kernel.KernelProcess]:
-        """Return which members of the tree are the script's, and not of the wall; find the leader among them."""
-        if self.walled is None:
-            return members
-        wall = {self.walled.builder, *(each.pid for each in members if each.parent == self.walled.builder)}
-        inside = [each for each in members if each.pid not in wall]
-        if not self.leader and inside:
-            self.leader = min(inside, key=lambda each: each.started).pid
-        return inside
+            if pid == self.leader:
+                self.exit_code = os.waitstatus_to_exitcode(status)
+                self.ended = time.monotonic()
 
 
 class OutputFile:
@@ -198,6 +177,7 @@ class TreeUsage:
         self.peak_rss = 0  # bytes
         self.next_look = 0.0  # seconds, monotonic
         self._processes: int = task["processes"]
+        self._wall: dict[str, Any] | None = task.get("wall")
         self._memory = task["memory_mb"] * 1_000_000 if task.get("memory_mb") else 1 << 60  # bytes
         self._children = children
         self._rss = 0  # bytes, at the last look
@@ -206,7 +186,9 @@ class TreeUsage:
 
     def passed_limit(self) -> str | None:
         """Return the first limit that output or tree has passed, and plan the next look."""
-        return self.passed_tree_limit() if all(file.trim() for file in self.files) else "output"
+        if not all(file.trim() for file in self.files) or (self._wall and _is_full(self._wall)):
+            return "output"
+        return self.passed_tree_limit()
 
     def passed_tree_limit(self) -> str | None:
         """Return the first limit that the tree has passed, and plan the next look."""
@@ -239,8 +221,7 @@ class TreeUsage:
         return [member.pid for member in self._look(full=True) if member.is_alive]
 
     def _look(self, *, full: bool = False) -> list[kernel.KernelProcess]:
-        members = [member for member in self.tree.look(full=full) if member.pid not in self._children.helpers]
-        return self._children.behind_wall(members)
+        return [member for member in self.tree.look(full=full) if member.pid not in self._children.helpers]
 
 
 @functools.cache
@@ -253,6 +234,21 @@ def _wakeup_descriptor() -> int:
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     return readable
+
+
+def _is_full(wall: dict[str, Any]) -> bool:
+    """Return whether there is more in the folders that may be written behind a wall than there is room for."""
+    files, blocks, folders = 0, 0, list(wall["writable"])
+    for folder in folders:  # grows as it goes
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                files, blocks = files + 1, blocks + status.st_blocks
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                if files > FILES_LIMIT or blocks * 512 > wall["room_mb"] * 1_000_000:
+                    return True
+    return False
 
 
 def whole_characters(part: bytes, *, at_end: bool) -> bytes:

@@ -309,8 +309,8 @@ def _wall(planned: PlannedCell, environment: Environment, order: AttemptRequest,
     if command and command.in_place:
         own.append(command.in_place)
     shown = [*interpreter_folders(environment.interpreter), FOLDER, *own]
-    written = [folder / STACKS, folder / test_session.FOLDER, folder / _PROJECT, order.scratch or folder / "tmp"]
-    written += filter(None, (order.caches, order.notes, None if command and command.in_place else order.folder))
+    written = [folder, *filter(None, (order.scratch, order.caches, order.notes))]
+    written += [order.folder] if order.folder and not (command and command.in_place) else []
     hidden = [home] if any(home.is_relative_to(each) for each in own) else []
     return wall_of(planned.options.sandbox, [*shown, *filter(None, (beside, order.native))], written, hidden)
 
