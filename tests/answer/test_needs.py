@@ -21,6 +21,8 @@ from whichtorch.matrix.answer import needs
         ("d = 'cuda' if torch.cuda.is_available() else 'cpu'", ""),
         ("if torch.cuda.is_available():\n    x = x.cuda()", ""),
         ("torch.cuda.manual_seed_all(0)", ""),
+        ("if x.device.type == 'cuda':\n    pass", ""),
+        ("with torch.autocast('cuda', enabled=False):\n    pass", ""),
         ("x = torch.ones(2)\nprint('cuda is great')", ""),
     ],
 )

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Cell, Environment, Scenario
 
 WRAP_UP = 5.0  # seconds that an answer needs after its last run
+FLAKY_RUNS = 10  # of a script that does not fail in every run, until it does
 SHOWN_OUTPUT = 3000  # characters of what a script wrote last
 _NO_NETWORK = re.compile(
     r"URLError|HTTPError|ConnectionError|gaierror|MaxRetryError|Connection(?:Refused|Reset)Error|OfflineModeIsEnabled|"
@@ -88,6 +89,8 @@ class Answering:
             if self.known is None:
                 raise
             answer = self.known
+            if not answer.seen:
+                answer = answer.model_copy(update={"why": "the time was over before the script had run"})
         return answer.model_copy(update={"seconds": round(time.monotonic() - self.began, 1)})
 
     def _answer(self) -> Answer:
@@ -144,10 +147,18 @@ class Answering:
             update={"outcome": here.outcome, "failure": here.failure, "newest": newest, "seen": (here, newest)}
         )
         answer = judged(base, here, newest, claims)
+        if answer.verdict is Verdict.NOT_SEEN and claims.has_accelerator and needs.may_use_accelerator(candidate.tree):
+            why = f"{answer.why} on the CPU; the report was made with an accelerator, which the script uses"
+            answer = answer.model_copy(update={"verdict": Verdict.HARDWARE, "why": why, "asks": "a run there"})
         self.known = answer
         if answer.verdict in {Verdict.REPRODUCES, Verdict.FIXED}:
             answer = answer.model_copy(update={"boundary": self._boundary(trial, claims, here, newest)})
         return with_boundary(answer)
+
+    @property
+    def _is_over(self) -> bool:
+        most = self.request.max_seconds
+        return most is not None and time.monotonic() - self.began >= most
 
     def _trial(self, script: Path, candidate: Candidate, claims: Claims, packages: tuple[str, ...]) -> Trial:
         """Return where a script runs: the releases, the Python, the packages. Raises UsageError, PreventedError."""
@@ -200,6 +211,9 @@ class Answering:
     def _sightings(self, trial: Trial, claims: Claims, *versions: str) -> list[Sighting]:
         """Run the script in some releases, and return what each shows."""
         home, options = self.request.home, self.request.options
+        if claims.is_flaky:
+            red = frozenset({Outcome.FAIL, Outcome.HANG, Outcome.CRASH})
+            options = replace(options, repeat=max(options.repeat, FLAKY_RUNS), until=red)
         machines = ThisMachine.of(self.cache, self.request.jobs)
         file = trial.axes.file(list(dict.fromkeys(versions)))
         planned = plan(expand(file, cache=home / "cache").requests, [trial.scenario], options)
@@ -262,6 +276,8 @@ class Answering:
             found = search(request, self.cache, self.show)
         except UsageError:  # there is nothing older
             return None
+        if found.interrupted and not self._is_over:
+            raise KeyboardInterrupt
         edges = [each for each in found.boundaries if found.answer == "boundary"]
         if not edges:
             return None
@@ -435,6 +451,7 @@ def judged(base: Answer, here: Sighting, newest: Sighting, claims: Claims) -> An
         why = "the script passes, and the report is about speed or memory, which no outcome tells"
         return said(Verdict.UNKNOWN, why, "a number to compare; `whichtorch bisect --measure` searches for its change")
     where = here.version if same else f"{here.version} and {newest.version}"
+    where += f", {FLAKY_RUNS} times each" if claims.is_flaky else ""
     return said(Verdict.NOT_SEEN, f"the script passes in {where}", "what else the failure needs")
 
 

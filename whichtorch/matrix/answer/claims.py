@@ -69,6 +69,12 @@ _SHOULD_RAISE = re.compile(
     r"(?:rais|throw|error|reject|fail)",
     re.IGNORECASE,
 )
+_FLAKY = re.compile(
+    r"\bsometimes\b|\bintermittent|\bflaky\b|\boccasional|\bat random\b|\brandomly (?:fail|hang)|\bnot (?:in )?every"
+    r" (?:run|time)|\b\d+ (?:out )?of \d+ (?:runs|times|tries)|\bonce (?:in|every) ",
+    re.IGNORECASE,
+)
+_ACCELERATOR = re.compile(r"Is (?:CUDA|XPU) available: True|^Nvidia driver version: \d|^MPS: True", re.MULTILINE)
 _SLOW = re.compile(
     r"\bslow(?:er|down)?\b|\bregress\w* in (?:speed|performance)|\bthroughput|memory leak|\bOOM\b", re.IGNORECASE
 )
@@ -115,6 +121,8 @@ class Claims:
     installed: tuple[tuple[str, str], ...] = ()  # packages that it says to install, with a version or ""
     claim: Claim = Claim()
     is_about_speed: bool = False  # or memory: no outcome tells that
+    is_flaky: bool = False  # it does not fail in every run
+    has_accelerator: bool = False  # it was seen on a machine with one
 
 
 def claims_of(report: Report) -> Claims:
@@ -131,7 +139,9 @@ def claims_of(report: Report) -> Claims:
         packages=tuple(packages.items()),
         installed=tuple(_installed(whole)),
         claim=_claim(report),
-        is_about_speed=bool(_SLOW.search(report.prose)),
+        is_about_speed=bool(_SLOW.search(report.story)),
+        is_flaky=bool(_FLAKY.search(report.story)),
+        has_accelerator=bool(_ACCELERATOR.search(whole)),
     )
 
 

@@ -69,6 +69,9 @@ def hardware(tree: ast.Module, texts: Iterable[str]) -> str:
         for inner in ast.walk(part)
     }  # fmt: skip
     for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) or (isinstance(node, ast.Call) and _tolerates(node)):
+            asked.update(ast.walk(node))
+    for node in ast.walk(tree):
         if node in asked:
             continue
         match node:
@@ -86,8 +89,22 @@ def hardware(tree: ast.Module, texts: Iterable[str]) -> str:
     return "several hosts" if any(map(_HOSTS.search, texts)) else ""
 
 
+def _tolerates(call: ast.Call) -> bool:
+    """Return whether a call takes the name of a device that is not there, with a warning at most."""
+    name = dotted(call.func).rpartition(".")[2] or getattr(call.func, "attr", "")
+    return name in {"autocast", "GradScaler", "custom_fwd", "custom_bwd", "print", "startswith"}
+
+
 def _asks(test: ast.expr) -> bool:
     return "is_available" in ast.unparse(test) or "device_count" in ast.unparse(test)
+
+
+def may_use_accelerator(tree: ast.Module) -> bool:
+    """Return whether a script uses an accelerator where there is one."""
+    return any(isinstance(node, ast.If | ast.IfExp) and _asks(node.test) for node in ast.walk(tree)) or any(
+        isinstance(node, ast.Constant) and isinstance(node.value, str) and _DEVICE.match(node.value)
+        for node in ast.walk(tree)
+    )
 
 
 def _named(device: str) -> str:
