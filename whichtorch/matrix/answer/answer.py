@@ -50,6 +50,8 @@ class Sighting(Model):
     hang: str = ""  # where it is stuck, and who should have moved
     stderr: str = ""  # the end of what it wrote
     seconds: float = 0
+    cpu_seconds: float = 0
+    is_slow: bool = False  # it was still getting on when its time was over
     environment: Environment | None = None
 
     @property

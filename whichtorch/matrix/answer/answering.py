@@ -19,6 +19,7 @@ from whichtorch.matrix.answer.claims import claims_of, pins, shows
 from whichtorch.matrix.answer.printed_check import checked
 from whichtorch.matrix.bisect.search_request import Budget, SearchRequest, search
 from whichtorch.matrix.diagnosis.missing_package import missing_module
+from whichtorch.matrix.diagnosis.patience import BESIDE_PASS
 from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
@@ -141,10 +142,14 @@ class Answering:
             }
         )
         self.known = self.known or base
-        sightings = self._sightings(trial, claims, trial.claimed, trial.newest)
-        here, newest = sightings[0], sightings[-1]
+        here, newest = self._both_ends(trial, claims)
         base = base.model_copy(
-            update={"outcome": here.outcome, "failure": here.failure, "newest": newest, "seen": (here, newest)}
+            update={
+                "outcome": None if here.outcome is ShownOutcome.OTHER else here.outcome,
+                "failure": here.failure,
+                "newest": newest,
+                "seen": (here, newest),
+            }
         )
         answer = judged(base, here, newest, claims)
         if answer.verdict is Verdict.NOT_SEEN and claims.has_accelerator and needs.may_use_accelerator(candidate.tree):
@@ -208,12 +213,31 @@ class Answering:
             raise PreventedError(problems[0] if problems else "no release of torch is known")
         return usable
 
+    def _both_ends(self, trial: Trial, claims: Claims) -> tuple[Sighting, Sighting]:
+        """Run the script in the claimed release and in the newest one.
+
+        Of a hang the newest is first: if it passes there, many times as long is as good as a hang.
+        """
+        if claims.claim.outcome is not Outcome.HANG or trial.claimed == trial.newest:
+            sightings = self._sightings(trial, claims, trial.claimed, trial.newest)
+            return sightings[0], sightings[-1]
+        (newest,) = self._sightings(trial, claims, trial.newest)
+        (here,) = self._sightings(trial, claims, trial.claimed)
+        times = BESIDE_PASS.times
+        is_longer = here.seconds >= times * newest.seconds or here.cpu_seconds >= times * newest.cpu_seconds
+        if here.is_slow and newest.outcome is ShownOutcome.PASS and is_longer:
+            words = f"still running after {here.seconds:.0f} s; {newest.version} takes {newest.seconds:.0f} s"
+            update = {"outcome": ShownOutcome.HANG, "failure": words, "is_as_claimed": True, "why": ""}
+            here = here.model_copy(update=update)
+        return here, newest
+
     def _sightings(self, trial: Trial, claims: Claims, *versions: str) -> list[Sighting]:
         """Run the script in some releases, and return what each shows."""
         home, options = self.request.home, self.request.options
         if claims.is_flaky:
             red = frozenset({Outcome.FAIL, Outcome.HANG, Outcome.CRASH})
             options = replace(options, repeat=max(options.repeat, FLAKY_RUNS), until=red)
+        options = replace(options, in_search=claims.claim.outcome is Outcome.HANG)
         machines = ThisMachine.of(self.cache, self.request.jobs)
         file = trial.axes.file(list(dict.fromkeys(versions)))
         planned = plan(expand(file, cache=home / "cache").requests, [trial.scenario], options)
@@ -240,6 +264,8 @@ class Answering:
             hang=cell.what or "" if cell.outcome is Outcome.HANG else "",
             stderr=stderr[-SHOWN_OUTPUT:] if cell.outcome.is_red else "",
             seconds=cell.seconds,
+            cpu_seconds=last.cpu_seconds if last else 0,
+            is_slow=cell.outcome is Outcome.SLOW,
             environment=environment,
         )
 
