@@ -116,7 +116,7 @@ def run_command(cell: Cell, environments: Sequence[Environment], command: str, *
         options += ["--interpreter", writer]
     if cell.chain and cell.chain.writer_options:
         options = _beside(options, cell.chain.writer_options)
-    return in_shell(command, cell.runnable, *options, script_option(cell.runnable), after=more)
+    return in_shell(command, cell.runnable, *options, *cell.sandbox_options, script_option(cell.runnable), after=more)
 
 
 def _beside(options: Sequence[str], writer: Sequence[str]) -> list[str]:
@@ -138,7 +138,7 @@ def bisect_command(cell: Cell, environment: Environment, command: str) -> str:
         return ""
     if environment.interpreter is not None and "--interpreter" in environment.options:
         return ""
-    return in_shell(command, cell.runnable, after=options_without_torch(environment))
+    return in_shell(command, cell.runnable, after=[*options_without_torch(environment), *cell.sandbox_options])
 
 
 def has_own_caches(cell: Cell) -> bool:

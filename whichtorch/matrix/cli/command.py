@@ -20,6 +20,7 @@ from whichtorch.matrix.inspect.watch_request import STOPPED_CODE
 from whichtorch.matrix.plan.command_options import CommandOptions, check_command
 from whichtorch.matrix.plan.option import STDOUT, Strings, after_dashes, argument, group, option
 from whichtorch.matrix.plan.run_options import RunOptions, running_option
+from whichtorch.matrix.process.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from whichtorch.matrix.environments.cache import EnvironmentCache
@@ -88,7 +89,8 @@ class NamedTest:
         if len(variants) > 1:
             others = ", ".join(variant_suffix(variant) for variant in variants if variant != chosen)
             print(f"of {scenario.name}: {variant_suffix(chosen)}; others are {others}")
-        return scenario, chosen
+        is_sandboxed = run_options is not None and run_options.sandbox is not Sandbox.OFF
+        return scenario.in_sandbox() if is_sandboxed else scenario, chosen
 
 
 @dataclass(frozen=True, kw_only=True)

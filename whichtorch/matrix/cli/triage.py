@@ -12,7 +12,15 @@ from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option, interpreter_option
 from whichtorch.matrix.plan.option import Strings, argument, filled, group, json_output, max_time, option, output_file
-from whichtorch.matrix.plan.run_options import CHAINED, RunOptions, fresh_option, jobs_option, running_option
+from whichtorch.matrix.plan.run_options import (
+    CHAINED,
+    RunOptions,
+    fresh_option,
+    jobs_option,
+    running_option,
+    sandbox_option,
+)
+from whichtorch.matrix.process.sandbox import Sandbox
 from whichtorch.matrix.triage.step import Step, step_named
 
 if TYPE_CHECKING:
@@ -131,6 +139,7 @@ class ReplayOptions:
     environment: CaseEnvironmentOptions = group(CaseEnvironmentOptions)
     cluster: ClusterAddress = group(ClusterAddress)
     whole: bool = running_option(default=False, help="Run the script as it was, instead of the smallest.")
+    sandbox: Sandbox = sandbox_option(default=Sandbox.AUTO)
     json_file: Path | None = json_output()
     display: Display = group(Display)
 
@@ -138,7 +147,8 @@ class ReplayOptions:
 def replay(options: ReplayOptions) -> Exit:
     """Run a case from elsewhere, and say whether it reproduces here.
 
-    The case is unpacked into a folder of its own, which is gone afterwards. What it holds is code, and it is run.
+    The case is unpacked into a folder of its own, which is gone afterwards. What it holds is code, and it is run in a
+    sandbox, unless you say --sandbox off.
     Exit code: 0 it reproduces; 1 it does not; 4 that cannot be told; 2 no case; 3 the environment cannot be had.
     """
     from whichtorch.matrix.triage.archive import packed_case

@@ -17,7 +17,7 @@ import psutil
 from whichtorch.matrix.environments.commander import InstallError, uv_path
 from whichtorch.matrix.environments.index.sources import answers, build_named, configured_sources, without_credentials
 from whichtorch.matrix.inspect.process_report import REMEDY
-from whichtorch.matrix.process import kernel
+from whichtorch.matrix.process import kernel, sandbox
 from whichtorch.matrix.process.evidence.capture import find_tool
 from whichtorch.matrix.process.executor import MEMORY_PER_JOB_MB
 from whichtorch.matrix.process.spawning import QUIET
@@ -65,6 +65,7 @@ def check_up(home: Path) -> Iterator[Check]:
     for name, use in COLLECTORS_NEEDED.items():
         yield _needed(name, _version(find_tool(name)), f"not there: {use}", f"pip install {name}")
     yield ptrace_check()
+    yield sandbox_check()
     yield _information("gdb", find_tool("gdb"), "only asked where the others fail")
     yield _information("cgroup", _cgroup(), "memory limit of this container, if any")
     yield _information("Chromium", next(filter(None, map(shutil.which, BROWSERS)), None), "only tests need it")
@@ -123,6 +124,14 @@ def ptrace_check() -> Check:
     words = cause.strip().lstrip("0123456789: ")  # py-spy numbers a chain of causes
     found = f"py-spy cannot read another process: {words} ({_privileges()})"
     return Check("ptrace", CheckState.PROBLEM, found, REMEDY)
+
+
+def sandbox_check() -> Check:
+    """Check which kinds of sandbox can be built here, by building one of each."""
+    problems = {kind: sandbox.why_not(kind) for kind in sandbox.KINDS}
+    found = "; ".join(f"{kind}: {problem or 'works'}" for kind, problem in problems.items())
+    is_good = not all(problems.values())
+    return _needed("sandbox", found if is_good else None, f"none works: {found}", sandbox.remedy())
 
 
 def _privileges() -> str:

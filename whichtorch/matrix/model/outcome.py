@@ -243,6 +243,9 @@ class ChainEvidence(OpenModel):
         return f"run {self.run} read nothing that was cached before it" + (f": {files}" if files else ": nothing was")
 
 
+TRIED_NAMED = 3  # accesses that a note names
+
+
 class AttemptEvidence(OpenModel):
     """What an outcome rests on, beyond how the process ended."""
 
@@ -260,6 +263,14 @@ class AttemptEvidence(OpenModel):
     shared: SharedProcess | None = None  # of a test of a command
     written: tuple[str, ...] = ()  # files of the project's copy that the command wrote
     chain: ChainEvidence | None = None  # of runs that shared caches
+    sandbox: str = ""  # what built its sandbox; "" for none
+    tried: tuple[str, ...] = ()  # in a sandbox, what it tried to reach and could not, "connect to 203.0.113.7:443"
+
+    @property
+    def blocked(self) -> str:
+        """What it tried to reach from its sandbox, in words; "" for nothing."""
+        more = f" and {len(self.tried) - TRIED_NAMED} more" if len(self.tried) > TRIED_NAMED else ""
+        return f"tried to {', to '.join(self.tried[:TRIED_NAMED])}{more}; blocked" if self.tried else ""
 
     @property
     def is_forked(self) -> bool:

@@ -155,6 +155,11 @@ class Cell(Model):
         return " ".join([*self.options, name])
 
     @property
+    def sandbox_options(self) -> tuple[str, ...]:
+        """The options of the command line that run it in a sandbox, if it ran in one."""
+        return ("--sandbox", "auto") if any(attempt.evidence.sandbox for attempt in self.attempts) else ()
+
+    @property
     def diagnosis(self) -> Diagnosis | None:
         """What the stacks of the last attempt with this outcome show."""
         return next((attempt.diagnosis for attempt in self._alike if attempt.diagnosis), None)

@@ -118,10 +118,15 @@ class PlannedCell:
         """Return the cell of one test of a command."""
         return replace(self, scenario=self.scenario.of_test(id_))
 
+    @property
+    def own_environ(self) -> Mapping[str, str]:
+        """Those of the user's variables that it may see; its config keeps further ones away."""
+        return plain_environ(os.environ, ALLOWED) if self.scenario.sandboxed else os.environ
+
     def environ(self, environment: Environment, home: Path) -> dict[str, str]:
         """Return the variables that its attempts run with."""
-        own = plain_environ(os.environ, ALLOWED) if self.scenario.sandboxed else os.environ
-        return cell_environ(self.request, environment, home, own) | selection.variant_environ(self.variant)
+        cell = cell_environ(self.request, environment, home, self.own_environ)
+        return cell | selection.variant_environ(self.variant)
 
     def configured(self, env: Mapping[str, str], hooks: Sequence[str] = ()) -> PlannedCell:
         """Return the cell with further variables and start-up hooks."""
@@ -469,6 +474,8 @@ def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
     elif words is not None:
         suite = [file.timed(request.command.scenario(words, request.home))]
     suite = suite if globs or scripts or words is not None else file.scenarios
+    if request.options.sandbox is not Sandbox.OFF:
+        suite = [scenario.in_sandbox() for scenario in suite]
     parts: list[tuple[Sequence[Request], Sequence[Scenario]]] = []
     build_notes, notes = [*request.found_note], list[str]()
     cache, given, product = request.home / "cache", request.interpreters, request.product

@@ -6,6 +6,7 @@ The matrix decides which torch an environment has, so a requirement on torch is 
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ _NEXT = re.compile(r",(?=\s*[A-Za-z0-9][\w.-]*\s*(?:\[[^]]*\]\s*)?(?:[=!~<>]=|[<
 _LOCAL = re.compile(r"(?P<path>(?:~|\.{1,2})?/.*?|\.{1,2}|\S+\.(?:whl|tar\.gz|zip))(?P<extras>\[[^]]*\])?")
 _OPTION = re.compile(r"(?P<name>--[\w-]+|-\w)[ =]*(?P<value>.*)")
 _GENERATED = re.compile(r"\.|__pycache__$|build$|dist$|.*\.egg-info$")  # parts of paths of generated files
+TRUSTED = ("numpy", "torchvision", "torchaudio")  # packages that a script in a sandbox may ask for
 _TIED = {"torchvision", "torchaudio"}  # a release of these requires one release of torch
 _MINORS = range(8, 20)  # of the Pythons that have, or will have, wheels of torch
 
@@ -50,8 +52,16 @@ class Needs:
     notes: tuple[str, ...] = ()  # on what was left out
 
     def with_script(self, scenario: Scenario) -> Needs:
-        """Return these needs and those of a script, whose header was checked when it was read."""
+        """Return these needs and those of a script, whose header was checked when it was read.
+
+        Raises UsageError for a package that only a script in a sandbox asks for: installing it runs its code outside.
+        """
         own = [Requirement(text) for text in scenario.requirements]
+        trusted = {canonicalize_name(Requirement(text).name) for text in self.requirements} | {"torch", *TRUSTED}
+        strange = [str(each) for each in own if each.url or canonicalize_name(each.name) not in trusted]
+        if scenario.sandboxed and strange:
+            hint = f"if you trust them, name them yourself: --with {shlex.quote(strange[0])}"
+            raise UsageError(f"{scenario.name} asks for {', '.join(strange)}, installed outside its sandbox", hint=hint)
         return replace(
             self,
             requirements=_distinct([*map(Requirement, self.requirements), *own]),

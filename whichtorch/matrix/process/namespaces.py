@@ -29,7 +29,6 @@ _NO_SUID, _NO_DEVICES, _NO_EXEC, _BIND_PRIVATE, _DETACH = 2, 4, 8, 0x44000, 2
 _READ_ONLY, _ATTRIBUTES = 1, 0x1 | 0x2 | 0x4  # MOUNT_ATTR_RDONLY, NOSUID, NODEV
 _HERE, _CLONE_TREE, _FROM_DESCRIPTOR, _EMPTY_PATH, _RECURSIVE = -100, 0x80001, 4, 0x1000, 0x8000
 _OPEN_TREE, _MOVE_MOUNT, _SET_ATTRIBUTES = 428, 429, 442  # the same numbers on all architectures
-_KERNEL_FILES = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")  # below /proc, that root may write
 _CAPABILITIES = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
 _INTERFACE_FLAGS, _UP = 0x8914, 1  # SIOCSIFFLAGS, IFF_UP
 INODES = 200_000  # files in a room
@@ -120,9 +119,6 @@ def _enter(places: Mapping[str, tuple[str, str]], room_mb: int) -> None:
                 _mount("tmpfs", place, "mode=755,size=4k", _NO_SUID | _NO_DEVICES | _READ_ONLY)
             elif kind == layout.PROCESSES:
                 _mount("proc", place, "", _NO_SUID | _NO_DEVICES | _NO_EXEC)
-                for name in _KERNEL_FILES:
-                    if os.path.exists(f"{place}/{name}"):
-                        _attach(_tree(f"{place}/{name}", _ATTRIBUTES), f"{place}/{name}")
             else:
                 _fill_devices(place, devices)
     _check(_C.pivot_root(b".", b"."), "pivot_root")

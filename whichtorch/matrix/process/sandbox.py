@@ -47,13 +47,20 @@ class Wall:
     room_mb: int = ROOM_MB
 
 
-def wall_of(kind: Sandbox, readable: Iterable[Path], writable: Iterable[Path], hidden: Iterable[Path] = ()) -> Wall:
+def wall_of(
+    kind: Sandbox,
+    readable: Iterable[Path],
+    writable: Iterable[Path],
+    hidden: Iterable[Path] = (),
+    room_mb: int = ROOM_MB,
+) -> Wall:
     """Return a wall; raises PreventedError where none of that kind can be built here."""
     return Wall(
         kind=working_sandbox(kind),
         readable=tuple(dict.fromkeys(str(path.absolute()) for path in (*readable, *_watching()))),
         writable=tuple(str(path.absolute()) for path in writable),
         hidden=tuple(str(path.absolute()) for path in hidden),
+        room_mb=room_mb,
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 USER = 1000  # id of the user inside, whoever it is outside
 HOST = "sandbox"  # name of the machine inside
@@ -35,8 +36,9 @@ def places(wall: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
             rows[path] = (READ, path)
     rows |= {f"/etc/{name}": (READ, os.path.realpath(f"/etc/{name}")) for name in SETTINGS}
     rows |= {f"/etc/{name}": (READ, f"{OWN_SETTINGS}/{name}") for name in os.listdir(OWN_SETTINGS)}
+    rows |= {path: (READ, path) for path in _kernel_files()}
     rows["/sys/devices/system"] = (READ, "/sys/devices/system")  # cores and nodes, which torch counts
-    rows |= {path: (EMPTY, "") for path in wall["hidden"]}
+    rows |= dict.fromkeys(wall["hidden"], (EMPTY, ""))
     rows |= {path: (READ, os.path.realpath(path)) for path in wall["readable"]}
     rows |= {path: (WRITE, os.path.realpath(path)) for path in wall["writable"]}
     kept: dict[str, tuple[str, str]] = {}
@@ -46,3 +48,13 @@ def places(wall: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
         if not is_there and (kind not in (READ, WRITE) or os.path.exists(source)):
             kept[path] = (kind, source)
     return kept
+
+
+def _kernel_files() -> Iterator[str]:
+    """Yield what below /proc is of the kernel and may be written by who is root outside, whatever the namespaces."""
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if not entry.name.isdigit() and not entry.is_symlink():
+                mode = entry.stat().st_mode
+                if stat.S_ISDIR(mode) or mode & 0o222:
+                    yield entry.path

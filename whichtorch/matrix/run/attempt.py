@@ -17,7 +17,7 @@ from whichtorch.matrix.diagnosis.conditions import stuck_calls
 from whichtorch.matrix.diagnosis.deadline import StoppedLook, agreeing
 from whichtorch.matrix.diagnosis.hang import stack_folder
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import RUNNING
-from whichtorch.matrix.diagnosis.tracebacks import shortened
+from whichtorch.matrix.diagnosis.tracebacks import ESCAPES, shortened
 from whichtorch.matrix.diagnosis.verdict import DISK_FAILED, NOT_APPLICABLE, Verdict, judge
 from whichtorch.matrix.environments.configs import side_packages_folder
 from whichtorch.matrix.environments.inside.startup import FOLDER
@@ -60,6 +60,10 @@ _PROJECT = "project"  # the same, for a copy of the user's project: "tmp" is the
 _OBSERVATION = "observed.json"  # in an observing attempt's folder
 SURVIVOR_LENGTH = 300  # characters of a process and its command line: the rest is mostly a script within it
 HEAD_READ = 256  # bytes of a program, with the line that names its interpreter: a long path is on the second line
+ACCESSES = "accesses.txt"  # of an attempt in a sandbox, by the hook `note_accesses`
+ACCESSES_VARIABLE = "WHICHTORCH_ACCESSES"
+ACCESS_WORDS = ("connect to ", "look up ", "read ", "signal process ", "write ")  # what a line begins with
+ACCESSES_READ, ACCESSES_KEPT, ACCESS_LENGTH = 20_000, 20, 160  # characters, lines, characters of a line
 ROOM = 2**20  # bytes that must be left on the disk for a failure to be the script's own
 STDERR_READ = 64 * 2**10  # characters of the end of stderr in which a traceback is looked for
 
@@ -109,6 +113,8 @@ def run_attempt(
     if diagnosis:
         verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS, loop)
     evidence = _evidence(ending, verdict, order, planned.request.hardware_name)
+    if task.wall:
+        evidence = evidence.model_copy(update={"sandbox": task.wall.kind, **_accesses(folder / ACCESSES)})
     if session and not (command and command.test):
         evidence = evidence.model_copy(update={"tests": session.ids})
     if order.role is Role.OBSERVE:
@@ -126,7 +132,7 @@ def run_attempt(
         started=started,
         stacks=str((folder / STACKS).relative_to(home)) if (folder / STACKS).exists() else "",
         diagnosis=stack_folder.stored(*diagnosis, ending.diagnosis_seconds) if diagnosis else None,
-        note="; ".join(filter(None, (verdict.note, problem))),
+        note="; ".join(filter(None, (verdict.note, problem, evidence.blocked))),
         message=verdict.message,
         evidence=evidence,
     )
@@ -264,7 +270,9 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
     }
     environ |= {NATIVE_VARIABLE: str(order.native)} if order.native else {}
     if scenario.sandboxed:
-        environ = {"HOME": str(scratch)} | environ
+        hooks = ",".join(filter(None, (environ.get("WHICHTORCH_HOOKS"), "note_accesses")))
+        own = {"HOME": str(scratch), "USER": "user", "LOGNAME": "user", ACCESSES_VARIABLE: str(folder / ACCESSES)}
+        environ = own | environ | {"WHICHTORCH_HOOKS": hooks}
     if order.role is Role.OBSERVE:
         environ |= _observing(environ, folder)
     argv = (str(environment.interpreter), str(scenario.path), *(order.arguments or scenario.arguments))
@@ -348,6 +356,17 @@ def _observing(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
     """Return the variables that make a task an observed one; the config's hooks stay the first."""
     hooks = [name for name in environ.get("WHICHTORCH_HOOKS", "").split(",") if name]
     return {"WHICHTORCH_HOOKS": ",".join([*hooks, "observe"]), "WHICHTORCH_OBSERVE": str(folder / _OBSERVATION)}
+
+
+def _accesses(file: Path) -> dict[str, tuple[str, ...]]:
+    """Return what a script in a sandbox tried to reach, as it was noted: the script may have written there itself."""
+    try:
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            text = ESCAPES.sub("", lines.read(ACCESSES_READ))
+    except OSError:
+        return {}
+    shown = ("".join(filter(str.isprintable, line))[:ACCESS_LENGTH] for line in text.splitlines())
+    return {"tried": tuple(dict.fromkeys(line for line in shown if line.startswith(ACCESS_WORDS)))[:ACCESSES_KEPT]}
 
 
 def _observation(folder: Path) -> DispatchedCalls | None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from packaging.requirements import Requirement
+
 from whichtorch.matrix.diagnosis.failure import Changed
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Model, name_of_test
 from whichtorch.matrix.plan.planning import RunOptions
+from whichtorch.matrix.process.sandbox import Sandbox
 from whichtorch.matrix.process.temporary_folders import temporary_folder
 from whichtorch.matrix.suite import selection
 from whichtorch.matrix.triage.archive import unpack
@@ -42,6 +45,7 @@ class ReplayRequest:
 
     archive: Path
     whole: bool = False  # the script as it was, instead of the smallest
+    sandbox: Sandbox = Sandbox.AUTO
     place: CasePlace
 
 
@@ -57,7 +61,12 @@ def replay(order: ReplayRequest, cache: EnvironmentCache, show: Show) -> Replaye
         script = folder / (case.script if order.whole else case.smallest)
         scenario = selection.with_arguments(selection.script(str(script)), case.arguments)
         scenario = scenario.model_copy(update={"requirements": case.requirements})
-        test = CaseTest(scenario=scenario, variant=case.variant, options=RunOptions())
+        if order.sandbox is not Sandbox.OFF:
+            scenario = scenario.in_sandbox()
+            if foreign := [text for text in case.overrides if Requirement(text).url]:
+                hint = "name the wheel yourself with --override, or give --sandbox off"
+                raise UsageError(f"the case overrides {', '.join(foreign)}, installed outside its sandbox", hint=hint)
+        test = CaseTest(scenario=scenario, variant=case.variant, options=RunOptions(sandbox=order.sandbox))
         limit = case.reproduction.limit
         expected = case.reproduction.failure
         known = case.reproduction.shape if order.whole else case.smallest_failure
