@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.compare.number_changes import NumberChange
     from whichtorch.matrix.compare.number_nights import LevelChange, NumberNights
-    from whichtorch.matrix.model import Cell, Change, Curve, Measurement, Result
+    from whichtorch.matrix.model import Cell, Curve, Measurement, Result, ValueChange
 
     Measured = Measurement | Curve | NumberChange | NumberNights
 
@@ -85,7 +85,7 @@ def shown_number(number: Measurement) -> tuple[str, str, str]:
     return value_words(number.value, number.unit), change, WORDS.get(number.effect, "") if number.effect else ""
 
 
-def in_words(change: Change | None, of: Measured) -> str:
+def in_words(change: ValueChange | None, of: Measured) -> str:
     """Return a change of a number with its interval, as a share or in the number's unit."""
     return change_words(change, of.unit, is_share=of.is_share)
 

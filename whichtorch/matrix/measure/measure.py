@@ -12,7 +12,7 @@ from pydantic import Field
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.measure.step_search import Threshold
 from whichtorch.matrix.model import Model
-from whichtorch.matrix.model.measurement import Change  # noqa: TC001
+from whichtorch.matrix.model.measurement import ValueChange  # noqa: TC001
 from whichtorch.matrix.row_enum import RowEnum
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Measure(Model):
             raise ValueError(f"{self.name} is {value:g}, and a share of that says nothing")
         return sign * math.log(value)
 
-    def change_in(self, found: Estimate) -> Change:
+    def change_in(self, found: Estimate) -> ValueChange:
         """Return an estimate on that scale as changes of the value, shares of it or in its unit: center, low, high."""
         sign = -1.0 if self.more_is_better else 1.0
         center, *ends = (
@@ -117,7 +117,7 @@ class Measure(Model):
         return Threshold(size=size, either_way=self.either_way)
 
 
-def change_words(change: Change | None, unit: str, *, is_share: bool) -> str:
+def change_words(change: ValueChange | None, unit: str, *, is_share: bool) -> str:
     """Return a change of a value, with its interval."""
     if change is None:
         return "too few runs to compare"
