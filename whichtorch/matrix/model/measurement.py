@@ -8,7 +8,7 @@ from pydantic import Field
 
 from whichtorch.matrix.model.base import Model
 
-Change = tuple[float, float, float]  # its center and the ends of its interval: shares of the value, or in its unit
+ValueChange = tuple[float, float, float]  # its center and the ends of its interval: shares of the value, or in its unit
 
 
 class Effect(StrEnum):
@@ -44,13 +44,13 @@ class Measurement(Model):
     samples: tuple[float, ...] = ()  # of each run, in order
     start: str = ""  # how the runs began: "cold", or from what they were forked
     reference: str = ""  # label of the environment that it is compared with; "" where it is that itself
-    change: Change | None = None  # against the reference
+    change: ValueChange | None = None  # against the reference
     is_share: bool = True  # changes are shares of the reference's value, not differences
     more_is_better: bool = False
     threshold: float = 0.0  # the change that counts
     either_way: bool = False  # it counts in whichever direction
     effect: Effect | None = None
-    drift: Change | None = None  # of the reference, from one run of its to the next
+    drift: ValueChange | None = None  # of the reference, from one run of its to the next
     machine: MachineState = MachineState()
 
 
@@ -59,7 +59,7 @@ class CurveStep(Model):
 
     before: str
     after: str
-    change: Change
+    change: ValueChange
     effect: Effect
 
 
@@ -70,9 +70,9 @@ class Curve(Model):
     unit: str = ""
     is_share: bool = True  # as of a measurement
     threshold: float = 0.0
-    total: Change | None = None  # from the first to the last value that has the number
+    total: ValueChange | None = None  # from the first to the last value that has the number
     steps: tuple[CurveStep, ...] = ()  # changes between neighbors that count, in order
-    levels: dict[str, Change] = Field(default_factory=dict)  # by value: the change from the first one
+    levels: dict[str, ValueChange] = Field(default_factory=dict)  # by value: the change from the first one
     values: dict[str, float] = Field(default_factory=dict)  # by value: the median of its runs
     missing: dict[str, str] = Field(default_factory=dict)  # values without the number: why
     alike: tuple[tuple[str, str], ...] = ()  # neighbors whose levels differ, but that are not told apart when compared
