@@ -18,6 +18,7 @@ from whichtorch.matrix.cli.explain import explain
 from whichtorch.matrix.cli.fix import fix
 from whichtorch.matrix.cli.inspect import dispatch, doctor, stacks
 from whichtorch.matrix.cli.matrix import matrix
+from whichtorch.matrix.cli.mcp import mcp
 from whichtorch.matrix.cli.parser import SETTINGS, PanelCommand, PanelGroup, command_of, usage_error
 from whichtorch.matrix.cli.plan import plan
 from whichtorch.matrix.cli.run import run
@@ -48,6 +49,7 @@ _COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {
     doctor: ("", "--interpreter .venv/bin/python"),
     scheduler: ("", "--port 9000 --tls certificates"),
     worker: ("tls://head:8786", "tls://head:8786 --slots 4 --home /scratch/whichtorch --idle 10m"),
+    mcp: ("", "--max-time 10m --disk 60GB"),
     runs: ("", "--json runs.json"),
 }
 _RUNS_COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {
