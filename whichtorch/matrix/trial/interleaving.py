@@ -23,7 +23,6 @@ from whichtorch.matrix.measure.measure import Measure, MeasureKind
 from whichtorch.matrix.model.measurement import MachineState, Measurement
 from whichtorch.matrix.process.forking_executor import ForkingExecutor
 from whichtorch.matrix.run.site import LocalSite
-from whichtorch.matrix.trial.remote import overlays_below
 from whichtorch.matrix.trial.runner import Runner
 from whichtorch.matrix.trial.sample import NOTE, NoNumberError, Sample, sample_of
 from whichtorch.matrix.trial.variation import NOTES, Variation
@@ -252,16 +251,7 @@ def opened_meter(
     Numbers of two machines do not compare, so the site must be this machine.
     """
     assert isinstance(site, LocalSite)
-    home = site.environments.home
     with ForkingExecutor(servers) as forking, ExitStack() as held:
         held.callback(forking.interrupt)  # the site's executor goes on with the next test
-        runner = Runner(
-            planned=planned,
-            environment=environment,
-            executor=site.executor,
-            forking=forking,
-            home=home,
-            store=site.store,
-            overlays=overlays_below(home),
-        )
+        runner = Runner.of_site(site, planned, environment, forking=forking)
         yield Meter(runner=runner, measures=measures, most=most, emit=site.emit, forks=servers <= MOST_SERVERS)
