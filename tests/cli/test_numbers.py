@@ -159,6 +159,25 @@ def test_bisect_goes_around_releases_without_the_number(user: User) -> None:
 
 
 @pytest.mark.shell
+def test_two_searches_for_a_change_of_a_number_are_compared(user: User) -> None:
+    """Each release has the number that it was compared by, so that the page, Markdown and `compare` have it, too."""
+    user.script("repro.py", PRINTS_LOSS.replace("torch.behaviour", "float(torch.behaviour) * 2"))
+    asked = ("bisect", "repro.py", "--torch", "<=9.5.0", "--measure", "loss", "--differs", "1e-4")
+    given(user, *asked, "--json", "answer.json", "--markdown", "answer.md")
+    first = written(user)
+    shown = {probe["value"]: probe["cell"]["numbers"][0]["change"] for probe in first["probes"]}
+    assert (shown["9.1.0"], shown["9.5.0"]) == (None, [0.5] * 3)
+    assert "| 9.3.0 | 1.5 | +0.5 |" in (user.folder / "answer.md").read_text()
+    user.script("repro.py", PRINTS_LOSS.replace("torch.behaviour", "float(torch.behaviour) * 4"))
+    given(user, *asked, "--json", "answer.json")
+    ended = user.run("compare", first["run"], written(user)["run"])
+    assert f"loss is different than in {first['run']}: +0.5" in ended.stdout, ended.stdout
+    ended = user.run("report", first["run"], "--html", "page")
+    assert ended.returncode == 0, ended.stderr
+    assert "loss of repro.py" in (user.folder / "page" / "index.html").read_text()
+
+
+@pytest.mark.shell
 def test_explain_says_by_how_much_a_number_differs(user: User) -> None:
     """One sentence for each environment that is compared; the exit code is that of an answer."""
     user.script("repro.py", PRINTS_LOSS)

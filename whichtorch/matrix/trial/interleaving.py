@@ -20,6 +20,7 @@ import psutil
 from whichtorch.matrix.events import AttemptEnded, AttemptStarted
 from whichtorch.matrix.measure.estimate import Estimate, estimate, looks
 from whichtorch.matrix.measure.measure import Measure, MeasureKind
+from whichtorch.matrix.model import Cell, Outcome
 from whichtorch.matrix.model.measurement import MachineState, Measurement
 from whichtorch.matrix.process.forking_executor import ForkingExecutor
 from whichtorch.matrix.run.site import LocalSite
@@ -28,7 +29,7 @@ from whichtorch.matrix.trial.sample import NOTE, NoNumberError, Sample, sample_o
 from whichtorch.matrix.trial.variation import NOTES, Variation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from whichtorch.matrix.events import Emit
     from whichtorch.matrix.model import Environment
@@ -209,6 +210,28 @@ class Series:
             drift=measure.change_in(drift) if drift else None,
             machine=self.machine,
         )
+
+
+def measured_cell(
+    planned: PlannedCell,
+    environment: Environment,
+    numbers: Iterable[Measurement],
+    missing: NoNumberError | None,
+    seconds: float = 0.0,
+) -> Cell:
+    """Return what a test showed in an environment: that it passes, with its numbers, or why it has none."""
+    outcome = environment.outcome or (missing.outcome if missing else Outcome.PASS)
+    return Cell(
+        environment=environment.id,
+        scenario=planned.scenario.name,
+        variant=planned.variant,
+        source_hash=planned.scenario.source_hash,
+        outcome=outcome,
+        expected=outcome is Outcome.PASS,
+        seconds=round(seconds, 1),
+        reason=environment.reason or (str(missing) if missing else None),
+        numbers=tuple(numbers),
+    )
 
 
 @dataclass(frozen=True, slots=True)
