@@ -86,7 +86,7 @@ def test_each_test_of_a_matrix_has_its_own_numbers(user: User) -> None:
 @pytest.mark.shell
 @pytest.mark.parametrize("command", ["matrix", "bisect"])
 def test_an_interrupt_leaves_nothing_behind(user: User, command: str) -> None:
-    """The run that is made is stopped, and the command ends with its exit code."""
+    """The run that is made is stopped, and the command ends with its exit code; what never ended did not pass."""
     user.script("repro.py", PRINTS_LOSS + "import time\nwhile True: time.sleep(1)\n")
     started = user.start(command, "repro.py", "--torch", "9.2.0,9.3.0", "--measure", "wall", "--worse", "1%", *BUILD)
     wait_for(lambda: user.runs("repro.py") > 0)
@@ -94,6 +94,7 @@ def test_an_interrupt_leaves_nothing_behind(user: User, command: str) -> None:
     assert started.wait(PATIENCE) == 130
     wait_for(lambda: not alive_in(user.folder))
     assert "Traceback" not in (user.folder / "output.txt").read_text()
+    assert not [path for path in user.folder.rglob("cells.jsonl") if path.stat().st_size]
 
 
 @pytest.mark.shell

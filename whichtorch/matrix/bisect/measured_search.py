@@ -179,10 +179,10 @@ class _MeasuredSearch:
         for position, environment in self._environments.items():
             missing, number = self._missing.get(position), self._numbers.get(environment.id)
             numbers = (number,) if number and not missing else ()
-            cell = measured_cell(ledger.planned(position), environment, numbers, missing)
             store.add_environment(environment)
-            store.add_cell(cell, [], position)
-            ledger.evidence[position] = PositionEvidence(position=position, environment=environment, cell=cell)
+            if cell := measured_cell(ledger.planned(position), environment, numbers, missing):
+                store.add_cell(cell, [], position)
+                ledger.evidence[position] = PositionEvidence(position=position, environment=environment, cell=cell)
 
     def _bracket(self, step: NumberStep) -> Bracket:
         before, after = step.before + self.low, step.after + self.low

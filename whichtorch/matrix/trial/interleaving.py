@@ -29,7 +29,7 @@ from whichtorch.matrix.trial.sample import NOTE, NoNumberError, Sample, sample_o
 from whichtorch.matrix.trial.variation import NOTES, Variation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from whichtorch.matrix.events import Emit
     from whichtorch.matrix.model import Environment
@@ -215,11 +215,16 @@ class Series:
 def measured_cell(
     planned: PlannedCell,
     environment: Environment,
-    numbers: Iterable[Measurement],
+    numbers: Sequence[Measurement],
     missing: NoNumberError | None,
     seconds: float = 0.0,
-) -> Cell:
-    """Return what a test showed in an environment: that it passes, with its numbers, or why it has none."""
+) -> Cell | None:
+    """Return what a test showed in an environment: that it passes, with its numbers, or why it has none.
+
+    None where nothing is known, because an interrupt came first.
+    """
+    if environment.is_usable and not (numbers or missing):
+        return None
     outcome = environment.outcome or (missing.outcome if missing else Outcome.PASS)
     return Cell(
         environment=environment.id,

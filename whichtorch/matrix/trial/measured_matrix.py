@@ -93,9 +93,10 @@ def _measure(
     for (position, cell), environment in zip(cells.items(), own, strict=True):
         numbers = [series.measurement(each, environment) for each in measures] if series else []
         seconds = series.seconds if series else 0.0
-        done = measured_cell(cell, environment, filter(None, numbers), missing.get(environment.id), seconds)
-        site.store.add_cell(done, [], position)
-        site.emit(CellDone(environment=environment, cell=done))
+        known = tuple(filter(None, numbers))
+        if done := measured_cell(cell, environment, known, missing.get(environment.id), seconds):
+            site.store.add_cell(done, [], position)
+            site.emit(CellDone(environment=environment, cell=done))
     if interrupt:
         raise interrupt
     return notes
