@@ -86,7 +86,7 @@ def test_each_test_of_a_matrix_has_its_own_numbers(user: User) -> None:
 @pytest.mark.shell
 @pytest.mark.parametrize("command", ["matrix", "bisect"])
 def test_an_interrupt_leaves_nothing_behind(user: User, command: str) -> None:
-    """The run that is made is stopped, and the command ends with its exit code."""
+    """The run that is made is stopped, and the command ends with its exit code; what never ended did not pass."""
     user.script("repro.py", PRINTS_LOSS + "import time\nwhile True: time.sleep(1)\n")
     started = user.start(command, "repro.py", "--torch", "9.2.0,9.3.0", "--measure", "wall", "--worse", "1%", *BUILD)
     wait_for(lambda: user.runs("repro.py") > 0)
@@ -94,6 +94,7 @@ def test_an_interrupt_leaves_nothing_behind(user: User, command: str) -> None:
     assert started.wait(PATIENCE) == 130
     wait_for(lambda: not alive_in(user.folder))
     assert "Traceback" not in (user.folder / "output.txt").read_text()
+    assert not [path for path in user.folder.rglob("cells.jsonl") if path.stat().st_size]
 
 
 @pytest.mark.shell
@@ -156,6 +157,25 @@ def test_bisect_goes_around_releases_without_the_number(user: User) -> None:
     assert [(each["before"], each["after"]) for each in written(user)["curve"]["steps"]] == [("9.2.0", "9.4.0")]
     assert {"9.3.0", "9.6.0"} == set(written(user)["curve"]["missing"])
     assert "no evidence: 9.3.0: fail" in said
+
+
+@pytest.mark.shell
+def test_two_searches_for_a_change_of_a_number_are_compared(user: User) -> None:
+    """Each release has the number that it was compared by, so that the page, Markdown and `compare` have it, too."""
+    user.script("repro.py", PRINTS_LOSS.replace("torch.behaviour", "float(torch.behaviour) * 2"))
+    asked = ("bisect", "repro.py", "--torch", "<=9.5.0", "--measure", "loss", "--differs", "1e-4")
+    given(user, *asked, "--json", "answer.json", "--markdown", "answer.md")
+    first = written(user)
+    shown = {probe["value"]: probe["cell"]["numbers"][0]["change"] for probe in first["probes"]}
+    assert (shown["9.1.0"], shown["9.5.0"]) == (None, [0.5] * 3)
+    assert "| 9.3.0 | 1.5 | +0.5 |" in (user.folder / "answer.md").read_text()
+    user.script("repro.py", PRINTS_LOSS.replace("torch.behaviour", "float(torch.behaviour) * 4"))
+    given(user, *asked, "--json", "answer.json")
+    ended = user.run("compare", first["run"], written(user)["run"])
+    assert f"loss is different than in {first['run']}: +0.5" in ended.stdout, ended.stdout
+    ended = user.run("report", first["run"], "--html", "page")
+    assert ended.returncode == 0, ended.stderr
+    assert "loss of repro.py" in (user.folder / "page" / "index.html").read_text()
 
 
 @pytest.mark.shell

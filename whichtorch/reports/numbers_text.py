@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.compare.number_changes import NumberChange
     from whichtorch.matrix.compare.number_nights import LevelChange, NumberNights
-    from whichtorch.matrix.model import Cell, Curve, Measurement, Result, ValueChange
-
-    Measured = Measurement | Curve | NumberChange | NumberNights
+    from whichtorch.matrix.model import Cell, Curve, Measurement, Quantity, Result, ValueChange
 
 WORDS = {Effect.WORSE: "worse", Effect.BETTER: "better", Effect.DIFFERENT: "different", Effect.UNDECIDED: "?"}
 BARS, BARS_SHOWN = "▁▂▃▄▅▆▇█", 60
@@ -85,7 +83,7 @@ def shown_number(number: Measurement) -> tuple[str, str, str]:
     return value_words(number.value, number.unit), change, WORDS.get(number.effect, "") if number.effect else ""
 
 
-def in_words(change: ValueChange | None, of: Measured) -> str:
+def in_words(change: ValueChange | None, of: Quantity) -> str:
     """Return a change of a number with its interval, as a share or in the number's unit."""
     return change_words(change, of.unit, is_share=of.is_share)
 
@@ -118,7 +116,7 @@ def resolution(measure: str, cells: Sequence[Cell]) -> str:
     return "; ".join(words)
 
 
-def _size(value: float, of: Curve | Measurement) -> str:
+def _size(value: float, of: Quantity) -> str:
     """Return the size of a change, as a share or in the unit of the number."""
     return f"{value * 100:.2g} %" if of.is_share else f"{value:.3g} {of.unit}".rstrip()
 

@@ -35,17 +35,22 @@ class MachineState(Model):
     megahertz: int | None = None
 
 
-class Measurement(Model):
-    """A number of a test in an environment."""
+class Quantity(Model):
+    """What is measured, and how its changes are told."""
 
     name: str  # of the measure
     unit: str = ""
+    is_share: bool = True  # changes are shares of the reference's value, not differences
+
+
+class Measurement(Quantity):
+    """A number of a test in an environment."""
+
     value: float  # the median
     samples: tuple[float, ...] = ()  # of each run, in order
     start: str = ""  # how the runs began: "cold", or from what they were forked
     reference: str = ""  # label of the environment that it is compared with; "" where it is that itself
     change: ValueChange | None = None  # against the reference
-    is_share: bool = True  # changes are shares of the reference's value, not differences
     more_is_better: bool = False
     threshold: float = 0.0  # the change that counts
     either_way: bool = False  # it counts in whichever direction
@@ -63,12 +68,9 @@ class CurveStep(Model):
     effect: Effect
 
 
-class Curve(Model):
+class Curve(Quantity):
     """A number along an axis."""
 
-    name: str
-    unit: str = ""
-    is_share: bool = True  # as of a measurement
     threshold: float = 0.0
     total: ValueChange | None = None  # from the first to the last value that has the number
     steps: tuple[CurveStep, ...] = ()  # changes between neighbors that count, in order
