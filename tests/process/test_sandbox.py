@@ -110,7 +110,7 @@ def run(kind: Sandbox, folder: Path, program: str, *arguments: str, **fields: An
     wall = sandbox.wall_of(
         kind,
         [own, folder / "site-packages", *sandbox.interpreter_folders(Path(sys.executable))],
-        [attempt],
+        {attempt: attempt},
         room_mb=ROOM_MB,
     )
     task: dict[str, Any] = {

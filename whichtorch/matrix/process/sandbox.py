@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -42,7 +42,7 @@ class Wall:
 
     kind: str  # a value of Sandbox
     readable: tuple[str, ...] = ()  # files, and folders with all that is below them
-    writable: tuple[str, ...] = ()  # folders
+    writable: dict[str, str] = field(default_factory=dict)  # folders inside, and what each is outside
     hidden: tuple[str, ...] = ()  # folders that are empty inside
     room_mb: int = ROOM_MB
 
@@ -50,7 +50,7 @@ class Wall:
 def wall_of(
     kind: Sandbox,
     readable: Iterable[Path],
-    writable: Iterable[Path],
+    writable: Mapping[Path, Path],
     hidden: Iterable[Path] = (),
     room_mb: int = ROOM_MB,
 ) -> Wall:
@@ -58,7 +58,7 @@ def wall_of(
     return Wall(
         kind=working_sandbox(kind),
         readable=tuple(dict.fromkeys(str(path.absolute()) for path in (*readable, *_watching()))),
-        writable=tuple(str(path.absolute()) for path in writable),
+        writable={str(path.absolute()): str(outside.absolute()) for path, outside in writable.items()},
         hidden=tuple(str(path.absolute()) for path in hidden),
         room_mb=room_mb,
     )
@@ -80,10 +80,10 @@ def interpreter_folders(interpreter: Path) -> Iterator[Path]:
 
 
 def own_folder(script: Path) -> Path | None:
-    """Return the folder of a script that it may read; None where that is more than its own: a home, or /tmp."""
-    folder = Path(os.path.realpath(script)).parent
+    """Return the folder of a script that it may read; None where others' files are in it, too: in a home, or in /tmp."""
+    folder = script.absolute().parent
     shared = (Path.home(), Path("/tmp"), Path("/var/tmp"), Path("/usr"))  # noqa: S108  nothing is written there
-    return None if any(each.resolve().is_relative_to(folder) for each in shared) else folder
+    return None if any(each.resolve().is_relative_to(folder.resolve()) for each in shared) else folder
 
 
 def plain_environ(environ: Mapping[str, str], allowed: Collection[str]) -> dict[str, str]:
@@ -139,7 +139,7 @@ def why_not(kind: Sandbox) -> str:
     with temporary_folder() as folder:
         stdout, stderr = str(folder / "stdout"), str(folder / "stderr")
         argv = (sys.executable, "-I", "-S", "-c", "")
-        wall = Wall(kind=kind, readable=tuple(map(str, _watching())), writable=(str(folder),))
+        wall = Wall(kind=kind, readable=tuple(map(str, _watching())), writable={str(folder): str(folder)})
         task = supervision.Task(
             argv=argv, cwd="/", env={}, stdout=stdout, stderr=stderr, timeout=TRIAL_TIMEOUT, wall=wall
         )

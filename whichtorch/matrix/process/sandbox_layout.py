@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 USER = 1000  # id of the user inside, whoever it is outside
 HOST = "sandbox"  # name of the machine inside
@@ -40,7 +41,7 @@ def places(wall: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     rows["/sys/devices/system"] = (READ, "/sys/devices/system")  # cores and nodes, which torch counts
     rows |= dict.fromkeys(wall["hidden"], (EMPTY, ""))
     rows |= {path: (READ, os.path.realpath(path)) for path in wall["readable"]}
-    rows |= {path: (WRITE, os.path.realpath(path)) for path in wall["writable"]}
+    rows |= {path: (WRITE, os.path.realpath(outside)) for path, outside in wall["writable"].items()}
     kept: dict[str, tuple[str, str]] = {}
     for path, (kind, source) in sorted(rows.items()):
         above = next((each for each in reversed(kept) if path.startswith(f"{each}/")), "")
@@ -58,3 +59,18 @@ def _kernel_files() -> Iterator[str]:
                 mode = entry.stat().st_mode
                 if stat.S_ISDIR(mode) or mode & 0o222:
                     yield entry.path
+
+
+def holds_more(folders: Iterable[str], most_files: int, most_bytes: int) -> bool:
+    """Return whether folders hold more files, or more on the disk, than given numbers."""
+    files, size, unread = 0, 0, list(folders)
+    for folder in unread:  # grows as it goes
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                files, size = files + 1, size + status.st_blocks * 512
+                if entry.is_dir(follow_symlinks=False):
+                    unread.append(entry.path)
+                if files > most_files or size > most_bytes:
+                    return True
+    return False

@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.process import kernel, spawning
+from whichtorch.matrix.process import sandbox_layout as layout
 
 if TYPE_CHECKING:
     from typing import Any
@@ -186,7 +187,9 @@ class TreeUsage:
 
     def passed_limit(self) -> str | None:
         """Return the first limit that output or tree has passed, and plan the next look."""
-        if not all(file.trim() for file in self.files) or (self._wall and _is_full(self._wall)):
+        if not all(file.trim() for file in self.files):
+            return "output"
+        if self._wall and layout.holds_more(self._wall["writable"], FILES_LIMIT, self._wall["room_mb"] * 1_000_000):
             return "output"
         return self.passed_tree_limit()
 
@@ -234,21 +237,6 @@ def _wakeup_descriptor() -> int:
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     return readable
-
-
-def _is_full(wall: dict[str, Any]) -> bool:
-    """Return whether there is more in the folders that may be written behind a wall than there is room for."""
-    files, blocks, folders = 0, 0, list(wall["writable"])
-    for folder in folders:  # grows as it goes
-        with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            for entry in entries:
-                status = entry.stat(follow_symlinks=False)
-                files, blocks = files + 1, blocks + status.st_blocks
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                if files > FILES_LIMIT or blocks * 512 > wall["room_mb"] * 1_000_000:
-                    return True
-    return False
 
 
 def whole_characters(part: bytes, *, at_end: bool) -> bytes:

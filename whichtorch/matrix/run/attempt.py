@@ -35,13 +35,15 @@ from whichtorch.matrix.model import (
     Role,
     StoppedBy,
 )
+from whichtorch.matrix.process import sandbox_layout as layout
 from whichtorch.matrix.process.marks import mark_for
 from whichtorch.matrix.process.sandbox import interpreter_folders, own_folder, wall_of
 from whichtorch.matrix.process.supervision import Ending, Task
 from whichtorch.matrix.run import test_session
+from whichtorch.matrix.run.cached_files import copy_folder
 from whichtorch.matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
 from whichtorch.matrix.suite import project
-from whichtorch.matrix.suite.companions import companions, copy_companions
+from whichtorch.matrix.suite.companions import copy_companions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,6 +66,7 @@ ACCESSES = "accesses.txt"  # of an attempt in a sandbox, by the hook `note_acces
 ACCESSES_VARIABLE = "WHICHTORCH_ACCESSES"
 ACCESS_WORDS = ("connect to ", "look up ", "read ", "signal process ", "write ")  # what a line begins with
 ACCESSES_READ, ACCESSES_KEPT, ACCESS_LENGTH = 20_000, 20, 160  # characters, lines, characters of a line
+OWN_FILES, OWN_BYTES = 1000, 50_000_000  # of a script's own folder, of which each attempt in a sandbox gets a copy
 ROOM = 2**20  # bytes that must be left on the disk for a failure to be the script's own
 STDERR_READ = 64 * 2**10  # characters of the end of stderr in which a traceback is looked for
 
@@ -284,6 +287,8 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
         if cwd == folder / _PROJECT:
             project.lay_out(home, command.project, cwd)
             cwd /= command.subfolder
+    if scenario.sandboxed and not (command or order.folder or cwd.is_relative_to(scenario.path.absolute().parent)):
+        cwd = scratch if scenario.in_suite else scenario.path.absolute().parent
     return Task(
         argv=argv,
         cwd=str(cwd),
@@ -307,20 +312,30 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
 
 
 def _wall(planned: PlannedCell, environment: Environment, order: AttemptRequest, home: Path, folder: Path) -> Wall:
-    """Return the wall of an attempt: it reads its environment and its script's own folder, and writes its own files."""
+    """Return the wall of an attempt: it sees its environment, and writes its own files.
+
+    It also writes into a copy of its script's own folder, or only reads that folder if it is large.
+    """
     scenario, command, script = planned.scenario, planned.scenario.command, planned.scenario.path
-    beside = side_packages_folder(planned.request.config, environment.python, home)
     assert environment.interpreter is not None
-    own = [] if command else [own_folder(script) or script]
-    if own == [script]:  # others' files are in the same folder: of those it needs some, by name
-        own += companions(script, script.parent, arguments=scenario.arguments).values()
-    if command and command.in_place:
-        own.append(command.in_place)
-    shown = [*interpreter_folders(environment.interpreter), FOLDER, *own]
-    written = [folder, *filter(None, (order.scratch, order.caches, order.notes))]
-    written += [order.folder] if order.folder and not (command and command.in_place) else []
-    hidden = [home] if any(home.is_relative_to(each) for each in own) else []
-    return wall_of(planned.options.sandbox, [*shown, *filter(None, (beside, order.native))], written, hidden)
+    shown = [*interpreter_folders(environment.interpreter), FOLDER]
+    shown += filter(None, (side_packages_folder(planned.request.config, environment.python, home), order.native))
+    written = {each: each for each in (folder, order.scratch, order.caches, order.notes, order.folder) if each}
+    own = own_folder(script)
+    if command:
+        shown += [command.in_place] if command.in_place else []
+    elif order.folder or scenario.in_suite:
+        shown.append(own or script)
+    elif own and (home.is_relative_to(own) or layout.holds_more([str(own)], OWN_FILES, OWN_BYTES)):
+        shown.append(own)
+    else:
+        written[script.absolute().parent] = folder / _PROJECT
+        if own:
+            copy_folder(own, folder / _PROJECT)
+        else:
+            (folder / _PROJECT).mkdir()
+            shutil.copyfile(script, folder / _PROJECT / script.name)
+    return wall_of(planned.options.sandbox, shown, written, [home] if own and home.is_relative_to(own) else [])
 
 
 def _resolved_argv(command: ProjectCommand, environ: Mapping[str, str], environment: Environment) -> tuple[str, ...]:

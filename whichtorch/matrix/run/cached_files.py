@@ -89,12 +89,12 @@ class SharedFolder:
     def keep(self, copy: str) -> None:
         """Copy it."""
         shutil.rmtree(self.place / copy, ignore_errors=True)
-        _copy(self.shared, self.place / copy)
+        copy_folder(self.shared, self.place / copy)
 
     def restore(self, copy: str, emptied: Collection[str] = ()) -> None:
         """Restore the folder from a copy, and empty the named caches."""
         shutil.rmtree(self.shared, ignore_errors=True)
-        _copy(self.place / copy, self.shared)
+        copy_folder(self.place / copy, self.shared)
         for name, path in self._files():
             if name in emptied:
                 path.unlink()
@@ -154,7 +154,7 @@ def _unread(path: Path) -> int:
     return path.stat().st_atime_ns
 
 
-def _copy(source: Path, target: Path) -> None:
+def copy_folder(source: Path, target: Path) -> None:
     """Copy a folder; raises OSError in one line, although each file may have failed."""
     try:
         shutil.copytree(source, target, symlinks=True, ignore=_irregular)

@@ -92,7 +92,7 @@ class NativeModules:
         sources, wall = _sources(planned), None
         if planned.scenario.sandboxed:  # a stranger's sources may include any file
             readable = [*interpreter_folders(interpreter), BUILDER, *sources]
-            wall = wall_of(planned.options.sandbox, readable, [module.parent])
+            wall = wall_of(planned.options.sandbox, readable, {module.parent: module.parent})
         task = Task(
             argv=(str(interpreter), str(BUILDER), str(partial), *map(str, sources)),
             cwd=str(partial.parent),
