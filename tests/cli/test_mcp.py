@@ -76,8 +76,8 @@ def test_a_matrix_tells_its_progress(user: User, wheels: Path) -> None:
     releases(wheels, "on")
     seen: list[str] = []
 
-    async def progressed(_progress: float, _total: float | None, message: str | None) -> None:
-        seen.append(message or "")
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        seen.append(f"{progress} {total} {message}")
 
     async def ask(client: Client) -> Any:
         given = {"script": SCRIPT, "torch": "9.0.0,9.1.0"}
@@ -137,13 +137,13 @@ def test_no_value_becomes_an_option_a_path_or_an_address(
 def test_a_cancelled_call_leaves_no_process(user: User, wheels: Path) -> None:
     """The command and its script end when the client does not want the answer any more."""
     releases(wheels, "on")
-    began = anyio.Event
 
     async def ask(client: Client) -> None:
-        started = began()
+        started = anyio.Event()
 
-        async def progressed(_progress: float, _total: float | None, message: str | None) -> None:
-            if message and message.startswith("attempt_started"):
+        async def progressed(progress: float, total: float | None, message: str | None) -> None:
+            assert total is None or progress <= total
+            if message and message.startswith("attempt-started"):
                 started.set()
 
         async def call() -> None:

@@ -80,7 +80,7 @@ def interpreter_folders(interpreter: Path) -> Iterator[Path]:
 
 
 def own_folder(script: Path) -> Path | None:
-    """Return the folder of a script that it may read; None where others' files are in it, too: in a home, or in /tmp."""
+    """Return the folder of a script that it may read; None where others' files are in it: a home, or /tmp."""
     folder = script.absolute().parent
     shared = (Path.home(), Path("/tmp"), Path("/var/tmp"), Path("/usr"))  # noqa: S108  nothing is written there
     return None if any(each.resolve().is_relative_to(folder.resolve()) for each in shared) else folder
