@@ -5,6 +5,7 @@ Which script it is, is decided by what the candidates show: the first that shows
 
 from __future__ import annotations
 
+import ast
 import re
 import time
 from dataclasses import dataclass, field, replace
@@ -125,9 +126,11 @@ class Answering:
         place = self.request.home / "reports" / digest([source, *candidate.call.arguments], 16)
         place.mkdir(parents=True, exist_ok=True)
         script = place / "repro.py"
-        if not script.exists():
-            script.write_text(source, encoding="utf-8")
-        packages = needs.packages(candidate.tree, pins(claims))
+        for name, text in ((script.name, source), *candidate.files):
+            (place / name).write_text(text, encoding="utf-8")
+        trees = [candidate.tree, *(ast.parse(text) for _, text in candidate.files)]
+        own = [name for name, _ in candidate.files]
+        packages = tuple(dict.fromkeys(each for tree in trees for each in needs.packages(tree, pins(claims), own)))
         trial = self._trial(script, candidate, claims, packages)
         base = base.model_copy(
             update={

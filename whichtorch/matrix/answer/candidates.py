@@ -13,12 +13,14 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.answer.needs import imported_modules
 from whichtorch.matrix.answer.snippets import PLAIN, Call, Snippet, calls_in, snippets_in
+from whichtorch.matrix.model import digest
 from whichtorch.matrix.source.names import compiles, dotted, unbound_names
 from whichtorch.matrix.source.uncalled_tests import uncalled_tests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from whichtorch.matrix.answer.report import Report
 
@@ -76,7 +78,7 @@ class Candidate:
     source: str
     added: tuple[str, ...] = ()  # what was done to the text of the report, in words
     call: Call = PLAIN
-    printed: str = ""  # what the report shows below it, in a session
+    files: tuple[tuple[str, str], ...] = ()  # modules of the report that it imports, by their file names
 
     @property
     def tree(self) -> ast.Module:
@@ -91,9 +93,10 @@ def candidates_in(report: Report) -> list[Candidate]:
     joined = dict.fromkeys(_joined(end, snippets) for end in ends)
     whole = [own for own in joined if not any(set(own) < set(other) for other in joined)]
     ordered = [[snippets[place] for place in own] for own in whole]
-    scripts = [_completed(own) for own in sorted(ordered, key=_rank)[:MOST]]
+    modules = {each.file.removesuffix(".py"): each for each in snippets if each.file}
+    scripts = [_completed(own, modules) for own in sorted(ordered, key=_rank)[:MOST]]
     if len(whole) > 1 and not any(map(_contrasts, snippets)):  # cells of a notebook
-        scripts.append(_completed(snippets))
+        scripts.append(_completed(snippets, {}))
     distinct = {each.source: each for each in scripts if compiles(each.source)}
     started = [replace(each, call=call) for call in calls_in(report) for each in distinct.values()]
     return started[:MOST]
@@ -135,8 +138,12 @@ def _joined(end: int, snippets: Sequence[Snippet]) -> tuple[int, ...]:
     return (*sorted(needed - {end}), end)
 
 
-def _completed(snippets: Sequence[Snippet]) -> Candidate:
-    """Return the script of some snippets, with the imports and the calls that it lacks."""
+def _completed(snippets: Sequence[Snippet], modules: Mapping[str, Snippet]) -> Candidate:
+    """Return the script of some snippets, with the imports and the calls that it lacks.
+
+    A module of the report that it imports becomes a file beside it, which the script's last line names.
+    """
+    files = _imported(snippets, modules)
     source = "\n\n".join(each.source.strip("\n") for each in snippets) + "\n"
     source = _HEADER.sub(r"#  \1", source)
     added = [f"{len(snippets)} blocks of the report are joined"] if len(snippets) > 1 else []
@@ -149,7 +156,23 @@ def _completed(snippets: Sequence[Snippet]) -> Candidate:
     if call:
         source = f"{source}\n\n{call}\n"
         added.append(f"added: {'; '.join(call.splitlines())}")
-    return Candidate(source=source, added=tuple(added), printed="\n".join(each.printed for each in snippets))
+    if files:
+        source += "\n" + "".join(f"# beside it: {name}, {digest(text, 12)}\n" for name, text in files)
+        added += [f"beside it: {name}, of the report" for name, _ in files]
+    return Candidate(source=source, added=tuple(added), files=files)
+
+
+def _imported(snippets: Sequence[Snippet], modules: Mapping[str, Snippet]) -> tuple[tuple[str, str], ...]:
+    """Return the modules that snippets import, and those that these import, with their file names."""
+    found: dict[str, str] = {}
+    unread = list(snippets)
+    while unread:
+        tree = unread.pop().tree
+        for name, module in modules.items():
+            if module not in snippets and module.file not in found and name in imported_modules(tree):
+                found[module.file] = _HEADER.sub(r"#  \1", module.source)
+                unread.append(module)
+    return tuple(found.items())
 
 
 def _import_of(name: str, source: str) -> str:

@@ -32,7 +32,8 @@ _NUMBER = r"\d+\.\d+(?:\.\d+)?(?:[.\w+]*\w)?"
 _VERSIONS = (
     rf"PyTorch version: *v?({_NUMBER})",
     rf"\[(?:pip3?|conda)\] +(?:torch|pytorch)(?:==| +)({_NUMBER})",
-    rf"__version__\)?\n+['\"]?({_NUMBER})",
+    rf"__version__\)?[\s:=`'\"]*(?:is |Out\[\d+\]: )*['\"`]*({_NUMBER})",
+    rf"^torch {{2,}}({_NUMBER})\s*$",
     rf"\btorch-({_NUMBER})-cp\d",
     rf"\btorch==({_NUMBER})",
     rf"\b(?:py)?torch\b(?: version| release|:| is| at)*[\s:=*`v]*({_NUMBER})",
@@ -41,14 +42,14 @@ _VERSIONS = (
 _PYTHON = re.compile(r"\bPython(?: version)?[ :=*`]*(3\.\d+)(?:\.\d+)?", re.IGNORECASE)
 _PACKAGE = re.compile(
     r"^\[(?:pip3?|conda)\] +(?P<name>[A-Za-z][\w.-]*)(?:==| +)(?P<version>\d[\w.+!]*)"
-    r"|^(?P<pinned>[A-Za-z][\w.-]*)==(?P<at>\d[\w.+!]*)\s*$",
+    r"|^(?P<pinned>[A-Za-z][\w.-]*)(?:==| {2,})(?P<at>\d[\w.+!]*)\s*$",
     re.MULTILINE,
 )
 _INSTALL = re.compile(r"\bpip3? install +(?P<words>[^\n`|&;#]+)")
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z][\w.-]*)(?:\[[\w,-]*\])?(?:==(?P<version>\d[\w.+!]*))?")
 _EXCEPTION = re.compile(
-    r"(?<![\w.])(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failed|Unsupported|Violation\w*|Interrupt))\b"
-    r"(?:: *(?P<message>[^\n`]*))?"
+    r"(?<![\w.])(?P<type>(?:[a-z_]\w*\.)+[A-Z]\w*(?=: )|(?:[A-Za-z_]\w*\.)*[A-Z]?\w*"
+    r"(?:Error|Exception|Failed|Unsupported|Violation\w*|Interrupt)\b)(?:: *(?P<message>[^\n`]*))?"
 )
 _SIGNALS = (
     ("SIGSEGV", r"segmentation fault|seg-?fault(?:s|ed|ing)?\b|SIGSEGV|signal 11\b|exit code 139"),
@@ -149,7 +150,9 @@ def _torch(whole: str, prose: str) -> str:
     """Return the version of torch that is named in the surest place, and there the most often."""
     for place, pattern in enumerate(_VERSIONS):
         text = prose if place >= len(_VERSIONS) - 2 else whole
-        found = Counter(filter(_is_version, (each[1] for each in re.finditer(pattern, text, re.IGNORECASE))))
+        found = Counter(
+            filter(_is_version, (each[1] for each in re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE)))
+        )
         if found:
             return found.most_common(1)[0][0]
     return ""

@@ -17,6 +17,9 @@ _VALUE = (
     r"|\((?:-?[\d.]+, ?)+-?[\d.]*\)|(?<![\w.\x01])-?\d[\d.,]*\d(?:e[+-]?\d+)?|(?<![\w.\x01])-?\d(?:e[+-]?\d+)?\b"
     r"|\b(?:True|False|None|-?nan|-?inf)\b)"
 )
+_CODE = re.compile(r"[A-Za-z_][\w.]*(?:\(.*\))?$|(?:In|Out) ?\[\d+\]:?$|-|.*\.py\b|.* = ")  # a name, a call, an option
+_VALUES_ALONE = re.compile(r"(?:tensor|array|torch\.Size|Size)\(.*\)|True|False|None|-?nan|-?inf")
+_PRINTS = re.compile(r"\b(?:print|output|say|show|end)\w*(?: with)? ?$")
 _NEAR = r"(?:(?!\. )[^\n]){0,90}?"
 _BESIDE = rf"(?:(?!\. |{_VALUE})[^\n]){{0,60}}?"
 _SHOULD = (
@@ -28,14 +31,15 @@ _IS = (
     r"(?:\bget(?:s|ting)?\b|\bgot\b|\bprint(?:s|ed)?\b|\breturn(?:s|ed)?\b|\bgives?\b|\bgave\b|\bsees?\b|\bactual\w*"
     r"|\boutputs?\b|\bshows?\b|\bsays\b|\bobserved?\b|\bis\b|\bwas\b|\byields?\b|\bcompiled\b)"
 )
-# seen and expected in one sentence, the surest first
+# seen and expected in one sentence, the surest first: what is quoted, then any value
 _BOTH = tuple(
-    re.compile(pattern, re.IGNORECASE)
+    re.compile(pattern.replace("VALUE", value), re.IGNORECASE)
+    for value in (r"\x01\d+\x02", _VALUE)
     for pattern in (
-        rf"(?P<seen>{_VALUE}){_BESIDE}(?:\binstead of|\brather than|, not|\band not|\bbut not)[^\w\x01]*(?:\w+ )?"
-        rf"(?P<expected>{_VALUE})",
-        rf"{_SHOULD}{_NEAR}(?P<expected>{_VALUE}){_NEAR}{_IS}{_NEAR}(?P<seen>{_VALUE})",
-        rf"{_IS}{_NEAR}(?P<seen>{_VALUE}){_NEAR}{_SHOULD}{_NEAR}(?P<expected>{_VALUE})",
+        rf"(?P<seen>VALUE){_BESIDE}(?:\binstead of|\brather than|, not|\band not|\bbut not)[^\w\x01]*(?:\w+ )?"
+        r"(?P<expected>VALUE)",
+        rf"{_SHOULD}{_NEAR}(?P<expected>VALUE){_NEAR}{_IS}{_NEAR}(?P<seen>VALUE)",
+        rf"{_IS}{_NEAR}(?P<seen>VALUE){_NEAR}{_SHOULD}{_NEAR}(?P<expected>VALUE)",
     )
 )
 _EXPECTED = re.compile(rf"{_SHOULD}{_NEAR}(?P<expected>{_VALUE})", re.IGNORECASE)
@@ -86,10 +90,18 @@ def _sentences(prose: str) -> list[str]:
 
 
 def _marked(text: str) -> tuple[list[str], str]:
-    """Return what a text quotes, and the text with a mark for each of it."""
-    quoted = [first or second for first, second in _SPAN.findall(text)]
-    numbers = iter(range(len(quoted)))
-    return quoted, _SPAN.sub(lambda _: f"\x01{next(numbers)}\x02", text)
+    """Return what a text quotes as printed, and the text with a mark for each of it; quoted code is left out."""
+    quoted: list[str] = []
+
+    def mark(found: re.Match[str]) -> str:
+        words = (found[1] or found[2]).strip()
+        is_name = _CODE.match(words) and not _VALUES_ALONE.fullmatch(words)
+        if is_name and not (words.isidentifier() and _PRINTS.search(text[: found.start()])):
+            return "CODE"
+        quoted.append(words)
+        return f"\x01{len(quoted) - 1}\x02"
+
+    return quoted, _SPAN.sub(mark, text)
 
 
 def _plain(text: str, quoted: Sequence[str] = ()) -> str:

@@ -171,16 +171,18 @@ def dangers(tree: ast.Module) -> list[str]:
     return [f"{what} (line {line})" for what, line in found.items()]
 
 
-def packages(tree: ast.Module, named: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the requirements of a script beside torch, with the versions that a report names.
+def packages(tree: ast.Module, named: Mapping[str, str], own: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the requirements of a script beside torch, and its `own` modules, with the versions that a report names.
 
     What a module's package is called is known from the report, else from a table of PyPI.
     """
     found: dict[str, None] = {}
-    for module in _modules(tree):
-        package = canonicalize_name(package_of(module) or module)
-        own = canonicalize_name(module)
-        alike = [name for name in named if name in {own, package}] or [name for name in named if name.startswith(own)]
+    for module in imported_modules(tree):
+        if f"{module}.py" in set(own):
+            continue
+        package, same = canonicalize_name(package_of(module) or module), canonicalize_name(module)
+        alike = [name for name in named if name in {same, package}]
+        alike = alike or [name for name in named if name.startswith(same)]
         name = alike[0] if alike else package
         if name in {"torch", "triton", "pytorch-triton"}:
             continue
@@ -189,8 +191,8 @@ def packages(tree: ast.Module, named: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _modules(tree: ast.Module) -> list[str]:
-    """Return the modules that a script imports, by their first names, those of Python left out."""
+def imported_modules(tree: ast.Module) -> list[str]:
+    """Return the modules that a script imports, by their first names, those of Python and torch left out."""
     found = dict.fromkeys(
         name.partition(".")[0]
         for node in ast.walk(tree)

@@ -94,7 +94,8 @@ def snippets_in(report: Report) -> list[Snippet]:
 
 def _snippets(block: Block) -> Iterator[Snippet]:
     text = textwrap.dedent(block.text.expandtabs(8) if "\t" in block.text else block.text)
-    file = (_FILE.findall(block.before.rpartition("\n")[2]) or [""])[-1]
+    named = re.match(r"#\s*([\w-]+\.py)\s*$", text.partition("\n")[0])
+    file = named[1] if named else (_FILE.findall(block.before.rpartition("\n")[2]) or [""])[-1]
     if _SESSION.search(text):
         source, printed = _of_session(text.splitlines())
         if _is_code(source):
