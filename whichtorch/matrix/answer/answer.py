@@ -51,6 +51,7 @@ class Sighting(Model):
     stderr: str = ""  # the end of what it wrote
     seconds: float = 0
     cpu_seconds: float = 0
+    blocked: tuple[str, ...] = ()  # what the sandbox kept it from
     is_slow: bool = False  # it was still getting on when its time was over
     environment: Environment | None = None
 

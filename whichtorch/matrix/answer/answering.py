@@ -154,6 +154,7 @@ class Answering:
                 "seen": (here, newest),
             }
         )
+        base = base.model_copy(update={"blocked": tuple(dict.fromkeys((*here.blocked, *newest.blocked)))})
         answer = judged(base, here, newest, claims)
         if answer.verdict is Verdict.NOT_SEEN and claims.has_accelerator and needs.may_use_accelerator(candidate.tree):
             why = f"{answer.why} on the CPU; the report was made with an accelerator, which the script uses"
@@ -269,6 +270,7 @@ class Answering:
             seconds=cell.seconds,
             cpu_seconds=last.cpu_seconds if last else 0,
             is_slow=cell.outcome is Outcome.SLOW,
+            blocked=tuple(dict.fromkeys(each for attempt in cell.attempts for each in attempt.evidence.tried)),
             environment=environment,
         )
 
