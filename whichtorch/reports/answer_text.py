@@ -9,12 +9,12 @@ from whichtorch.reports.document import markdown_document
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.answer.answer import Answer, Sighting
+    from whichtorch.matrix.answer.answer import ReportAnswer, Sighting
 
 OUTPUT_LINES = 30  # of what a run wrote, that the comment folds in
 
 
-def answer_lines(answer: Answer) -> Iterator[str]:
+def answer_lines(answer: ReportAnswer) -> Iterator[str]:
     """Yield what is known, a line each."""
     yield f"{answer.verdict}: {answer.why}"
     if answer.claimed:
@@ -33,18 +33,18 @@ def answer_lines(answer: Answer) -> Iterator[str]:
     yield f"{answer.seconds:.0f} s"
 
 
-def sightings(answer: Answer) -> list[Sighting]:
+def sightings(answer: ReportAnswer) -> list[Sighting]:
     """Return what was seen, each release once."""
     return list({each.version: each for each in answer.seen}.values())
 
 
-def command_of(answer: Answer) -> str:
+def command_of(answer: ReportAnswer) -> str:
     """Return how the script was started."""
     variables = [f"{name}={value}" for name, value in answer.variables.items()]
     return " ".join([*variables, "python repro.py", *answer.arguments])
 
 
-def answer_markdown(answer: Answer) -> Iterator[str]:
+def answer_markdown(answer: ReportAnswer) -> Iterator[str]:
     """Yield the answer as a comment: the verdict, a row for each release, and the rest folded."""
     seen = sightings(answer)
     red = next((each for each in seen if each.stderr), None)

@@ -11,7 +11,7 @@ from whichtorch.matrix.model import Environment, Model, Outcome
 SCHEMA = 1
 
 
-class Verdict(StrEnum):
+class ReportVerdict(StrEnum):
     """What is true of a report."""
 
     REPRODUCES = "reproduces"  # in the release that the report names, or in the newest one
@@ -73,11 +73,11 @@ class ChangedAt(Model):
     untested_between: tuple[str, ...] = ()
 
 
-class Answer(Model):
+class ReportAnswer(Model):
     """All that is known of a report."""
 
     schema_: int = Field(default=SCHEMA, alias="schema")
-    verdict: Verdict
+    verdict: ReportVerdict
     why: str  # the verdict as a sentence
     asks: str = ""  # what the reporter should be asked for
     title: str = ""
@@ -102,4 +102,4 @@ class Answer(Model):
     @property
     def is_answer(self) -> bool:
         """False where nothing can be said."""
-        return self.verdict is not Verdict.UNKNOWN
+        return self.verdict is not ReportVerdict.UNKNOWN

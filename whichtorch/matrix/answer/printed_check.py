@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.answer.candidates import below_future
+from whichtorch.matrix.answer.script_candidates import below_future
 
 if TYPE_CHECKING:
     from whichtorch.matrix.answer.claims import Claim

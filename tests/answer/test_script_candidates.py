@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from whichtorch.matrix.answer.candidates import candidates_in
 from whichtorch.matrix.answer.report import read_report
+from whichtorch.matrix.answer.script_candidates import candidates_in
 
 
 def first(text: str) -> str:
