@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from typing import TYPE_CHECKING
 
 from whichtorch.reports.document import markdown_document
@@ -44,6 +46,11 @@ def command_of(answer: ReportAnswer) -> str:
     return " ".join([*variables, "python repro.py", *answer.arguments])
 
 
+def _portable(output: str) -> str:
+    """Return an output without the folders of this machine."""
+    return re.sub(r"[^\s\"']*/(?=site-packages/|reports/\w+/)(?:reports/\w+/)?", "", output.strip("\n"))
+
+
 def answer_markdown(answer: ReportAnswer) -> Iterator[str]:
     """Yield the answer as a comment: the verdict, a row for each release, and the rest folded."""
     seen = sightings(answer)
@@ -55,5 +62,5 @@ def answer_markdown(answer: ReportAnswer) -> Iterator[str]:
         command=command_of(answer),
         script=answer.script.strip("\n").splitlines(),
         red=red,
-        output=red.stderr.strip("\n").splitlines()[-OUTPUT_LINES:] if red else [],
+        output=_portable(red.stderr).splitlines()[-OUTPUT_LINES:] if red else [],
     )
