@@ -24,6 +24,9 @@ def claim(text: str) -> Claim:
         ("```\n[pip3] numpy==1.26.4\n[pip3] torch==2.4.0\n```", "2.4.0"),
         ("```\n[conda] pytorch 2.2.1 py3.11_cpu_0 pytorch\n```", "2.2.1"),
         ("```\n>>> torch.__version__\n'2.5.0a0+gitabc'\n```", "2.5.0a0+gitabc"),
+        ("```\nIn [2]: torch.__version__\nOut[2]: '2.9.0.dev20250718+cpu'\n```", "2.9.0.dev20250718+cpu"),
+        ("torch.__version__ is '2.8.0+cu128'", "2.8.0+cu128"),
+        ("It worked with 2.6.\n\n```\n$ pip list\nnumpy        2.3.2\ntorch        2.8.0\n```", "2.8.0"),
         ("I use PyTorch v2.6 on Linux.", "2.6"),
         ("I am on\n**2.4.0** from PyPI.", "2.4.0"),
         ("pip install torch==2.8.0 torchvision==0.23.0", "2.8.0"),
@@ -47,6 +50,7 @@ def test_packages_and_python_are_those_of_the_list() -> None:
     ("text", "outcome"),
     [
         (LOG, Outcome.FAIL),
+        ("```\ntorch._dynamo.exc.Unsupported: 'skip function f'\n```", Outcome.FAIL),
         ("It raises `IndexError: out of range` in forward.", Outcome.FAIL),
         ("```\nSegmentation fault (core dumped)\n```", Outcome.CRASH),
         ("My process segfaults at once.", Outcome.CRASH),
@@ -90,6 +94,7 @@ def test_an_exception_that_should_be_raised_is_no_failure_that_is_seen() -> None
         ("```python\nimport torch\nprint(torch.e)  # prints 3, should be 5\n```", "5", "3"),
         ("Compiled gives -1.0, eager gives 1.0", "1.0", "-1.0"),
         ("`torch.diff` gives 4 rather than 3", "3", "4"),
+        ("`In [7]` must print the same as `In [5]`, so `[15]` is right (1 + 2), and I get `[3]`", "[15]", "[3]"),
         ("Is CUDA available: False. It is 3 times as slow.", "", ""),
     ],
 )

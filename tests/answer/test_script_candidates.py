@@ -150,6 +150,15 @@ def test_a_report_without_code_has_no_candidate(text: str) -> None:
     assert candidates_in(read_report(text.encode())) == []
 
 
+def test_a_module_that_the_report_names_lies_beside_the_script_that_imports_it() -> None:
+    helper, script = "def f(x):\n    return x + 1", "import torch\nfrom helper import f\nprint(f(torch.ones(1)))"
+    (candidate, *_) = candidates_in(read_report(fenced(("helper.py", helper), ("train.py", script)).encode()))
+
+    assert [name for name, _ in candidate.files] == ["helper.py"]
+    assert "def f" not in candidate.source
+    assert "# beside it: helper.py" in candidate.source  # another helper makes it another test
+
+
 def test_a_header_in_a_report_tells_whichtorch_nothing() -> None:
     assert "# ///" not in first("```python\n# /// scenario\n# timeout = 9999\n# ///\nimport torch\nprint(torch.e)\n```")
 
