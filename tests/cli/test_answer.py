@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.cli.shell import User
+from tests.cli.shell import User, alive_in
 from tests.cli.test_bisect import releases
 from tests.test_schema import generated
 from tests.wheels import build_companion
@@ -139,6 +139,17 @@ def test_a_stranger_s_script_sees_no_home_no_token_and_no_network(user: User, wh
 
     assert answer(user, report(code=code))["verdict"] == "does not reproduce"
     assert answer(user, report(code=code), "--sandbox", "off")["failure"].startswith("AssertionError: home")
+
+
+def test_the_time_limit_ends_it_with_what_is_known(user: User, wheels: Path) -> None:
+    """Exit code 4, an answer that says so, and no process left."""
+    releases(wheels, "on")
+    found = answer(
+        user, report(code="import torch, time\ntorch.behaviour\ntime.sleep(600)\n"), "--max-time", "5s", code=4
+    )
+
+    assert (found["verdict"], found["why"]) == ("not known", "the time was over before the script had run")
+    assert alive_in(user.folder / ".whichtorch") == []
 
 
 @pytest.mark.parametrize(
