@@ -149,20 +149,21 @@ class Answering:
                 "failure": here.failure,
                 "newest": newest,
                 "seen": (here, newest),
+                "blocked": tuple(dict.fromkeys((*here.blocked, *newest.blocked))),
             }
         )
-        base = base.model_copy(update={"blocked": tuple(dict.fromkeys((*here.blocked, *newest.blocked)))})
         answer = judged(base, here, newest, claims)
-        if (
-            answer.verdict is ReportVerdict.NOT_SEEN
-            and claims.has_accelerator
-            and needs.may_use_accelerator(candidate.tree)
-        ):
+        is_elsewhere = claims.has_accelerator and needs.may_use_accelerator(candidate.tree)
+        if answer.verdict is ReportVerdict.NOT_SEEN and is_elsewhere:
             why = f"{answer.why} on the CPU; the report was made with an accelerator, which the script uses"
             answer = answer.model_copy(update={"verdict": ReportVerdict.HARDWARE, "why": why, "asks": "a run there"})
         self.known = answer
         if answer.verdict in {ReportVerdict.REPRODUCES, ReportVerdict.FIXED}:
-            answer = answer.model_copy(update={"boundary": self._boundary(trial, claims, here, newest)})
+            try:
+                answer = answer.model_copy(update={"boundary": self._boundary(trial, claims, here, newest)})
+            except PreventedError as error:  # what was seen stays true
+                notes = (*answer.notes, f"since when is not known: {error.message}")
+                answer = answer.model_copy(update={"notes": notes})
         return with_boundary(answer)
 
     @property
@@ -277,12 +278,11 @@ class Answering:
 
     def _boundary(self, trial: ReportTrial, claims: Claims, here: Sighting, newest: Sighting) -> ChangedAt | None:
         """Find the releases between which the failure went, or, if it is still there, since which it is there."""
-        bad, good, oldest = (here if here.is_as_claimed else newest).version, None, trial.oldest
+        bad, oldest = (here if here.is_as_claimed else newest).version, trial.oldest
+        good: str | None
         if here.version != newest.version and ShownOutcome.PASS in {here.outcome, newest.outcome}:
-            spec, good = (
-                f">={here.version},<={newest.version}",
-                here.version if bad == newest.version else newest.version,
-            )
+            spec = f">={here.version},<={newest.version}"
+            good = here.version if bad == newest.version else newest.version
         elif Version(oldest) >= Version(bad):
             return None
         else:
