@@ -72,11 +72,18 @@ def _watching() -> Iterator[Path]:
 
 def interpreter_folders(interpreter: Path) -> Iterator[Path]:
     """Yield the folders that a Python needs: its environment, and the installations that its links lead to."""
-    yield (path := interpreter.absolute()).parent.parent
+    yield _installation(path := interpreter.absolute())
     while path.is_symlink():
-        path = path.parent / path.readlink()
-        yield Path(os.path.normpath(path)).parent.parent
-    yield Path(os.path.realpath(path)).parent.parent
+        path = Path(os.path.normpath(path.parent / path.readlink()))
+        yield _installation(path)
+    yield _installation(Path(os.path.realpath(path)))
+
+
+def _installation(program: Path) -> Path:
+    """Return the folder of an environment or an installation; of a link to one, as in ~/.local/bin, its own."""
+    above = program.parent.parent
+    is_whole = (above / "pyvenv.cfg").exists() or any(above.glob("lib*/python3*/os.py"))
+    return above if is_whole else program.parent
 
 
 def own_folder(script: Path) -> Path | None:
