@@ -5,7 +5,6 @@ Which script it is, is decided by what the candidates show: the first that shows
 
 from __future__ import annotations
 
-import ast
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -41,6 +40,7 @@ from whichtorch.matrix.plan.run_options import RunOptions
 from whichtorch.matrix.records.store import read_records
 from whichtorch.matrix.run.pipeline import recorded_run
 from whichtorch.matrix.run.site import ThisMachine
+from whichtorch.matrix.source.syntax import parse_module
 from whichtorch.matrix.trial.observation import text_of
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Answering:
         script = place / "repro.py"
         for name, text in ((script.name, source), *candidate.files):
             (place / name).write_text(text, encoding="utf-8")
-        trees = [candidate.tree, *(ast.parse(text) for _, text in candidate.files)]
+        trees = [candidate.tree, *(parse_module(text) for _, text in candidate.files)]
         own = [name for name, _ in candidate.files]
         packages = tuple(dict.fromkeys(each for tree in trees for each in needs.packages(tree, pins(claims), own)))
         trial = self._trial(script, candidate, claims, packages)

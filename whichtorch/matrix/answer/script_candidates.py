@@ -17,6 +17,7 @@ from whichtorch.matrix.answer.needs import imported_modules
 from whichtorch.matrix.answer.snippets import PLAIN, Call, Snippet, calls_in, snippets_in
 from whichtorch.matrix.model import digest
 from whichtorch.matrix.source.names import compiles, dotted, unbound_names
+from whichtorch.matrix.source.syntax import parse_module
 from whichtorch.matrix.source.uncalled_tests import uncalled_tests
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Candidate:
     @property
     def tree(self) -> ast.Module:
         """Its statements."""
-        return ast.parse(self.source)
+        return parse_module(self.source)
 
 
 def candidates_in(report: Report) -> list[Candidate]:
@@ -180,7 +181,7 @@ def _import_of(name: str, source: str) -> str:
     if name in _IMPORTS:
         return _IMPORTS[name]
     is_module = any(
-        isinstance(each, ast.Attribute) and dotted(each.value) == name for each in ast.walk(ast.parse(source))
+        isinstance(each, ast.Attribute) and dotted(each.value) == name for each in ast.walk(parse_module(source))
     )
     return f"import {name}" if is_module and (name in sys.stdlib_module_names or name in _PACKAGES) else ""
 
@@ -191,7 +192,7 @@ _PACKAGES = {"torchvision", "torchaudio", "transformers", "scipy", "networkx", "
 def below_future(source: str, lines: str) -> str:
     """Return a script with lines before its first statement, but after what must be first."""
     last = 0
-    for node in ast.parse(source).body:
+    for node in parse_module(source).body:
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if not (is_text or (isinstance(node, ast.ImportFrom) and node.module == "__future__")):
             break
@@ -202,7 +203,7 @@ def below_future(source: str, lines: str) -> str:
 
 def _calls_of(source: str) -> Iterator[str]:
     """Yield what calls the functions of a script that does no more than define them: its tests, or the last one."""
-    tree = ast.parse(source)
+    tree = parse_module(source)
     if tests := uncalled_tests(source.encode()):
         functions = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef)}
         if all(name in functions and _is_plain(functions[name]) for name in tests):

@@ -117,7 +117,7 @@ def _readable(text: str) -> str:
     lines = text.splitlines(keepends=True)
     while lines:
         try:
-            ast.parse("".join(lines))
+            parse_module("".join(lines))
         except SyntaxError as error:
             lines = lines[: min(error.lineno or 1, len(lines)) - 1]
         except (ValueError, RecursionError, MemoryError):
@@ -131,7 +131,7 @@ def _readable(text: str) -> str:
 
 def _without_output(text: str) -> str:
     """Return a script without what it printed, where that stands below it and happens to be Python as well."""
-    body = ast.parse(text).body
+    body = parse_module(text).body
     while len(body) > 1 and isinstance(last := body[-1], ast.Expr) and _is_value(last.value):
         del body[-1]
         text = "".join(text.splitlines(keepends=True)[: last.lineno - 1])
@@ -148,7 +148,7 @@ def _is_code(text: str) -> bool:
     """Return whether a text is Python that does something, rather than words or output that happen to parse."""
     if not text.strip() or len(text) > 200_000 or not compiles(text):
         return False
-    nodes = list(ast.walk(tree := ast.parse(text)))
+    nodes = list(ast.walk(tree := parse_module(text)))
     if any(isinstance(each, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef) for each in nodes):
         return True
     if all(isinstance(each, ast.AnnAssign) and each.value is None for each in tree.body):
@@ -179,7 +179,7 @@ def _of_session(lines: Sequence[str]) -> tuple[str, str]:
 def _shown(code: Sequence[str], output: str) -> Iterator[str]:
     text = "\n".join(code).strip("\n")
     try:
-        body = ast.parse(textwrap.dedent(text)).body
+        body = parse_module(textwrap.dedent(text)).body
     except (SyntaxError, ValueError):
         body = []
     if not (output and len(body) == 1 and isinstance(body[0], ast.Expr)):
