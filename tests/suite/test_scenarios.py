@@ -268,7 +268,7 @@ threads = [1, 2]
         ("[variants]\nGrad = ['on']", "3: variants.Grad: names are lower-case letters, digits and _"),
         (
             "[variants]\nhooks = ['on']",
-            "3: variants.hooks: taken, as are accesses, attempt, brief_exit, command, fetch, functions, home, hooks, ladder, ",
+            "3: variants.hooks: taken, as are accesses, attempt, brief_exit, command, fetch, functions, home, hooks, ",
         ),
         ("native = ['none.cpp']", "2: native: there is no file 'none.cpp' beside the script"),
         ("native = 'none.cpp'", "2: native: must be a list, in [brackets]"),
