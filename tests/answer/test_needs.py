@@ -75,10 +75,14 @@ def test_a_script_that_only_imports_torch_does_not_use_it() -> None:
     assert needs.uses_torch(ast.parse("import transformers\ntransformers.pipeline('x')"))
 
 
-def test_packages_have_the_versions_of_the_report() -> None:
-    tree = ast.parse(
-        "import networkx as nx, torchvision, torchfoo.bar\nfrom PIL import Image\nimport os, triton, torch"
-    )
-    named = {"networkx": "2.8.8", "torchfoo-utils": "0.1", "torchvision": "0.22.1"}
+def test_a_package_that_nobody_knows_is_not_installed() -> None:
+    assert needs.strangers(ast.parse("import torch, os, numpy, networkx, torchsparsify, mine"), ["mine.py"]) == [
+        "torchsparsify"
+    ]
 
-    assert needs.packages(tree, named) == ("networkx==2.8.8", "torchvision", "torchfoo-utils==0.1", "pillow")
+
+def test_packages_have_the_versions_of_the_report() -> None:
+    tree = ast.parse("import networkx as nx, torchvision\nfrom PIL import Image\nimport os, triton, torch")
+    named = {"networkx": "2.8.8", "networkx-fork": "0.1", "torchvision": "0.22.1"}
+
+    assert needs.packages(tree, named) == ("networkx==2.8.8", "torchvision", "pillow")

@@ -74,6 +74,11 @@ def lacking(base: ReportAnswer, candidate: Candidate, report: Report) -> ReportA
         asks = f"a run on a machine with {hardware}, or a script that fails on the CPU"
         update = {"verdict": ReportVerdict.HARDWARE, "why": f"the script needs {hardware}", "asks": asks}
         return base.model_copy(update=update)
+    if strange := needs.strangers(tree, [name for name, _ in candidate.files]):
+        names = ", ".join(strange)
+        asks = f"a script without {names}, or where these packages can be had"
+        why = f"the script needs {names}, which the table of PyPI's packages does not know: nothing of it was installed"
+        return base.model_copy(update={"verdict": ReportVerdict.INFORMATION, "why": why, "asks": asks})
     if data := needs.data(tree):
         asks = f"a script that makes its own input instead of {data}"
         return base.model_copy(

@@ -182,13 +182,20 @@ def packages(tree: ast.Module, named: Mapping[str, str], own: Iterable[str] = ()
             continue
         package, same = canonicalize_name(package_of(module) or module), canonicalize_name(module)
         alike = [name for name in named if name in {same, package}]
-        alike = alike or [name for name in named if name.startswith(same)]
         name = alike[0] if alike else package
         if name in {"torch", "triton", "pytorch-triton"}:
             continue
         is_tied = name in {"torchvision", "torchaudio"}  # each release of these is for one of torch
         found[f"{name}=={named[name]}" if named.get(name) and not is_tied else name] = None
     return tuple(found)
+
+
+def strangers(tree: ast.Module, own: Iterable[str] = ()) -> list[str]:
+    """Return the modules that a script imports, beside its `own`, of which no known package is told to have them.
+
+    Whoever writes a report could publish a package for it, whose code would run outside of the sandbox.
+    """
+    return [name for name in imported_modules(tree) if f"{name}.py" not in set(own) and not package_of(name)]
 
 
 def imported_modules(tree: ast.Module) -> list[str]:
