@@ -8,6 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from whichtorch.matrix.answer.answer import ReportAnswer
 from whichtorch.matrix.bisect.bisection import Bisection, Boundary
 from whichtorch.matrix.bisect.search_request import AxisName
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Find
@@ -32,6 +33,7 @@ MODELS: dict[str, type[Model]] = {
     "fix": FixAnswer,
     "triage": Case,
     "replay": Replayed,
+    "answer": ReportAnswer,
     "explain": Explanations,
     "history": Histories,
     "runs": Runs,

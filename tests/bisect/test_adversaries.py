@@ -39,7 +39,7 @@ from whichtorch.matrix.bisect.strategy.search_state import (
 from whichtorch.matrix.fix.closure import Closure
 from whichtorch.matrix.fix.cure_search import LAST_DEPTH, STEPS, CureSearch
 from whichtorch.matrix.fix.minimum import POLISH_TRIALS, smallest
-from whichtorch.matrix.fix.trials import Effect, Trial
+from whichtorch.matrix.fix.trials import Trial, TrialEffect
 from whichtorch.matrix.fix.units import Proposal
 from whichtorch.matrix.model import Build, Config, Request
 from whichtorch.matrix.plan import matrix_file
@@ -354,10 +354,10 @@ def effects(seed: int, share: float) -> Callable[[Proposal], Trial]:
 
     def effect(_proposal: Proposal) -> Trial:
         if random.random() < share:
-            return Trial(effect=Effect.CURED)
+            return Trial(effect=TrialEffect.CURED)
         name = random.choice(NAMES)
         exception = f"NameError: name {name!r} is not defined, {random.random()}"
-        return Trial(effect=random.choice([Effect.SAME, Effect.UNRESOLVED]), exception=exception)
+        return Trial(effect=random.choice([TrialEffect.SAME, TrialEffect.UNRESOLVED]), exception=exception)
 
     return effect
 

@@ -9,6 +9,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Open
+from tests.compare.synthetic_nights import measurement
+from tests.reports import pages
+from whichtorch.matrix.model import Effect, Outcome
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
@@ -241,3 +244,22 @@ def test_ten_thousand_cells(huge: Path, open_page: Open) -> None:
     page.locator("#text").fill("family_3")
     expect(page.locator("#shown")).to_contain_text("20 of 200 tests")
     assert len(shown_rows(page)) == 20
+
+
+def test_an_opened_cell_has_its_numbers(tmp_path: Path, open_page: Open) -> None:
+    """Its value, and the change with its interval; one that was measured has no attempts, but was run."""
+    one, other = pages.environment("2.10.0"), pages.environment("2.11.0")
+    numbers = [measurement(0.0, ""), measurement(0.2, one.label, effect=Effect.WORSE)]
+    cells = [
+        pages.cell(where, Outcome.PASS, attempts=(), numbers=(number,))
+        for where, number in zip((one, other), numbers, strict=True)
+    ]
+    file = tmp_path / "run.html"
+    file.write_text(pages.made(pages.stored([one, other], cells, tmp_path)))
+    page = open_page(file)
+    page.locator("#grid tbody td").nth(1).click()
+    panel = page.locator("#cell")
+    expect(panel.locator("section").first).to_contain_text("measured")
+    expect(panel.locator("li").first).to_have_text(
+        "wall 0.2443 s +22.1 % [+21.1, +23.1] against torch-2.10.0-cpu worse · 6 runs"
+    )

@@ -86,7 +86,7 @@ def test_each_test_of_a_matrix_has_its_own_numbers(user: User) -> None:
 @pytest.mark.shell
 @pytest.mark.parametrize("command", ["matrix", "bisect"])
 def test_an_interrupt_leaves_nothing_behind(user: User, command: str) -> None:
-    """The run that is made is stopped, and the command ends with its exit code."""
+    """The run that is made is stopped, and the command ends with its exit code; what never ended did not pass."""
     user.script("repro.py", PRINTS_LOSS + "import time\nwhile True: time.sleep(1)\n")
     started = user.start(command, "repro.py", "--torch", "9.2.0,9.3.0", "--measure", "wall", "--worse", "1%", *BUILD)
     wait_for(lambda: user.runs("repro.py") > 0)
@@ -94,6 +94,7 @@ def test_an_interrupt_leaves_nothing_behind(user: User, command: str) -> None:
     assert started.wait(PATIENCE) == 130
     wait_for(lambda: not alive_in(user.folder))
     assert "Traceback" not in (user.folder / "output.txt").read_text()
+    assert not [path for path in user.folder.rglob("cells.jsonl") if path.stat().st_size]
 
 
 @pytest.mark.shell
@@ -159,6 +160,25 @@ def test_bisect_goes_around_releases_without_the_number(user: User) -> None:
 
 
 @pytest.mark.shell
+def test_two_searches_for_a_change_of_a_number_are_compared(user: User) -> None:
+    """Each release has the number that it was compared by, so that the page, Markdown and `compare` have it, too."""
+    user.script("repro.py", PRINTS_LOSS.replace("torch.behaviour", "float(torch.behaviour) * 2"))
+    asked = ("bisect", "repro.py", "--torch", "<=9.5.0", "--measure", "loss", "--differs", "1e-4")
+    given(user, *asked, "--json", "answer.json", "--markdown", "answer.md")
+    first = written(user)
+    shown = {probe["value"]: probe["cell"]["numbers"][0]["change"] for probe in first["probes"]}
+    assert (shown["9.1.0"], shown["9.5.0"]) == (None, [0.5] * 3)
+    assert "| 9.3.0 | 1.5 | +0.5 |" in (user.folder / "answer.md").read_text()
+    user.script("repro.py", PRINTS_LOSS.replace("torch.behaviour", "float(torch.behaviour) * 4"))
+    given(user, *asked, "--json", "answer.json")
+    ended = user.run("compare", first["run"], written(user)["run"])
+    assert f"loss is different than in {first['run']}: +0.5" in ended.stdout, ended.stdout
+    ended = user.run("report", first["run"], "--html", "page")
+    assert ended.returncode == 0, ended.stderr
+    assert "loss of repro.py" in (user.folder / "page" / "index.html").read_text()
+
+
+@pytest.mark.shell
 def test_explain_says_by_how_much_a_number_differs(user: User) -> None:
     """One sentence for each environment that is compared; the exit code is that of an answer."""
     user.script("repro.py", PRINTS_LOSS)
@@ -221,7 +241,14 @@ def test_the_last_of_two_numbers_counts(user: User) -> None:
         (["matrix", "--measure", "loss", "--pattern", "loss ("], "--pattern 'loss (' is no regular expression"),
         (["matrix", "--measure", "loss", "--pattern", "loss"], "has 0 groups: put parentheses around the number"),
         (["matrix", "--measure", "cpu", "--worse", "0%"], "--worse 0%: write how large a change counts, as 10%"),
-        (["matrix", "--measure", "cpu", "--worse", "-3%"], "'-3'"),
+        (["matrix", "--measure", "cpu", "--worse", "-3%"], "--worse -3%: write how large a change counts, as 10%"),
+        (["bisect", "--measure", "cpu", "--differs=-1"], "--differs -1: write how large a change counts, as 10%"),
+        (["matrix", "--measure", "cpu", "--worse", "1e400"], "--worse 1e400: write how large a change counts"),
+        (["matrix", "--measure", "tokens/s", "--worse", "100%"], "--worse 100%: tokens/s cannot fall by so much"),
+        (["matrix", "--measure", "cpu", "--better", "-x"], "'-x' is not one of 'lower', 'higher'"),
+        (["matrix", "--measure", "cpu", "--better", "less"], "'less' is not one of 'lower', 'higher'"),
+        (["matrix", "--measure", ","], "--measure names nothing"),
+        (["matrix", "--measure", "--worse"], "--measure --worse: that is no name"),
         (["matrix", "--worse", "3%"], "--worse: there is no --measure"),
         (["explain", "--torch", "9.1.0,9.2.0", "--differs", "3%"], "--differs: there is no --measure"),
         (

@@ -180,7 +180,11 @@ def test_searches_install_the_packages(user: User, words: list[str]) -> None:
     if words[0] == "triage":
         assert answer["requirements"] == ["einops<1"]
         archive = str(user.folder / "output" / "cases" / "repro" / "case.zip")
-        assert user.run("replay", archive, "--whole").returncode == 0
+        refused = user.run(
+            "replay", archive, "--whole"
+        )  # a stranger's package could run its code outside of the sandbox
+        assert (refused.returncode, "--with 'einops<1'" in refused.stderr) == (2, True)
+        assert user.run("replay", archive, "--whole", "--with", "einops<1").returncode == 0
         assert '# requirements = ["einops<1"]' in user.run("new-scenario", script).stdout
 
 

@@ -39,6 +39,7 @@ class Outer:
     name: str = argument("NAME", "What it is about.")
     fruit: Fruit = option(default=Fruit.PLUM, help="Which.")
     words: tuple[str, ...] = option("--word", default=(), help="Repeatable.")
+    size: str | None = option(choices=("small", "-1"), help="One of a few texts.")
     quick: bool = option("--no-quick", default=True, help="Take your time.")
     count: int = option(default=MISSING, least=1, most=9, help="How many.")
     path: Path = option(default=Path("there"), help="Where.")
@@ -85,6 +86,12 @@ def test_values_are_read_by_the_types_of_fields() -> None:
     )
 
 
+@pytest.mark.parametrize("words", [("--size", "-1"), ("--size=-1",)])
+def test_a_value_may_begin_with_a_dash(words: tuple[str, ...]) -> None:
+    """It is no other option, whose name would then be unknown."""
+    assert given("x", "--count", "3", *words).size == "-1"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -93,6 +100,8 @@ def test_values_are_read_by_the_types_of_fields() -> None:
         (["x", "--count", "10"], "10 is not in the range 1<=x<=9"),
         (["x", "--count", "1", "--fruit", "pear"], "'pear' is not one of 'apple', 'plum'"),
         (["x", "--count", "1", "--left-out", "1"], "No such option"),
+        (["x", "--count", "1", "--size", "large"], "'large' is not one of 'small', '-1'"),
+        (["x", "--count", "1", "--word"], "Option '--word' requires an argument"),
     ],
 )
 def test_a_mistake_is_told_with_its_place(words: list[str], message: str) -> None:

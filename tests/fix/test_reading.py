@@ -15,7 +15,7 @@ from whichtorch.matrix.fix.hints import asked_for, refused
 from whichtorch.matrix.fix.package_trees import differing, package_tree
 from whichtorch.matrix.fix.parts import parts_of
 from whichtorch.matrix.fix.patch import lines_of, unified_diff
-from whichtorch.matrix.fix.trials import Effect, Trial, content_key
+from whichtorch.matrix.fix.trials import Trial, TrialEffect, content_key
 from whichtorch.matrix.search.journal import Journal
 
 STDERR = """Traceback (most recent call last):
@@ -75,7 +75,7 @@ def test_asked_for(exception: str, named: set[str]) -> None:
     bad = "def g(): pass\nclass C:\n    def h(self): pass\n"
     good = "def fresh(): pass\ndef g(key): pass\nclass C:\n    def h(self, b): pass\n    def method(self): pass\n"
     change = tree_change({"torch/m.py": bad}, {"torch/m.py": good})
-    trial = Trial(effect=Effect.UNRESOLVED, exception=exception)
+    trial = Trial(effect=TrialEffect.UNRESOLVED, exception=exception)
     assert {unit.name for unit in asked_for(trial, change, ())} == named
 
 
@@ -83,7 +83,7 @@ def test_asked_for_at_frames() -> None:
     """A message that names nothing asks for the changed functions where it was raised."""
     change = tree_change({"torch/m.py": "def f(): 1\ndef g(): 1\n"}, {"torch/m.py": "def f(): 2\ndef g(): 2\n"})
     frames = (CodeFrame(file="torch/m.py", line=99, function="g"),)
-    trial = Trial(effect=Effect.UNRESOLVED, exception="ValueError", frames=frames)
+    trial = Trial(effect=TrialEffect.UNRESOLVED, exception="ValueError", frames=frames)
     assert [unit.name for unit in asked_for(trial, change, ())] == ["g"]
 
 
@@ -91,7 +91,9 @@ def test_journal(tmp_path: Path) -> None:
     """A trial is found again by what differed, also after a line that a kill tore."""
     path = tmp_path / "fix" / "trials.jsonl"
     key = content_key("script", {"torch/m.py": "x"})
-    trial = Trial(effect=Effect.SAME, exception="E: e", frames=(CodeFrame(file="a", line=1, function="f"),), seconds=2)
+    trial = Trial(
+        effect=TrialEffect.SAME, exception="E: e", frames=(CodeFrame(file="a", line=1, function="f"),), seconds=2
+    )
     Journal(path, Trial).add("other", trial)
     with path.open("a") as file:
         file.write('{"key": "to')
@@ -169,7 +171,7 @@ def test_an_attribute_is_given_by_its_class() -> None:
         ),
     }
     change = tree_change(bad, good)
-    trial = Trial(effect=Effect.UNRESOLVED, exception="AttributeError: 'Tracer' object has no attribute 'depth'")
+    trial = Trial(effect=TrialEffect.UNRESOLVED, exception="AttributeError: 'Tracer' object has no attribute 'depth'")
     assert [str(unit) for unit in asked_for(trial, change, ())] == ["torch/m.py: Base.__init__ (changed)"]
 
 
@@ -177,7 +179,7 @@ def test_a_word_of_programs_names_a_new_function() -> None:
     """A message that names what is missing in words of its own finds the new function of that name."""
     bad = {"torch/m.py": "OPCODES = {'RAISE_VARARGS', 'POP'}\nclass Tracer:\n    pass\n"}
     good = {"torch/m.py": bad["torch/m.py"].replace("pass", "def RAISE_VARARGS(self): pass\n    def POP(self): pass")}
-    trial = Trial(effect=Effect.UNRESOLVED, exception="Unsupported: missing: RAISE_VARARGS")
+    trial = Trial(effect=TrialEffect.UNRESOLVED, exception="Unsupported: missing: RAISE_VARARGS")
     assert [unit.name for unit in asked_for(trial, tree_change(bad, good), ())] == ["Tracer.RAISE_VARARGS"]
 
 
@@ -188,7 +190,7 @@ def test_a_missing_argument_asks_for_the_callers() -> None:
     change = tree_change({"torch/m.py": bad}, {"torch/m.py": good})
     message = "TypeError: Entry.__init__() missing 1 required positional argument: 'line'"
     found = asked_for(
-        Trial(effect=Effect.UNRESOLVED, exception=message), change, [unit(change, "torch/m.py", "Entry.line")]
+        Trial(effect=TrialEffect.UNRESOLVED, exception=message), change, [unit(change, "torch/m.py", "Entry.line")]
     )
     assert [unit.name for unit in found] == ["make"]
 
@@ -211,5 +213,5 @@ def test_what_the_binary_refuses_is_learned(message: str, lacking: set[str]) -> 
     good += "def g(): return 2\n"
     change = tree_change({"torch/m.py": "def g(): return 1\n"}, {"torch/m.py": good})
     units = list(change.units(["torch/m.py"]))
-    found = refused(Trial(effect=Effect.UNRESOLVED, exception=message), units)
+    found = refused(Trial(effect=TrialEffect.UNRESOLVED, exception=message), units)
     assert {(unit.name, symbol) for unit, symbol in found.items()} == {("f", symbol) for symbol in lacking}

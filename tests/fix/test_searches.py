@@ -12,7 +12,7 @@ from tests.fix.packages import tree_change
 from whichtorch.matrix.fix.closure import Closure
 from whichtorch.matrix.fix.cure_search import CureSearch
 from whichtorch.matrix.fix.minimum import smallest
-from whichtorch.matrix.fix.trials import Effect, Trial
+from whichtorch.matrix.fix.trials import Trial, TrialEffect
 from whichtorch.matrix.fix.units import Proposal
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def driven(
 
 def effect(names: set[str], cure: set[str], poison: set[str] = frozenset()) -> Trial:  # type: ignore[assignment]
     if names & poison:
-        return Trial(effect=Effect.UNRESOLVED, exception="ValueError: other")
-    return Trial(effect=Effect.CURED if cure <= names else Effect.SAME)
+        return Trial(effect=TrialEffect.UNRESOLVED, exception="ValueError: other")
+    return Trial(effect=TrialEffect.CURED if cure <= names else TrialEffect.SAME)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 5, 17, 39])
@@ -129,7 +129,7 @@ def test_message_names_the_next_unit() -> None:
 
     def test(names: set[str]) -> Trial:
         if names == {"f"}:
-            return Trial(effect=Effect.UNRESOLVED, exception="AttributeError: 'N' object has no attribute 'goes'")
+            return Trial(effect=TrialEffect.UNRESOLVED, exception="AttributeError: 'N' object has no attribute 'goes'")
         return effect(names, {"f", "N.goes"})
 
     answer, tried = driven(CureSearch(Closure(change)).run(change.units(["torch/m.py"])), test)
@@ -176,7 +176,7 @@ def test_hunks() -> None:
         while True:
             text = change.texts(proposal)["torch/m.py"]
             seen.append(text)
-            proposal = search.send(Trial(effect=Effect.CURED if "z = 5" in text else Effect.SAME))
+            proposal = search.send(Trial(effect=TrialEffect.CURED if "z = 5" in text else TrialEffect.SAME))
     except StopIteration as end:
         answer = end.value
     assert answer is not None
@@ -196,7 +196,7 @@ def test_what_the_binary_refuses_is_left_out() -> None:
     def test(names: set[str]) -> Trial:
         if "f2" in names:
             message = "AttributeError: 'torch._C._Frame' object has no attribute 'closure'"
-            return Trial(effect=Effect.UNRESOLVED, exception=message)
+            return Trial(effect=TrialEffect.UNRESOLVED, exception=message)
         return effect(names, {"f3"})
 
     search = CureSearch(closure)
@@ -213,7 +213,7 @@ def test_a_small_patch_stays_as_it_was_written() -> None:
         good = f"def f(a):\n    a = 1\n{branch}    return a\n"
         change = tree_change({"torch/m.py": "def f(a):\n    return a\n"}, {"torch/m.py": good})
         search = smallest(Proposal(units=frozenset(change.units(["torch/m.py"]))), Closure(change))
-        answer, _ = driven(search, lambda _: Trial(effect=Effect.CURED))
+        answer, _ = driven(search, lambda _: Trial(effect=TrialEffect.CURED))
         assert ("if a == 2" in change.texts(answer)["torch/m.py"]) is kept
 
 
@@ -224,7 +224,7 @@ def test_what_broke_a_window_is_set_apart(message: str) -> None:
     units = list(change.units(["torch/m.py"]))
 
     def test(names: set[str]) -> Trial:
-        return Trial(effect=Effect.UNRESOLVED, exception=message) if "f07" in names else effect(names, {"f06"})
+        return Trial(effect=TrialEffect.UNRESOLVED, exception=message) if "f07" in names else effect(names, {"f06"})
 
     answer, tried = driven(CureSearch(Closure(change)).run(units), test)
     assert answer is not None

@@ -22,7 +22,7 @@ from whichtorch.matrix.fix.candidates import each_once
 from whichtorch.matrix.fix.closure import Closure
 from whichtorch.matrix.fix.cure_search import CureSearch
 from whichtorch.matrix.fix.minimum import smallest
-from whichtorch.matrix.fix.trials import GUESS, Effect, Trial, Trials, in_words
+from whichtorch.matrix.fix.trials import GUESS, Trial, TrialEffect, Trials, in_words
 from whichtorch.matrix.search.driving import Deferred, drive
 from whichtorch.matrix.search.journal import Journal
 from whichtorch.matrix.search.runs_oracle import BudgetSpentError, RunsOracle
@@ -48,8 +48,8 @@ def applied(files: Mapping[str, str | None]) -> frozenset[str]:
 
 def effect(names: frozenset[str], cure: set[str], poison: set[str]) -> Trial:
     if names & poison:
-        return Trial(effect=Effect.UNRESOLVED, exception="ValueError: other")
-    return Trial(effect=Effect.CURED if cure <= names else Effect.SAME)
+        return Trial(effect=TrialEffect.UNRESOLVED, exception="ValueError: other")
+    return Trial(effect=TrialEffect.CURED if cure <= names else TrialEffect.SAME)
 
 
 @dataclass

@@ -17,7 +17,6 @@ from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
 from whichtorch.matrix.process.executor import LocalExecutor
 from whichtorch.matrix.records.store import new_run
 from whichtorch.matrix.suite import selection
-from whichtorch.matrix.trial.overlays import Overlays
 from whichtorch.matrix.trial.runner import Runner
 
 CORE = "class _Core:\n    def known(self): pass\n_C = _Core()\n"
@@ -56,14 +55,12 @@ class Workplace:
         )
         request = CureRequest(bad=bad, good=good, max_trials=most, jobs=self.jobs, tell=self.said.append)
         with new_run(self.folder, ()) as store:
-            overlays = Overlays(self.folder / "fix" / "in-use")
             runner = Runner(
                 planned=planned,
                 environment=bad,
                 executor=self.executor,
                 home=self.folder,
                 store=store,
-                overlays=overlays,
                 tell=self.said.append,
             )
             return fix(request, CureRuns(runner))

@@ -84,11 +84,18 @@ def test_a_change_is_a_share_or_a_number(text: str, size: float, is_share: bool)
     assert (worse.either_way, differs.either_way) == (False, True)
 
 
-@pytest.mark.parametrize("text", ["-3%", "0", "0%", "much", "", "3 percent", "100%", "nan", "inf", "1,5"])
+@pytest.mark.parametrize("text", ["-3%", "0", "0%", "much", "", "3 percent", "nan", "inf", "1e400", "1,5"])
 def test_a_change_that_is_none_is_refused(text: str) -> None:
     """The message has the option, what was written and what to write."""
     with pytest.raises(UsageError, match=f"^--worse {re.escape(text)}: write how large a change counts, as 10%"):
         named("cpu", worse=text)
+
+
+def test_only_what_may_grow_without_end_can_become_worse_by_its_size() -> None:
+    """Twice as slow is a change of 100 %; a rate cannot fall by that."""
+    assert named("cpu", worse="100%")[0].change == 1
+    with pytest.raises(UsageError, match="tokens/s cannot fall by so much"):
+        named("tokens/s", worse="100%")
 
 
 def test_all_that_is_wrong_is_in_one_message() -> None:

@@ -141,3 +141,14 @@ def test_blocked(kind: Sandbox, way: str, facts: dict[str, Any], tmp_path: Path)
 def test_enough_ways() -> None:
     """There are at least 25 of them."""
     assert len(WAYS) >= 25, WAYS
+
+
+def test_a_link_to_a_python_shows_no_more_than_its_folder(tmp_path: Path) -> None:
+    """~/.local/bin/python must not show all of ~/.local."""
+    link = tmp_path / "home" / ".local" / "bin" / "python"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(sys.executable)
+
+    folders = list(sandbox.interpreter_folders(link))
+    assert folders[0] == link.parent
+    assert Path(sys.base_prefix).resolve() in {each.resolve() for each in folders}

@@ -13,6 +13,7 @@ from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe, timel
 from whichtorch.matrix.bisect.search_request import AxisName
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, Find, SearchVerdict
 from whichtorch.matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome, StoppedBy
+from whichtorch.matrix.model.measurement import Curve, CurveStep, Effect
 from whichtorch.reports.bisection_text import bisection_lines, bisection_markdown, cost
 
 VALUES = tuple(f"2.{minor}.0" for minor in range(8))
@@ -243,6 +244,45 @@ def test_it_holds_all_that_an_issue_needs(tmp_path: Path) -> None:
     assert "```text\nTraceback\nValueError: as it was\n```" in text
     assert f"\nCommits: {LINK}\n" in text
     assert text.endswith("```text\nx\n```")
+
+
+def curve(**fields: Any) -> Curve:
+    """Return a curve of VALUES that rises once, measured at its ends and at the step."""
+    given: dict[str, Any] = {
+        "name": "peak",
+        "unit": "MB",
+        "total": (0.1, 0.09, 0.11),
+        "steps": (CurveStep(before="2.2.0", after="2.3.0", change=(0.1, 0.09, 0.11), effect=Effect.WORSE),),
+        "levels": {"2.0.0": (0, 0, 0), "2.2.0": (0, -0.01, 0.01), "2.3.0": (0.1, 0.09, 0.11), "2.7.0": (0.1, 0.1, 0.1)},
+        "values": {"2.0.0": 500, "2.2.0": 500, "2.3.0": 550, "2.7.0": 550},
+        "missing": {"2.5.0": "it prints no loss"},
+    }
+    return Curve(**given | fields)
+
+
+def test_a_search_for_a_change_of_a_number_has_the_numbers(tmp_path: Path) -> None:
+    """Each value with its change and the interval, and no runs, seconds or failures, of which it has none."""
+    found = bisection("H.pp...p", reference=None, curve=curve(), boundaries=(boundary("2.2.0", "2.3.0"),))
+    text = "\n".join(bisection_markdown(found, tmp_path.joinpath))
+    assert text.startswith("## `repro.py`, peak: fix between 2.2.0 and 2.3.0\n")
+    assert "- peak is worse in 2.3.0: +10 % [+9, +11] against 2.2.0\n- no evidence: 2.5.0: it prints no loss\n" in text
+    (table,) = reading.tables(text)
+    assert table == [
+        ["version", "peak", "against 2.0.0"],
+        ["2.0.0", "500 MB", ""],
+        ["2.2.0", "500 MB", "+0 % [-1, +1]"],
+        ["2.3.0", "550 MB", "+10 % [+9, +11]"],
+        ["2.7.0", "550 MB", "+10 %"],
+    ]
+    assert "The failure" not in text
+
+
+def test_a_number_that_changes_gradually_has_no_step(tmp_path: Path) -> None:
+    """Its title does not say that nothing changed."""
+    found = bisection("p.pp...p", AnswerKind.NONE, reference=None, curve=curve(steps=(), threshold=0.05))
+    text = "\n".join(bisection_markdown(found, tmp_path.joinpath))
+    assert text.startswith("## `repro.py`: no step found\n")
+    assert "- peak: +10 % [+9, +11] from 2.0.0 to 2.7.0, but no single step of 5 %\n" in text
 
 
 def test_no_text_breaks_it(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ from datetime import date, timedelta
 from pathlib import Path
 
 from tests.compare.synthetic_nights import Year, measurement, night_of
-from tests.reports import pages
+from tests.reports import pages, reading
+from tests.reports.test_html import Page
 from tests.results import PASS, cell, environment, result, stored
 from whichtorch.matrix.model import Effect
 from whichtorch.matrix.records.store import StoredRun
+from whichtorch.reports.markdown import markdown_lines
 from whichtorch.reports.page.grid import grid_of
 from whichtorch.reports.page.html import page
 from whichtorch.reports.page.number_pictures import BASE, MOST_LINES, TOP, over_environments, over_nights
@@ -35,6 +37,24 @@ def test_a_line_has_a_point_for_each_environment_and_says_which_counts() -> None
     assert all(TOP <= y <= BASE for y, _ in line["lines"])
     assert line["dots"][0][1] > line["dots"][1][1]  # more is above
     assert "torch-2.10.0-pypi: 0.2443 s, +22.1 % [+21.1, +23.1], 6 runs" in line["dots"][1][3]
+
+
+def test_an_opened_cell_and_the_markdown_have_the_numbers(tmp_path: Path) -> None:
+    """Each with its value, and its change from the first environment with the interval."""
+    numbers = [measurement(0.0, ""), measurement(0.2, "torch-2.9.1-pypi", effect=Effect.WORSE)]
+    cells = [cell(where, PASS, numbers=(number,)) for where, number in zip(RELEASES[:2], numbers, strict=True)]
+    run = StoredRun(folder=tmp_path, result=result(RELEASES[:2], cells))
+    (row,) = Page(pages.made(run)).details
+    assert row["cells"]["0"]["numbers"] == [["wall", "0.2 s", "", "", "", "6 runs"]]
+    assert row["cells"]["1"]["numbers"] == [
+        ["wall", "0.2443 s", "+22.1 % [+21.1, +23.1]", "worse", "torch-2.9.1-pypi", "6 runs"]
+    ]
+    table, _ = reading.tables("\n".join(markdown_lines(run, "whichtorch matrix")))
+    assert table == [
+        ["family/case", "wall"],
+        ["2.9.1", "0.2 s"],
+        ["2.10.0", "0.2443 s +22.1 % [+21.1, +23.1] worse"],
+    ]
 
 
 def test_the_page_draws_the_nights_with_their_steps_first(tmp_path: Path) -> None:

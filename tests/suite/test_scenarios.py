@@ -268,7 +268,7 @@ threads = [1, 2]
         ("[variants]\nGrad = ['on']", "3: variants.Grad: names are lower-case letters, digits and _"),
         (
             "[variants]\nhooks = ['on']",
-            "3: variants.hooks: taken, as are attempt, brief_exit, command, fetch, functions, home, hooks, ladder, ",
+            "3: variants.hooks: taken, as are accesses, attempt, brief_exit, command, fetch, functions, home, hooks, ",
         ),
         ("native = ['none.cpp']", "2: native: there is no file 'none.cpp' beside the script"),
         ("native = 'none.cpp'", "2: native: must be a list, in [brackets]"),
@@ -301,7 +301,7 @@ def test_no_variant_may_take_the_name_of_a_variable(tmp_path: Path) -> None:
     assert {"stacks", "fetch", "command", "pytorch_index"} < set(names)
     header = "[variants]\n" + "\n".join(f"{name} = ['on']" for name in names)
     expected_starts = [f"{line}: variants.{name}: taken, as are " for line, name in enumerate(names, 3)]
-    assert [mistake.partition("attempt, ")[0] for mistake in mistakes_of(script(tmp_path, header))] == expected_starts
+    assert [mistake.partition("accesses, ")[0] for mistake in mistakes_of(script(tmp_path, header))] == expected_starts
 
 
 @pytest.mark.parametrize(

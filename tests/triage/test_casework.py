@@ -18,7 +18,6 @@ from whichtorch.matrix.triage.casework import Casework
 from whichtorch.matrix.triage.ladder import first_failing
 from whichtorch.matrix.triage.places import CasePlace, CaseTest, OtherReleases
 from whichtorch.matrix.triage.step import Step, TriageRequest
-from whichtorch.matrix.trial.overlays import Overlays
 
 SCRIPT = """import torch
 
@@ -67,7 +66,6 @@ def triaged(
             executor=LocalExecutor(),
             home=folder / "home",
             store=store,
-            overlays=Overlays(folder / "overlays"),
             beside=folder,
             crowd=Crowd(wanted=3 if jobs > 1 else 0),  # a candidate is two runs, one of them with nothing compiled
         )

@@ -19,7 +19,8 @@ def exit_code(tmp_path: Path, source: str) -> int:
     """Return how pytest ends with a test file."""
     file = tmp_path / "test_case.py"
     file.write_text(source)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", str(file)]
+    # -B: a file of the same size, written in the same second, would be taken for the one before
+    command = [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", str(file)]
     return subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode
 
 

@@ -14,7 +14,7 @@ from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import NO_PATCH, Outcome
 from whichtorch.reports import cell_text
 from whichtorch.reports.document import markdown_document
-from whichtorch.reports.numbers_text import curve_lines
+from whichtorch.reports.numbers_text import curve_lines, curve_remarks, level_rows, step_lines
 from whichtorch.reports.shown_text import code_span, escaped, first_and_last_lines, short_list
 from whichtorch.reports.tests_text import changed_lines
 
@@ -313,15 +313,18 @@ def cost(search: Bisection) -> str:
 def bisection_markdown(search: Bisection, file: Callable[[str], Path | None]) -> list[str]:
     """Return the report: summary, what each value showed, the failure, what changed, where, and how to repeat it.
 
-    `file` finds the path of an attempt's file.
+    Of a search for a change of a number, what was measured. `file` finds the path of an attempt's file.
     """
-    bad = _bad_probe(search)
+    bad, curve = _bad_probe(search), search.curve
     attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome] if bad else []
     return markdown_document(
         "bisection",
         search=search,
         title=_title(search),
-        answer=[line for line in answer_lines(search) if not (search.has_tests and line.startswith("  "))],
+        answer=[*step_lines(search, curve), *curve_remarks(curve)]
+        if curve
+        else [line for line in answer_lines(search) if not (search.has_tests and line.startswith("  "))],
+        levels=level_rows(search, curve) if curve else [],
         summary=f"{heading(search)}. {cost(search)}.",
         bad=bad,
         wrote=first_and_last_lines(file(attempts[-1].stderr)) if attempts else [],
@@ -339,14 +342,16 @@ def _title(search: Bisection) -> str:
         changed = len({id_ for boundary in search.boundaries for id_ in boundary.tests})
         return f"{test}: {counted(changed, 'test')} changed, at {counted(len(search.boundaries), 'place')}"
     if search.answer is not AnswerKind.BOUNDARY:
-        return f"{test}: {'no change found' if search.answer is AnswerKind.NONE else 'inconclusive'}"
+        none = "no step found" if search.curve else "no change found"
+        return f"{test}: {none if search.answer is AnswerKind.NONE else 'inconclusive'}"
     if not search.boundaries:
         return f"{test} {_does(search)} with {escaped(', '.join(search.groups[SearchVerdict.BAD]))}"
     ends = (
         f"{boundary.change} between {value_name(search, boundary.from_)} and {value_name(search, boundary.to)}"
         for boundary in search.boundaries
     )
-    return f"{test} {_does(search)}: {escaped(', '.join(ends))}"
+    what = f", {escaped(search.curve.name)}" if search.curve else f" {_does(search)}"
+    return f"{test}{what}: {escaped(', '.join(ends))}"
 
 
 def _bad_probe(search: Bisection) -> Probe | None:

@@ -11,6 +11,7 @@ from whichtorch.matrix.compare.comparison import CellChange, ChangeKind, Compari
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result
 from whichtorch.reports import cell_text
+from whichtorch.reports.numbers_text import number_tables
 from whichtorch.reports.shown_text import (
     cleaned_line,
     code_span,
@@ -65,6 +66,7 @@ class Priority(StrEnum):
     UNEXPECTED = "other failures that nobody expects"
     PREVENTED = "reasons why nothing was learnt"
     CHANGES = "other changes"
+    NUMBERS = "numbers"
     RED_ROWS = "rows with what nobody expects"
     SURPRISES = "passes that nobody expects"
     ROWS = "other rows that do not just pass"
@@ -101,8 +103,8 @@ def markdown_lines(
     """Yield the whole report in at most `limit` bytes; `command` is how the user calls `matrix`.
 
     It begins with what changed since another run, if a comparison is given. Then come the counts, unexpected cells,
-    the table, known failures, doubted passes, the ends of what failures wrote, and the environments. Where it does not
-    fit, the least important items are left out, and a note says what is missing.
+    numbers, the table, known failures, doubted passes, the ends of what failures wrote, and the environments. Where it
+    does not fit, the least important items are left out, and a note says what is missing.
     """
     result = stored.result
     labels = {environment.id: environment.label for environment in result.environments}
@@ -113,6 +115,7 @@ def markdown_lines(
         *([_changes(comparison)] if comparison else []),
         _counts(result),
         *_section(_unexpected(stored, labels, command), "## Not expected", ""),
+        *_numbers(result),
         *_tables(result),
         *_section(_grouped(known, labels, Priority.KNOWN), "## Known failures", ""),
         *_section(_grouped(doubted, labels, Priority.DOUBTED), "## Doubted passes", "", _DOUBT, ""),
@@ -223,6 +226,18 @@ def _grouped(cells: Iterable[Cell], labels: dict[str, str], priority: Priority) 
         why = f" ({_words(known)})" if known else ""
         says = f": {_words(what)}" if what != "-" else ""
         yield _bullet(priority, f"{word} {code_span(name)}{why} in {short_list(where, NAMED)}{says}")
+
+
+def _numbers(result: Result) -> Iterator[ReportSection]:
+    """Yield a table for each test that was measured, with a title before the first."""
+    measured = [table for table in number_tables(result) if table.measures]
+    for place, table in enumerate(measured):
+        title = [] if place else ["## Numbers", ""]
+        head = [*title, *table_head([code_span(table.test), *map(escaped, table.measures)])]
+        rows = (table_row(map(escaped, row)) for row in table.rows)
+        items = tuple(ReportItem(priority=Priority.NUMBERS, lines=(row,)) for row in rows)
+        remarks = [f"- {escaped(remark)}" for remark in table.remarks]
+        yield ReportSection(head=tuple(head), items=items, tail=("", *remarks, ""))
 
 
 def _tables(result: Result) -> Iterator[ReportSection]:

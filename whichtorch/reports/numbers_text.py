@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tabulate import tabulate
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.compare.number_changes import NumberChange
     from whichtorch.matrix.compare.number_nights import LevelChange, NumberNights
-    from whichtorch.matrix.model import Cell, Change, Curve, Measurement, Result
-
-    Measured = Measurement | Curve | NumberChange | NumberNights
+    from whichtorch.matrix.model import Cell, Curve, Measurement, Quantity, Result, ValueChange
 
 WORDS = {Effect.WORSE: "worse", Effect.BETTER: "better", Effect.DIFFERENT: "different", Effect.UNDECIDED: "?"}
 BARS, BARS_SHOWN = "▁▂▃▄▅▆▇█", 60
@@ -29,38 +28,62 @@ BARS, BARS_SHOWN = "▁▂▃▄▅▆▇█", 60
 
 def number_lines(result: Result, notes: Iterable[str]) -> Iterator[str]:
     """Yield for each test the numbers of its environments, each with its change from the first one."""
-    shared, heads = column_heads(result.environments)
-    places = {environment.id: head for environment, head in zip(result.environments, heads, strict=True)}
+    shared, _ = column_heads(result.environments)
     yield ""
     if shared:
         yield f"Everywhere: {shared}"
         yield ""
-    for name, cells in grouped(result.cells, lambda cell: cell.name).items():
-        measures = dict.fromkeys(number.name for cell in cells for number in cell.numbers)
-        rows = [
-            [places[cell.environment].replace("\n", " "), *(_shown(cell, measure) for measure in measures)]
-            for cell in cells
-        ]
-        if measures:
-            yield from tabulate(rows, headers=[name, *measures], disable_numparse=True).splitlines()
-        yield from (f"{places[cell.environment]}: {cell.reason}" for cell in cells if not cell.numbers and cell.reason)
+    for table in number_tables(result):
+        if table.measures:
+            yield from tabulate(table.rows, headers=[table.test, *table.measures], disable_numparse=True).splitlines()
+        yield from table.reasons
         yield ""
-        yield from (resolution(measure, cells) for measure in measures)
+        yield from table.remarks
         yield ""
     yield from (f"note: {note}" for note in notes)
 
 
-def _shown(cell: Cell, measure: str) -> str:
-    """Return a number with its change, and a word where the change counts."""
-    number = next((each for each in cell.numbers if each.name == measure), None)
-    if number is None:
-        return ""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberTable:
+    """The numbers of a test."""
+
+    test: str
+    measures: tuple[str, ...]
+    rows: list[list[str]]  # of an environment: what it is called, and each number
+    reasons: list[str]  # why environments have none
+    remarks: list[str]  # how small a difference of each measure could have been seen
+
+
+def number_tables(result: Result) -> Iterator[NumberTable]:
+    """Yield the numbers of each test."""
+    _, heads = column_heads(result.environments)
+    places = {each.id: head.replace("\n", " ") for each, head in zip(result.environments, heads, strict=True)}
+    for test, cells in grouped(result.cells, lambda cell: cell.name).items():
+        measures = tuple(dict.fromkeys(number.name for cell in cells for number in cell.numbers))
+        own = [
+            {number.name: "  ".join(filter(None, shown_number(number))) for number in cell.numbers} for cell in cells
+        ]
+        yield NumberTable(
+            test=test,
+            measures=measures,
+            rows=[
+                [places[cell.environment], *(numbers.get(measure, "") for measure in measures)]
+                for cell, numbers in zip(cells, own, strict=True)
+            ],
+            reasons=[
+                f"{places[each.environment]}: {each.reason}" for each in cells if each.reason and not each.numbers
+            ],
+            remarks=[resolution(measure, cells) for measure in measures],
+        )
+
+
+def shown_number(number: Measurement) -> tuple[str, str, str]:
+    """Return a number, its change with the interval, and a word where the change counts."""
     change = number.reference and in_words(number.change, number)
-    word = WORDS.get(number.effect, "") if number.effect else ""
-    return "  ".join(filter(None, (value_words(number.value, number.unit), change, word)))
+    return value_words(number.value, number.unit), change, WORDS.get(number.effect, "") if number.effect else ""
 
 
-def in_words(change: Change | None, of: Measured) -> str:
+def in_words(change: ValueChange | None, of: Quantity) -> str:
     """Return a change of a number with its interval, as a share or in the number's unit."""
     return change_words(change, of.unit, is_share=of.is_share)
 
@@ -93,7 +116,7 @@ def resolution(measure: str, cells: Sequence[Cell]) -> str:
     return "; ".join(words)
 
 
-def _size(value: float, of: Curve | Measurement) -> str:
+def _size(value: float, of: Quantity) -> str:
     """Return the size of a change, as a share or in the unit of the number."""
     return f"{value * 100:.2g} %" if of.is_share else f"{value:.3g} {of.unit}".rstrip()
 
@@ -122,19 +145,39 @@ def answer_lines(result: Result) -> Iterator[str]:
 
 def curve_lines(search: Bisection, curve: Curve) -> Iterator[str]:
     """Yield what a measured search has found: the steps, what is gradual, and the curve."""
+    levels = level_rows(search, curve)
+    yield from step_lines(search, curve)
+    if len(levels) > 2 or curve.steps:
+        yield f"  what was measured, against {levels[0][0]}:"
+        widest = max(len(value) for value, *_ in levels)
+        yield from (f"    {value:<{widest}}  {median:<12} {change}".rstrip() for value, median, change in levels)
+    yield from curve_remarks(curve)
+
+
+def step_lines(search: Bisection, curve: Curve) -> Iterator[str]:
+    """Yield the steps of a curve, or what it shows instead of one."""
     for step in curve.steps:
         change = in_words(step.change, curve)
         yield f"{curve.name} is {WORDS[step.effect]} in {step.after}: {change} against {step.before}"
-    measured = [value for value in search.values if value in curve.levels]
     if not curve.steps:
-        yield _without_step(search, curve, measured)
-    if len(measured) > 2 or curve.steps:
-        yield f"  what was measured, against {measured[0]}:"
-        widest = max(map(len, measured))
-        for value in measured:
-            change = in_words(curve.levels[value], curve) if value != measured[0] else ""
-            median = value_words(curve.values[value], curve.unit) if value in curve.values else ""
-            yield f"    {value:<{widest}}  {median:<12} {change}".rstrip()
+        yield _without_step(search, curve, [value for value, *_ in level_rows(search, curve)])
+
+
+def level_rows(search: Bisection, curve: Curve) -> list[tuple[str, str, str]]:
+    """Return each value that was measured, in order: its number, and the change from the first one."""
+    measured = [value for value in search.values if value in curve.levels]
+    return [
+        (
+            value,
+            value_words(curve.values[value], curve.unit) if value in curve.values else "",
+            in_words(curve.levels[value], curve) if value != measured[0] else "",
+        )
+        for value in measured
+    ]
+
+
+def curve_remarks(curve: Curve) -> Iterator[str]:
+    """Yield what a curve does not show, and why, and what else the machine did."""
     for before, after in curve.alike:
         yield f"  note: {before} and {after} could not be told apart when they were compared with each other"
     for reason, values in grouped(curve.missing.items(), lambda item: item[1]).items():

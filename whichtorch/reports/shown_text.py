@@ -37,8 +37,12 @@ _HIDDEN = re.compile(
 )
 # what XML 1.0 forbids, lone surrogates among it, the other control characters, and what turns the direction of writing
 _UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-# in a word: markup, mentions, references, mathematics, HTML, entities, links; underscores but inside a name
-_MARKUP = re.compile(r"[\\`*#@|~$\[\]]|<(?=[a-z/!?])|&(?=[\w#])|(?<![^\W_])_|_(?![^\W_])|://|\bwww\.", re.IGNORECASE)
+# in a word: markup, mentions, references, mathematics, HTML, entities, links; underscores but inside a name, brackets
+# but around numbers
+_MARKUP = re.compile(
+    r"[\\`*#@|~$]|\[(?![-+]?\.?\d)|\](?=[(\[:])|<(?=[a-z/!?])|&(?=[\w#])|(?<![^\W_])_|_(?![^\W_])|://|\bwww\.",
+    re.IGNORECASE,
+)
 _BEGINS_BLOCK = re.compile(r"[-+=]+|\d+[.)]|>.*")  # as the first word of a line: a list, a heading, a rule, a quote
 _LONG = re.compile(rf"[^\n]{{{LINE + 1},}}")
 

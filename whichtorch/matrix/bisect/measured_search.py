@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from statistics import median
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect.bisection import Bisection, Probe
 from whichtorch.matrix.bisect.position_evidence import PositionEvidence
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Bracket, Change, SearchVerdict
 from whichtorch.matrix.environments.provider import lent
@@ -15,18 +13,19 @@ from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.events import NumbersCompared
 from whichtorch.matrix.measure.estimate import ALPHA, Estimate
 from whichtorch.matrix.measure.step_search import NumberStep, StepSearch
-from whichtorch.matrix.model import Cell, Outcome
+from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.model.measurement import Curve, CurveStep, Effect, MachineState
 from whichtorch.matrix.process.forking_executor import SERVERS
-from whichtorch.matrix.trial.interleaving import Meter, Series, opened_meter
+from whichtorch.matrix.trial.interleaving import Meter, Series, measured_cell, opened_meter
 from whichtorch.matrix.trial.sample import NoNumberError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from whichtorch.matrix.bisect.bisection import Bisection, Probe
     from whichtorch.matrix.bisect.ledger import Ledger
     from whichtorch.matrix.measure.measure import Measure
-    from whichtorch.matrix.model import Environment
+    from whichtorch.matrix.model import Environment, Measurement
 
 # a change in whichever direction breaks a script that should print what it did
 CHANGES = {Effect.WORSE: Change.REGRESSION, Effect.DIFFERENT: Change.REGRESSION, Effect.BETTER: Change.FIX}
@@ -50,7 +49,7 @@ class _MeasuredSearch:
     stopped: tuple[str, ...] = ()  # why the search ended early
     _meter: Meter | None = None
     _environments: dict[int, Environment] = field(default_factory=dict)
-    _medians: dict[int, float] = field(default_factory=dict)
+    _numbers: dict[str, Measurement] = field(default_factory=dict)  # by the environment's id: as first compared
     _missing: dict[int, NoNumberError] = field(default_factory=dict)
 
     @property
@@ -73,7 +72,7 @@ class _MeasuredSearch:
             search.run()
         except KeyboardInterrupt as interrupt:
             self.stopped = (ledger.bench.stop(interrupt),)
-        if search.ends is None and not self.stopped and not self._medians:
+        if search.ends is None and not self.stopped and not self._numbers:
             reasons = dict.fromkeys(map(str, self._missing.values()))
             raise UsageError(f"{self.measure.name} cannot be measured: {'; '.join(reasons)}")
         return search
@@ -110,7 +109,8 @@ class _MeasuredSearch:
             if reason := series.missing.get(environment.id):
                 self._missing[position] = reason
                 return place
-            self._medians[position] = median(series.values(measure, environment))
+            if number := series.measurement(measure, environment):
+                self._numbers.setdefault(environment.id, number)
         found = series.difference(measure, other)
         assert found is not None
         return found
@@ -120,8 +120,8 @@ class _MeasuredSearch:
         if position not in self._environments:
             ledger, request = self.ledger, self.ledger.axis.request(position)
             ledger.check_budget(wants_install=ledger.needs_install(position))
-            lending = lent(ledger.bench.cache, request, ledger.bench.emit)
-            self._environments[position] = self.held.enter_context(lending)
+            made = self.held.enter_context(lent(ledger.bench.cache, request, ledger.bench.emit))
+            self._environments[position] = ledger.bench.site.with_variables(request, made)
         return self._environments[position]
 
     def _meter_of(self, environment: Environment) -> Meter:
@@ -136,16 +136,21 @@ class _MeasuredSearch:
     def bisection(self, search: StepSearch, notes: Iterable[str]) -> Bisection:
         """Return all that the search has shown."""
         ledger, goal = self.ledger, self.ledger.goal
-        values = ledger.axis.values[self.low :]
-        for position, environment in self._environments.items():
-            cell = self._cell(position, environment)
-            ledger.evidence[position] = PositionEvidence(position=position, environment=environment, cell=cell)
-        found_steps = sorted(search.steps, key=lambda step: step.before)
-        steps = [step for step in found_steps if goal.find.wants(CHANGES[step.effect])]
+        self._keep_cells()
+        search.steps.sort(key=lambda step: step.before)
+        steps = [step for step in search.steps if goal.find.wants(CHANGES[step.effect])]
         is_known = search.ends is not None and not (self.stopped or search.alike or search.is_open)
         kind = AnswerKind.BOUNDARY if steps else AnswerKind.NONE if is_known else AnswerKind.INCONCLUSIVE
-        measure, axis = self.measure, ledger.axis
-        curve = Curve(
+        reasons = (*self.stopped, *notes, *(self._meter.notes if self._meter else ()))
+        found = ledger.bisection(kind, reasons, [ledger.boundary(self._bracket(step)) for step in steps])
+        probes = tuple(map(_with_number, found.probes))
+        curve = self._curve(search, probes)
+        return found.model_copy(update={"curve": curve, "probes": probes, "timeline": (), "unjudged": {}})
+
+    def _curve(self, search: StepSearch, probes: Iterable[Probe]) -> Curve:
+        """Return the number along the axis, with steps that were not asked for, too: they explain it."""
+        measure, values = self.measure, self.ledger.axis.values[self.low :]
+        return Curve(
             name=measure.name,
             unit=measure.unit,
             is_share=measure.is_share,
@@ -158,25 +163,26 @@ class _MeasuredSearch:
                     change=measure.change_in(step.estimate),
                     effect=step.effect,
                 )
-                for step in found_steps  # one that was not asked for explains the curve, too
+                for step in search.steps
             ),
             levels={values[place]: measure.change_in(level) for place, level in sorted(search.levels.items())},
-            values={axis.values[position]: value for position, value in sorted(self._medians.items())},
-            missing={axis.values[position]: str(reason) for position, reason in sorted(self._missing.items())},
+            values={probe.value: number.value for probe in probes for number in probe.cell.numbers},
+            missing={probe.value: probe.message for probe in probes if probe.outcome is not Outcome.PASS},
             alike=tuple((values[before], values[after]) for before, after in search.alike),
             machine=self.machine,
         )
-        reasons = (*self.stopped, *notes, *(self._meter.notes if self._meter else ()))
-        found = ledger.bisection(kind, reasons, [ledger.boundary(self._bracket(step)) for step in steps])
-        return found.model_copy(
-            update={
-                "curve": curve,
-                "probes": tuple(self._probe(seen, search) for seen in ledger.seen),
-                "timeline": (),
-                "unjudged": {},
-                "order": tuple(axis.values[position] for position in self._environments),
-            }
-        )
+
+    def _keep_cells(self) -> None:
+        """Store what each position showed, and give it to the ledger."""
+        ledger, store = self.ledger, self.ledger.bench.site.store
+        store.add_scenario(ledger.request.scenario)
+        for position, environment in self._environments.items():
+            missing, number = self._missing.get(position), self._numbers.get(environment.id)
+            numbers = (number,) if number and not missing else ()
+            store.add_environment(environment)
+            if cell := measured_cell(ledger.planned(position), environment, numbers, missing):
+                store.add_cell(cell, [], position)
+                ledger.evidence[position] = PositionEvidence(position=position, environment=environment, cell=cell)
 
     def _bracket(self, step: NumberStep) -> Bracket:
         before, after = step.before + self.low, step.after + self.low
@@ -184,34 +190,12 @@ class _MeasuredSearch:
         change = CHANGES[step.effect]
         return Bracket(before=before, after=after, change=change, confidence=1 - ALPHA, untestable_between=missing)
 
-    def _cell(self, position: int, environment: Environment) -> Cell:
-        """Return what a position showed, as a cell: that it passes, or why it has no number."""
-        request, missing = self.ledger.request, self._missing.get(position)
-        return Cell(
-            environment=environment.id,
-            scenario=request.scenario.name,
-            variant=request.variant,
-            source_hash=request.scenario.source_hash,
-            outcome=missing.outcome if missing else Outcome.PASS,
-            expected=True,
-            seconds=0.0,
-            reason=str(missing) if missing else None,
-        )
 
-    def _probe(self, seen: PositionEvidence, search: StepSearch) -> Probe:
-        level = search.levels.get(seen.position - self.low)
-        is_bad = level is not None and self.measure.threshold.last_effect(level) in {Effect.WORSE, Effect.DIFFERENT}
-        verdict = SearchVerdict.BAD if is_bad else SearchVerdict.GOOD
-        rounds = level.rounds if level else 0
-        return Probe(
-            value=self.ledger.axis.values[seen.position],
-            title=self.ledger.axis.subjects.get(self.ledger.axis.values[seen.position], ""),
-            outcome=seen.cell.outcome,
-            k=rounds,
-            n=rounds,
-            reused=0,
-            verdict=SearchVerdict.UNTESTABLE if seen.position in self._missing else verdict,
-            message=seen.cell.reason or "",
-            environment=seen.environment,
-            cell=seen.cell,
-        )
+def _with_number(probe: Probe) -> Probe:
+    """Return a probe with what its number says."""
+    number = next(iter(probe.cell.numbers), None)
+    is_bad = number is not None and number.effect in {Effect.WORSE, Effect.DIFFERENT}
+    shown = SearchVerdict.BAD if is_bad else SearchVerdict.GOOD
+    verdict = shown if probe.outcome is Outcome.PASS else SearchVerdict.UNTESTABLE
+    rounds = len(number.samples) if number else 0
+    return probe.model_copy(update={"verdict": verdict, "k": rounds, "n": rounds})

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
+from whichtorch.matrix.cli.answer import answer
 from whichtorch.matrix.cli.bisect import bisect
 from whichtorch.matrix.cli.cluster import scheduler, worker
 from whichtorch.matrix.cli.command import Exit, called
@@ -17,6 +18,7 @@ from whichtorch.matrix.cli.explain import explain
 from whichtorch.matrix.cli.fix import fix
 from whichtorch.matrix.cli.inspect import dispatch, doctor, stacks
 from whichtorch.matrix.cli.matrix import matrix
+from whichtorch.matrix.cli.mcp import mcp
 from whichtorch.matrix.cli.parser import SETTINGS, PanelCommand, PanelGroup, command_of, usage_error
 from whichtorch.matrix.cli.plan import plan
 from whichtorch.matrix.cli.run import run
@@ -36,6 +38,7 @@ _COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {
     replay: ("case.zip", "case.zip --torch 2.11.0"),
     new_scenario: ("repro.py", "repro.py --output scenarios/mine/repro.py"),
     explain: ("repro.py", "meta_mm/linear --run"),
+    answer: ("report.md", "issue.json --max-time 10m --comment answer.md"),
     report: ("", "latest~1 --markdown report.md"),
     compare: ("latest~1 latest", "2026-11-20 latest --json changes.json"),
     merge: ("downloads", "run-of-linux run-of-mac"),
@@ -46,6 +49,7 @@ _COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {
     doctor: ("", "--interpreter .venv/bin/python"),
     scheduler: ("", "--port 9000 --tls certificates"),
     worker: ("tls://head:8786", "tls://head:8786 --slots 4 --home /scratch/whichtorch --idle 10m"),
+    mcp: ("", "--max-time 10m --disk 60GB"),
     runs: ("", "--json runs.json"),
 }
 _RUNS_COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {

@@ -106,10 +106,10 @@ class _OptionField:
         kind = bool if self.kind is bool else self._click_type()
         if kind is not bool and self.default not in {MISSING, None, "", ()}:
             details |= {"default": str(self.default), "show_default": True}
-        details |= {} if option.if_bare is None else {"flag_value": option.if_bare}
-        return _PanelOption(
-            [*names, self.key], type=kind, is_flag=kind is bool, multiple=self.is_list, panel=option.panel, **details
-        )
+        # is_flag=False tells click that the value may be left out, so that one that begins with "-" is none
+        details |= {"is_flag": True} if kind is bool else {}
+        details |= {} if option.if_bare is None else {"is_flag": False, "flag_value": option.if_bare}
+        return _PanelOption([*names, self.key], type=kind, multiple=self.is_list, panel=option.panel, **details)
 
     def _click_type(self) -> click.ParamType[Any] | type:
         """Return the type that click checks; `value` converts further."""
@@ -117,7 +117,7 @@ class _OptionField:
         if option.metavar in _PATHS:
             return _ANY_PATH
         if option.parse or kind not in {int, float}:
-            is_choice = issubclass(kind, StrEnum) and not option.parse
+            is_choice = bool(option.choices) or (issubclass(kind, StrEnum) and not option.parse)
             return click.Choice(option.choices or tuple(map(str, kind))) if is_choice else str
         in_range: Callable[..., click.ParamType[Any]] = click.IntRange if kind is int else click.FloatRange
         return kind if option.least is None is option.most else in_range(option.least, option.most)

@@ -12,23 +12,20 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.measure.estimate import Estimate
 from whichtorch.matrix.measure.measure import Measure
-from whichtorch.matrix.model import Change, Effect, Measurement, Model, Run
+from whichtorch.matrix.model import Effect, Measurement, Quantity, Run, ValueChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class NumberChange(Model):
+class NumberChange(Quantity):
     """A number that is worse or better than it was, both measured in turns with the same reference."""
 
-    name: str
-    unit: str = ""
-    is_share: bool = True  # the change is a share, not a difference
     reference: str  # label
     since: str  # id of the run that it is compared with
-    old: Change  # against the reference
-    new: Change
-    change: Change  # from old to new
+    old: ValueChange  # against the reference
+    new: ValueChange
+    change: ValueChange  # from old to new
     effect: Effect
     is_confirmed: bool = False  # the run before the new one says the same
 

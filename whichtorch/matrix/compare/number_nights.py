@@ -16,7 +16,7 @@ from whichtorch.matrix.compare.change_points import change_points, missing_libra
 from whichtorch.matrix.compare.comparison import stream, stream_name
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.measure.measure import Measure
-from whichtorch.matrix.model import Change, Effect, Measurement, Model, Run
+from whichtorch.matrix.model import Effect, Measurement, Model, Quantity, Run, ValueChange
 from whichtorch.matrix.records.line_index import LineIndex
 from whichtorch.matrix.records.store import CELLS, ENVIRONMENTS, LEFT_OUT
 from whichtorch.matrix.records.stored_runs import COMPARABLE, all_runs
@@ -40,7 +40,7 @@ class NumberNight(Model):
     run: str  # id
     started: str
     value: float
-    change: Change | None = None  # against the reference of the same night
+    change: ValueChange | None = None  # against the reference of the same night
 
 
 class LevelChange(Model):
@@ -49,19 +49,16 @@ class LevelChange(Model):
     run: str  # id of the first that has it
     started: str
     before: str  # id of the last that does not
-    change: Change  # of the level: shares of it, or in the number's unit
+    change: ValueChange  # of the level: shares of it, or in the number's unit
     effect: Effect
 
 
-class NumberNights(Model):
+class NumberNights(Quantity):
     """A number of a test in an environment, night after night."""
 
     test: str
     environment: str  # a nightly's version is `nightly`
-    name: str
-    unit: str = ""
     reference: str = ""  # label of the environment that it was compared with in each night
-    is_share: bool = True
     nights: tuple[NumberNight, ...]
     changes: tuple[LevelChange, ...] = ()
     note: str = ""  # why changes are doubtful, or were not looked for

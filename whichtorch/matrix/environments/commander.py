@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 REASON_LENGTH = 400  # characters of uv's own explanation that a table can show
 LOG_READ = 64 * 2**10  # bytes of the end of a log in which an explanation is looked for
-# uv's variables that say how to reach an index, not what to install from it
+# uv's variables that say how to reach an index, not what to install from it, and that nothing may be built
 _KEPT = re.compile(
     r"UV_(HTTP_\w+|REQUEST_TIMEOUT|NATIVE_TLS|SYSTEM_CERTS|INSECURE_HOST|KEYRING_PROVIDER|CONCURRENT_\w+|OFFLINE"
-    r"|EXCLUDE_NEWER|PYTHON_INSTALL_MIRROR)"
+    r"|EXCLUDE_NEWER|NO_BUILD|PYTHON_INSTALL_MIRROR)"
 )
 _FOREIGN = ("UV_", "PIP_", "PYTHON", "CONDA_", "VIRTUAL_ENV", "WHICHTORCH_")
 

@@ -16,7 +16,7 @@ from whichtorch.matrix.environments.overlay import encoded, site_packages
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.fix.functions_run import FunctionsRun
 from whichtorch.matrix.fix.package_trees import package_tree
-from whichtorch.matrix.fix.trials import Effect, Trial
+from whichtorch.matrix.fix.trials import Trial, TrialEffect
 from whichtorch.matrix.model import Environment, Outcome, digest
 from whichtorch.matrix.trial.variation import NOTES, Variation
 
@@ -183,9 +183,9 @@ def judged(record: Record, frames: tuple[CodeFrame, ...], failure: Failure) -> T
     if attempt.outcome.is_prevented:
         raise PreventedError(f"a run could not be judged: {attempt.note or attempt.outcome}")
     if attempt.outcome is Outcome.PASS:
-        return Trial(effect=Effect.CURED, seconds=attempt.seconds)
+        return Trial(effect=TrialEffect.CURED, seconds=attempt.seconds)
     return Trial(
-        effect=Effect.SAME if failure.compare(Failure.of(record)) else Effect.UNRESOLVED,
+        effect=TrialEffect.SAME if failure.compare(Failure.of(record)) else TrialEffect.UNRESOLVED,
         exception=f"{(record.signature or '').partition(' in ')[0]}: {attempt.message}",
         frames=frames,
         seconds=attempt.seconds,

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.fix.hints import asked_for, blamed, refused
-from whichtorch.matrix.fix.trials import Effect, Trial
+from whichtorch.matrix.fix.trials import Trial, TrialEffect
 from whichtorch.matrix.fix.units import Proposal, Unit
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class CureSearch:
                 return cure
         if begin > 1 and self.harmless:
             together = Proposal(units=frozenset(self.harmless))
-            if (yield together).effect is Effect.CURED:
+            if (yield together).effect is TrialEffect.CURED:
                 return together
         if len(self.breaking) > 1:
             cure = yield from self._tried(list(self.breaking), LAST_DEPTH)
@@ -75,9 +75,9 @@ class CureSearch:
         seen = set[str]()  # a failure that comes back has not moved on
         for _ in range(STEPS):
             trial = yield Proposal(units=units)
-            if trial.effect is Effect.CURED:
+            if trial.effect is TrialEffect.CURED:
                 return Proposal(units=units)
-            if trial.effect is Effect.SAME:
+            if trial.effect is TrialEffect.SAME:
                 self.harmless |= units
                 return None
             if more_refused := {unit: why for unit, why in refused(trial, units).items() if unit not in self.refused}:

@@ -24,7 +24,7 @@ from whichtorch.matrix.fix.origins import Origin  # noqa: TC001  pydantic reads 
 from whichtorch.matrix.fix.package_trees import FilePair
 from whichtorch.matrix.fix.patch import lines_of, unified_diff
 from whichtorch.matrix.fix.tree_change import TreeChange
-from whichtorch.matrix.fix.trials import GUESS, Effect, Trial, Trials, in_words
+from whichtorch.matrix.fix.trials import GUESS, Trial, TrialEffect, Trials, in_words
 from whichtorch.matrix.fix.units import Kind, Proposal, in_order
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Outcome, digest
@@ -159,7 +159,7 @@ def _oracle(
 
     def answered(proposal: Proposal, trial: Trial) -> None:
         seen.last = trial
-        if trial.effect is Effect.CURED:
+        if trial.effect is TrialEffect.CURED:
             seen.cure = proposal
         request.tell(in_words(oracle.made, proposal, trial))
 
@@ -241,7 +241,7 @@ def _reverted(units: frozenset[Unit], request: CureRequest, runs: CureRuns, setu
     for some in filter(None, (changed, taken)):  # what else uses a new function would miss it
         files = backwards.texts(Proposal(units=Closure(backwards).of(some).units))
         effect = str(runs.trial(request.good, files, setup.test).effect)
-        if effect == Effect.SAME:
+        if effect == TrialEffect.SAME:
             break
     return effect
 

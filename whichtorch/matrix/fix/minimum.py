@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from whichtorch.matrix.fix.functions_run import words_of
 from whichtorch.matrix.fix.parts import statements_of
 from whichtorch.matrix.fix.patch import lines_of
-from whichtorch.matrix.fix.trials import Effect, Trial
+from whichtorch.matrix.fix.trials import Trial, TrialEffect
 from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order, reached
 from whichtorch.matrix.search.delta import fewest
 from whichtorch.matrix.source.names import bound, uses
@@ -62,7 +62,7 @@ def smallest(cure: Proposal, closure: Closure, idle: Collection[Unit] = ()) -> M
 
 
 def _cures(proposal: Proposal) -> Generator[Proposal, Trial, bool]:
-    return (yield proposal).effect is Effect.CURED
+    return (yield proposal).effect is TrialEffect.CURED
 
 
 def _tried(
@@ -85,7 +85,7 @@ def _bounded(search: Minimising, proposal: Proposal) -> Minimising:
         smaller = next(search)
         for _ in range(POLISH_TRIALS):
             trial = yield smaller
-            if trial.effect is Effect.CURED:
+            if trial.effect is TrialEffect.CURED:
                 proposal = smaller
             smaller = search.send(trial)
     except StopIteration as end:

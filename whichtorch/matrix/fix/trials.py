@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.fix.units import Proposal
 
 
-class Effect(StrEnum):
+class TrialEffect(StrEnum):
     """What a change does to the failure that is asked about."""
 
     CURED = "cured"
@@ -32,13 +32,13 @@ class Effect(StrEnum):
 class Trial:
     """The result of trying a proposal."""
 
-    effect: Effect
+    effect: TrialEffect
     exception: str = ""  # if unresolved: its type and the first line of its message
     frames: tuple[CodeFrame, ...] = ()  # innermost first
     seconds: float = 0
 
 
-GUESS = Trial(effect=Effect.SAME)  # most changes do nothing to a failure, and most of a cure is needed
+GUESS = Trial(effect=TrialEffect.SAME)  # most changes do nothing to a failure, and most of a cure is needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Trials:
         files = self.change.texts(proposal)
         key = content_key(self.question, files)
         problem = _unreadable(files)
-        answer = Trial(effect=Effect.UNRESOLVED, exception=problem) if problem else None
+        answer = Trial(effect=TrialEffect.UNRESOLVED, exception=problem) if problem else None
         return Inquiry(key=key, run=partial(self.test, files), answer=answer)
 
 
@@ -79,5 +79,5 @@ def in_words(number: int, proposal: Proposal, trial: Trial) -> str:
     names = sorted(unit.name for unit in proposal.units)
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     part = " (in part)" if proposal.drafts else ""
-    because = f", {trial.exception}" if trial.effect is Effect.UNRESOLVED else ""
+    because = f", {trial.exception}" if trial.effect is TrialEffect.UNRESOLVED else ""
     return f"trial {number}: {shown}{part}: {trial.effect}{because}"

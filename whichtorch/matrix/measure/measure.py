@@ -12,7 +12,7 @@ from pydantic import Field
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.measure.step_search import Threshold
 from whichtorch.matrix.model import Model
-from whichtorch.matrix.model.measurement import Change  # noqa: TC001
+from whichtorch.matrix.model.measurement import ValueChange  # noqa: TC001
 from whichtorch.matrix.row_enum import RowEnum
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Measure(Model):
             raise ValueError(f"{self.name} is {value:g}, and a share of that says nothing")
         return sign * math.log(value)
 
-    def change_in(self, found: Estimate) -> Change:
+    def change_in(self, found: Estimate) -> ValueChange:
         """Return an estimate on that scale as changes of the value, shares of it or in its unit: center, low, high."""
         sign = -1.0 if self.more_is_better else 1.0
         center, *ends = (
@@ -117,7 +117,7 @@ class Measure(Model):
         return Threshold(size=size, either_way=self.either_way)
 
 
-def change_words(change: Change | None, unit: str, *, is_share: bool) -> str:
+def change_words(change: ValueChange | None, unit: str, *, is_share: bool) -> str:
     """Return a change of a value, with its interval."""
     if change is None:
         return "too few runs to compare"
@@ -134,6 +134,7 @@ def measures_named(
     if worse is not None and differs is not None:
         wrong.append("--worse and --differs exclude each other")
     size = _size("--differs" if worse is None else "--worse", differs if worse is None else worse, wrong)
+    wrong += [f"--measure {name}: that is no name" for name in names if name.startswith("-")]
     known = {str(kind): kind for kind in MeasureKind if kind is not MeasureKind.PRINTED}
     printed = [name for name in names if name not in known]
     for option, text in (("--pattern", pattern), ("--every", every)):
@@ -151,6 +152,8 @@ def measures_named(
         if is_share and not kind.row.is_ratio:
             raise UsageError(f"--measure {name} has no value to take a share of", hint="give a number without %")
         is_better = better == "higher" if better else kind is MeasureKind.PRINTED and bool(_GOOD.search(name))
+        if worse is not None and is_better and is_share and change >= 1:
+            raise UsageError(f"--worse {worse}: {name} cannot fall by so much", hint="give less than 100%")
         used = {MeasureKind.PRINTED: pattern or printed_pattern(name), MeasureKind.GROWTH: every}.get(kind, "")
         measures.append(
             Measure(
@@ -177,7 +180,7 @@ def _size(option: str, text: str | None, wrong: list[str]) -> tuple[float, bool]
         return None
     found = _CHANGE.fullmatch(text)
     size = float(found[1]) / (100 if found[2] else 1) if found else 0.0
-    if found is None or size <= 0 or (found[2] and size >= 1 and option == "--worse"):
+    if found is None or not 0 < size < math.inf:
         wrong.append(f"{option} {text}: write how large a change counts, as 10% or as a positive number")
         return None
     return size, bool(found[2])

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from whichtorch.matrix.model.base import Model
 
-Change = tuple[float, float, float]  # its center and the ends of its interval: shares of the value, or in its unit
+ValueChange = tuple[float, float, float]  # its center and the ends of its interval: shares of the value, or in its unit
 
 
 class Effect(StrEnum):
@@ -35,22 +35,27 @@ class MachineState(Model):
     megahertz: int | None = None
 
 
-class Measurement(Model):
-    """A number of a test in an environment."""
+class Quantity(Model):
+    """What is measured, and how its changes are told."""
 
     name: str  # of the measure
     unit: str = ""
+    is_share: bool = True  # changes are shares of the reference's value, not differences
+
+
+class Measurement(Quantity):
+    """A number of a test in an environment."""
+
     value: float  # the median
     samples: tuple[float, ...] = ()  # of each run, in order
     start: str = ""  # how the runs began: "cold", or from what they were forked
     reference: str = ""  # label of the environment that it is compared with; "" where it is that itself
-    change: Change | None = None  # against the reference
-    is_share: bool = True  # changes are shares of the reference's value, not differences
+    change: ValueChange | None = None  # against the reference
     more_is_better: bool = False
     threshold: float = 0.0  # the change that counts
     either_way: bool = False  # it counts in whichever direction
     effect: Effect | None = None
-    drift: Change | None = None  # of the reference, from one run of its to the next
+    drift: ValueChange | None = None  # of the reference, from one run of its to the next
     machine: MachineState = MachineState()
 
 
@@ -59,20 +64,17 @@ class CurveStep(Model):
 
     before: str
     after: str
-    change: Change
+    change: ValueChange
     effect: Effect
 
 
-class Curve(Model):
+class Curve(Quantity):
     """A number along an axis."""
 
-    name: str
-    unit: str = ""
-    is_share: bool = True  # as of a measurement
     threshold: float = 0.0
-    total: Change | None = None  # from the first to the last value that has the number
+    total: ValueChange | None = None  # from the first to the last value that has the number
     steps: tuple[CurveStep, ...] = ()  # changes between neighbors that count, in order
-    levels: dict[str, Change] = Field(default_factory=dict)  # by value: the change from the first one
+    levels: dict[str, ValueChange] = Field(default_factory=dict)  # by value: the change from the first one
     values: dict[str, float] = Field(default_factory=dict)  # by value: the median of its runs
     missing: dict[str, str] = Field(default_factory=dict)  # values without the number: why
     alike: tuple[tuple[str, str], ...] = ()  # neighbors whose levels differ, but that are not told apart when compared

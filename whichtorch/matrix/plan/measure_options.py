@@ -54,16 +54,14 @@ class MeasureOptions:
         """
         details = (("--pattern", self.pattern), ("--better", self.better), ("--worse", self.worse))
         given = [name for name, value in (*details, ("--differs", self.differs), ("--every", self.every)) if value]
-        if not self.measure:
-            if given:
-                raise UsageError(
-                    f"{' and '.join(given)}: there is no --measure", hint="name what is measured: --measure cpu"
-                )
+        names = commas(self.measure)
+        if not names:
+            if given or self.measure:
+                what = f"{' and '.join(given)}: there is no --measure" if given else "--measure names nothing"
+                raise UsageError(what, hint="name what is measured: --measure cpu")
             return ()
         from whichtorch.matrix.measure.estimate import check_statistics
         from whichtorch.matrix.measure.measure import measures_named
 
         check_statistics()
-        return measures_named(
-            commas(self.measure), self.pattern, self.better, self.worse, self.differs, self.every or ""
-        )
+        return measures_named(names, self.pattern, self.better, self.worse, self.differs, self.every or "")

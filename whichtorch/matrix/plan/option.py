@@ -29,7 +29,7 @@ class Option:
     metavar: str | None = None
     panel: str = "Options"  # the heading in --help
     parse: Callable[[str], object] | None = None  # raises UsageError; None to convert by the type
-    choices: tuple[str, ...] = ()  # () for all of an enum
+    choices: tuple[str, ...] = ()  # () for all of an enum, or any text
     least: float | None = None
     most: float | None = None
     is_argument: bool = False

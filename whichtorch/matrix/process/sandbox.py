@@ -72,15 +72,22 @@ def _watching() -> Iterator[Path]:
 
 def interpreter_folders(interpreter: Path) -> Iterator[Path]:
     """Yield the folders that a Python needs: its environment, and the installations that its links lead to."""
-    yield (path := interpreter.absolute()).parent.parent
+    yield _installation(path := interpreter.absolute())
     while path.is_symlink():
-        path = path.parent / path.readlink()
-        yield Path(os.path.normpath(path)).parent.parent
-    yield Path(os.path.realpath(path)).parent.parent
+        path = Path(os.path.normpath(path.parent / path.readlink()))
+        yield _installation(path)
+    yield _installation(Path(os.path.realpath(path)))
+
+
+def _installation(program: Path) -> Path:
+    """Return the folder of an environment or an installation; of a link to one, as in ~/.local/bin, its own."""
+    above = program.parent.parent
+    is_whole = (above / "pyvenv.cfg").exists() or any(above.glob("lib*/python3*/os.py"))
+    return above if is_whole else program.parent
 
 
 def own_folder(script: Path) -> Path | None:
-    """Return the folder of a script that it may read; None where it is also others': in a home, or in /tmp."""
+    """Return the folder of a script that it may read; None where others' files are in it: a home, or /tmp."""
     folder = script.absolute().parent
     shared = (Path.home(), Path("/tmp"), Path("/var/tmp"), Path("/usr"))  # noqa: S108  nothing is written there
     return None if any(each.resolve().is_relative_to(folder.resolve()) for each in shared) else folder

@@ -52,8 +52,8 @@ _NESTED_KEYS = {"expect": list(Expectation.model_fields), "conditions": list(Con
 _VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
 # WHICHTORCH_<NAME> variables with another meaning: a variant of that name would hide them, or be hidden
 _TAKEN_VARIANTS = {
-    "attempt", "brief_exit", "command", "fetch", "functions", "home", "hooks", "ladder", "native", "observe",
-    "measure", "operators", "pytorch_index", "stacks", "tests",
+    "accesses", "attempt", "brief_exit", "command", "fetch", "functions", "home", "hooks", "ladder", "native",
+    "observe", "measure", "operators", "pytorch_index", "stacks", "tests",
 }  # fmt: skip
 
 _REMEDIES = {  # by pydantic's type of the mistake

@@ -20,10 +20,10 @@ import psutil
 from whichtorch.matrix.events import AttemptEnded, AttemptStarted
 from whichtorch.matrix.measure.estimate import Estimate, estimate, looks
 from whichtorch.matrix.measure.measure import Measure, MeasureKind
+from whichtorch.matrix.model import Cell, Outcome
 from whichtorch.matrix.model.measurement import MachineState, Measurement
 from whichtorch.matrix.process.forking_executor import ForkingExecutor
 from whichtorch.matrix.run.site import LocalSite
-from whichtorch.matrix.trial.remote import overlays_below
 from whichtorch.matrix.trial.runner import Runner
 from whichtorch.matrix.trial.sample import NOTE, NoNumberError, Sample, sample_of
 from whichtorch.matrix.trial.variation import NOTES, Variation
@@ -212,6 +212,33 @@ class Series:
         )
 
 
+def measured_cell(
+    planned: PlannedCell,
+    environment: Environment,
+    numbers: Sequence[Measurement],
+    missing: NoNumberError | None,
+    seconds: float = 0.0,
+) -> Cell | None:
+    """Return what a test showed in an environment: that it passes, with its numbers, or why it has none.
+
+    None where nothing is known, because an interrupt came first.
+    """
+    if environment.is_usable and not (numbers or missing):
+        return None
+    outcome = environment.outcome or (missing.outcome if missing else Outcome.PASS)
+    return Cell(
+        environment=environment.id,
+        scenario=planned.scenario.name,
+        variant=planned.variant,
+        source_hash=planned.scenario.source_hash,
+        outcome=outcome,
+        expected=outcome is Outcome.PASS,
+        seconds=round(seconds, 1),
+        reason=environment.reason or (str(missing) if missing else None),
+        numbers=tuple(numbers),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Clocks:
     """The seconds of all cores since the machine was started, and those that the hypervisor took."""
@@ -252,16 +279,7 @@ def opened_meter(
     Numbers of two machines do not compare, so the site must be this machine.
     """
     assert isinstance(site, LocalSite)
-    home = site.environments.home
     with ForkingExecutor(servers) as forking, ExitStack() as held:
         held.callback(forking.interrupt)  # the site's executor goes on with the next test
-        runner = Runner(
-            planned=planned,
-            environment=environment,
-            executor=site.executor,
-            forking=forking,
-            home=home,
-            store=site.store,
-            overlays=overlays_below(home),
-        )
+        runner = Runner.of_site(site, planned, environment, forking=forking)
         yield Meter(runner=runner, measures=measures, most=most, emit=site.emit, forks=servers <= MOST_SERVERS)

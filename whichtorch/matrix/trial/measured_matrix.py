@@ -9,11 +9,10 @@ from whichtorch.matrix.environments.provider import lent
 from whichtorch.matrix.errors import why_stopped
 from whichtorch.matrix.events import CellDone, EnvironmentReady, Interrupted, NumbersCompared
 from whichtorch.matrix.grouping import grouped
-from whichtorch.matrix.model import Cell, Outcome
 from whichtorch.matrix.records.known_records import Records
 from whichtorch.matrix.run.pipeline import opened_run
 from whichtorch.matrix.run.signals import answering
-from whichtorch.matrix.trial.interleaving import Series, opened_meter
+from whichtorch.matrix.trial.interleaving import Series, measured_cell, opened_meter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -93,21 +92,11 @@ def _measure(
         usable = usable[1:]  # without a reference, there is nothing to compare with
     for (position, cell), environment in zip(cells.items(), own, strict=True):
         numbers = [series.measurement(each, environment) for each in measures] if series else []
-        reason = missing.get(environment.id)
-        outcome = environment.outcome or (Outcome.PASS if reason is None else reason.outcome)
-        done = Cell(
-            environment=environment.id,
-            scenario=cell.scenario.name,
-            variant=cell.variant,
-            source_hash=cell.scenario.source_hash,
-            outcome=outcome,
-            expected=outcome is Outcome.PASS,
-            seconds=round(series.seconds, 1) if series else 0.0,
-            reason=environment.reason or (str(reason) if reason else None),
-            numbers=tuple(filter(None, numbers)),
-        )
-        site.store.add_cell(done, [], position)
-        site.emit(CellDone(environment=environment, cell=done))
+        seconds = series.seconds if series else 0.0
+        known = tuple(filter(None, numbers))
+        if done := measured_cell(cell, environment, known, missing.get(environment.id), seconds):
+            site.store.add_cell(done, [], position)
+            site.emit(CellDone(environment=environment, cell=done))
     if interrupt:
         raise interrupt
     return notes

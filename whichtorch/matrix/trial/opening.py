@@ -13,7 +13,7 @@ from whichtorch.matrix.process.temporary_folders import temporary_folder
 from whichtorch.matrix.run.pipeline import opened_run
 from whichtorch.matrix.run.signals import Lookout
 from whichtorch.matrix.run.site import ThisMachine
-from whichtorch.matrix.trial.remote import overlays_below, remote_trials
+from whichtorch.matrix.trial.remote import remote_trials
 from whichtorch.matrix.trial.runner import Runner
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ def opened_runner(
             forking=forking,
             home=home,
             store=store,
-            overlays=overlays_below(home),
             caches=caches,
             lookout=held.enter_context(Lookout(lambda: (*executor.running, *forking.running))),
             remote=remote,

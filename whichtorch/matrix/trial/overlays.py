@@ -6,6 +6,7 @@ import os
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import psutil
@@ -55,3 +56,11 @@ class Overlays:
             owner = folder.name.removeprefix(".").partition("-")[0]
             if not (owner.isdigit() and psutil.pid_exists(int(owner))):
                 remove_tree(folder)
+
+
+@lru_cache
+def overlays_below(home: Path) -> Overlays:
+    """Return the overlays in a state folder, without those of processes that are gone; all threads share them."""
+    overlays = Overlays(home / "fix" / "in-use")
+    overlays.sweep()
+    return overlays

@@ -9,7 +9,6 @@ import threading
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.errors import GOES_ON, SIGNAL_CHECK, PreventedError
@@ -18,13 +17,11 @@ from whichtorch.matrix.records.known_records import Records
 from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.work import CellEnd, EnvironmentWork
 from whichtorch.matrix.trial.observation import Observation, text_of
-from whichtorch.matrix.trial.overlays import Overlays
 from whichtorch.matrix.trial.runner import Runner
 from whichtorch.matrix.trial.variation import Variation  # noqa: TC001  pydantic reads it
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from whichtorch.matrix.events import Emit, Show
     from whichtorch.matrix.model import Request
@@ -43,15 +40,10 @@ class RemoteTrial(Model):
 
     def run(self, cell: ReadyCell, site: LocalSite) -> CellEnd | None:
         """Make the run on this machine; None where it was interrupted."""
-        home = site.environments.home
-        runner = Runner(
-            planned=cell.planned,
-            environment=cell.environment,
-            executor=site.executor,
-            forking=site.forking,
-            home=home,
-            store=site.store,
-            overlays=overlays_below(home),
+        runner = Runner.of_site(
+            site,
+            cell.planned,
+            cell.environment,
             beside=cell.planned.scenario.path.parent,
             caches=site.caches,
             forks=self.forks,
@@ -62,14 +54,6 @@ class RemoteTrial(Model):
         except KeyboardInterrupt:
             return None
         return CellEnd(position=cell.position, records=(seen.record,), notes=dict(seen.notes))
-
-
-@lru_cache
-def overlays_below(home: Path) -> Overlays:
-    """Return the overlays in a state folder, without those of processes that are gone; all threads share them."""
-    overlays = Overlays(home / "fix" / "in-use")
-    overlays.sweep()
-    return overlays
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from whichtorch.matrix.process.forking_executor import BRIEF_EXIT
 from whichtorch.matrix.process.temporary_folders import temporary_folder
@@ -18,6 +18,7 @@ from whichtorch.matrix.run.test_session import read_session
 from whichtorch.matrix.search.worker_pool import WorkerPool
 from whichtorch.matrix.suite.companions import companions, copy_companions
 from whichtorch.matrix.trial.observation import Observation, text_of
+from whichtorch.matrix.trial.overlays import overlays_below
 from whichtorch.matrix.trial.variation import NOTES, PLAIN, Variation
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.process.executor import Executor
     from whichtorch.matrix.records.store import RunStore
+    from whichtorch.matrix.run.site import LocalSite
     from whichtorch.matrix.trial.overlays import Overlays
     from whichtorch.matrix.trial.remote import RemoteTrials
 
@@ -46,7 +48,6 @@ class Runner:
     forking: Executor | None = None  # the same, with processes that have imported torch
     home: Path
     store: RunStore
-    overlays: Overlays
     beside: Path = field(default_factory=Path.cwd)  # the folder that the user started the script in
     caches: Path | None = None  # of compilers, for runs that may share them
     forks: bool = False  # a forked run was seen to show what a cold one shows
@@ -55,6 +56,17 @@ class Runner:
     cancelled: threading.Event | None = None  # ends a run once it is set
     remote: RemoteTrials | None = None  # makes the runs on other machines, which have the environments; None: this one
     cut_off: str = ""  # how long the run took that was interrupted, and where it was, in words
+
+    @classmethod
+    def of_site(cls, site: LocalSite, planned: PlannedCell, environment: Environment, **more: Any) -> Runner:
+        """Return what runs a test on this machine as a site there runs its cells; `more` are other fields."""
+        given = {"executor": site.executor, "forking": site.forking, "home": site.environments.home} | more
+        return cls(planned=planned, environment=environment, store=site.store, **given)
+
+    @property
+    def overlays(self) -> Overlays:
+        """Where environments with other files are laid."""
+        return overlays_below(self.home)
 
     @cached_property
     def companions(self) -> dict[str, Path]:

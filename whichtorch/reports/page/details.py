@@ -17,8 +17,10 @@ from whichtorch.matrix.compare.comparison import SCRIPT_CHANGED, CellChange, Cha
 from whichtorch.matrix.compare.factors import ABSENT, AXES, Factors, factors_of
 from whichtorch.matrix.diagnosis.hang.narration import cycle_sentences
 from whichtorch.matrix.explain.explanation import distance
-from whichtorch.matrix.model import Attempt, Cell, Condition, Diagnosis, Environment, Outcome, split_test
+from whichtorch.matrix.grouping import counted
+from whichtorch.matrix.model import Attempt, Cell, Condition, Diagnosis, Environment, Measurement, Outcome, split_test
 from whichtorch.reports.cell_text import bisect_command, explain_command, representative_attempt, rerun_command
+from whichtorch.reports.numbers_text import shown_number
 from whichtorch.reports.page.excerpts import ALL_REST, EACH, Excerpt, Position, Rank, cost, encoded, excerpts, fitted
 from whichtorch.reports.page.grid import WHAT, Grid, GridEntry, GridRow
 from whichtorch.reports.shown_text import one_line, plain
@@ -141,7 +143,8 @@ def _cell(cell: Cell, strings: dict[str, int]) -> dict[str, Json]:
     details: dict[str, Json] = {"attempts": [_attempt(attempt) for attempt in cell.attempts[:ATTEMPTS]]}
     details |= _given(more=max(0, len(cell.attempts) - ATTEMPTS) or None)
     details |= {name: _index(one_line(text, WHAT), strings) for name, text in texts.items() if text}
-    details |= _given(conditions=conditions)
+    numbers = [_number(number) for number in cell.numbers]
+    details |= _given(conditions=conditions, numbers=numbers)
     attempt = representative_attempt(cell)
     if attempt and (attempt.outcome is Outcome.HANG or attempt.diagnosis):
         details["hang"] = _hang(attempt.diagnosis or Diagnosis())
@@ -166,6 +169,12 @@ def _attempt(attempt: Attempt) -> Sequence[Json]:
     )
     numbers = [round(number, 1) for number in (attempt.seconds, attempt.cpu_seconds, attempt.peak_rss_mb)]
     return (attempt.outcome, *numbers, *([odd] if odd else []))
+
+
+def _number(number: Measurement) -> Sequence[Json]:
+    """Return a number's name, value, change and effect, with what it is compared with and how often it was measured."""
+    texts = (number.name, *shown_number(number), number.reference, counted(len(number.samples), "run"))
+    return [one_line(text, VALUE) for text in texts]
 
 
 def _hang(diagnosis: Diagnosis) -> dict[str, Json]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.diagnosis.hang.activity import ThreadState
     from whichtorch.matrix.diagnosis.hang.narration import Narration
     from whichtorch.matrix.diagnosis.hang.partners import PartnerLink
-    from whichtorch.matrix.diagnosis.hang.wait_graph import Chain, WaitGraph
+    from whichtorch.matrix.diagnosis.hang.wait_graph import WaitChain, WaitGraph
 
 _PARENTS = {Waiting.CHILD, Waiting.IO}  # waits of a process that only started those that matter
 # The kernel's word alone is too little for these.
@@ -70,7 +70,9 @@ def _never_released(waiters: Sequence[ThreadState], narration: Narration) -> str
     return "; ".join([*narration.held_meanwhile(waiters), words, *narration.departed])
 
 
-def _cause(kind: HangKind, states: Sequence[ThreadState], chain: Chain, narration: Narration, reason: str) -> HangCause:
+def _cause(
+    kind: HangKind, states: Sequence[ThreadState], chain: WaitChain, narration: Narration, reason: str
+) -> HangCause:
     edges = _edges(states, chain, narration)
     clauses = [edge.text for edge in edges][-MOST:]
     stuck = next((state for state in reversed(states) if state.thread.frames), states[-1])
@@ -87,7 +89,7 @@ def _with_place(cycle: Sequence[ThreadState]) -> ThreadState:
     return next((state for state in cycle if state.user.place), cycle[0])
 
 
-def _edges(states: Sequence[ThreadState], chain: Chain, narration: Narration) -> list[WaitEdge]:
+def _edges(states: Sequence[ThreadState], chain: WaitChain, narration: Narration) -> list[WaitEdge]:
     edges, links = [], dict(zip(chain.states, chain.links, strict=False))
     for state in states:
         link = links.get(state)
@@ -104,7 +106,7 @@ def edge_of(state: ThreadState, text: str, partner: int | None = None, link: Par
     return edge.model_copy(update={"waiting": state.awaits or edge.waiting, "text": text})
 
 
-def _relevant(chain: Chain) -> list[ThreadState]:
+def _relevant(chain: WaitChain) -> list[ThreadState]:
     """Return the states of a chain that matter, without parents that only wait for the processes that do."""
     states = list(chain.states)
     while (
@@ -121,7 +123,7 @@ def _relevant(chain: Chain) -> list[ThreadState]:
     return [state for state in states if state in kept or state.user.is_known]
 
 
-def _kind(states: Sequence[ThreadState], chain: Chain) -> HangKind:
+def _kind(states: Sequence[ThreadState], chain: WaitChain) -> HangKind:
     if chain.cycle:
         kinds = {state.awaits for state in chain.cycle}
         if kinds <= {*_LOCKS, Waiting.THREAD} and kinds & _LOCKS:

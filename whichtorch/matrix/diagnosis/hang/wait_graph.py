@@ -24,7 +24,7 @@ _FORKS = re.compile(r"(?:^|/)multiprocessing/popen_fork\.py$")
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class WaitChain:
     """Who waits for whom, from one thread on, as far as it is known."""
 
     states: tuple[ThreadState, ...]
@@ -49,7 +49,7 @@ class WaitGraph:
         self._own: dict[int, list[ThreadState]] = {}
         for state in self.states:
             self._own.setdefault(state.pid, []).append(state)
-        self._chains: dict[int, Chain] = {}
+        self._chains: dict[int, WaitChain] = {}
         self.members = job.find_members(processes, self.states)
         self.ranks = job.find_ranks(self.members, self.states)
 
@@ -61,24 +61,24 @@ class WaitGraph:
             unique.setdefault(id(link.state), link)
         return sorted(unique.values(), key=lambda link: _by_relevance(link.state))
 
-    def chain(self, start: ThreadState) -> Chain:
+    def chain(self, start: ThreadState) -> WaitChain:
         """Follow who waits for whom, always to the most telling partner, to the end or round a cycle."""
         if id(start) not in self._chains:
             self._chains[id(start)] = self._chain(start)
         return self._chains[id(start)]
 
-    def _chain(self, start: ThreadState) -> Chain:
+    def _chain(self, start: ThreadState) -> WaitChain:
         states, links = [start], list[PartnerLink]()
         while found := self.links(states[-1]):
             back = next((link for link in found if link.state in states), None)
             onward = next((link for link in found if link.state not in states), None)
             if back and (onward is None or len(found) == 1 or states[-1].awaits in {Waiting.LOCK, Waiting.PIPE}):
-                return Chain(tuple(states), (*links, back), states.index(back.state))
+                return WaitChain(tuple(states), (*links, back), states.index(back.state))
             if onward is None:
                 break
             links.append(onward)
             states.append(onward.state)
-        return Chain(tuple(states), tuple(links))
+        return WaitChain(tuple(states), tuple(links))
 
     def mains(self, pid: int) -> list[ThreadState]:
         """Return a process's threads, the one that matters first: it runs the user's code, or is the main thread."""

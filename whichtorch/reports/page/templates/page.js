@@ -243,7 +243,7 @@ function fill(row, column) {
   const close = make("button", { type: "button", id: "close", "aria-label": "close" }, "close ", make("kbd", {}, "Esc"));
   parts.push(make("div", { class: "top" }, make("h2", { tabindex: -1, id: "cell-name" }, row.name), close));
   const head = make("p", {}, make("span", { class: "badge solid mark " + letter }, RED.includes(letter) ? outcome.toUpperCase() : outcome), " ",
-    make("strong", isUnexpected ? { class: "no" } : {}, expected), soft(judged ? ` · ${row.flaky?.[column.place] || judged + " of " + judged} attempt${judged === 1 ? "" : "s"} · ${cell.attempts.at(-1)[1]} s` : cell.left ? "" : " · not run"));
+    make("strong", isUnexpected ? { class: "no" } : {}, expected), soft(judged ? ` · ${row.flaky?.[column.place] || judged + " of " + judged} attempt${judged === 1 ? "" : "s"} · ${cell.attempts.at(-1)[1]} s` : cell.left ? "" : cell.numbers ? " · measured" : " · not run"));
   parts.push(make("section", {}, head, make("p", {}, column.label, soft(` · torch ${column.torch}, build ${column.build}, Python ${column.python}, config ${column.config}${column.patch ? ", patch " + column.patch : ""}`)),
     row.summary === undefined ? null : make("p", { class: "soft" }, index.what[row.summary]),
     cell.left ? make("p", {}, "This page had no room for more of it.") : null,
@@ -256,6 +256,9 @@ function fill(row, column) {
   }
   const said = [cell.conflict, cell.reason, cell.signature, cell.message].filter(Boolean);
   if (said.length) parts.push(section("What happened", ...said.map((text) => make("p", {}, text))));
+
+  if (cell.numbers) parts.push(section("Numbers", make("ul", {}, cell.numbers.map(([name, value, change, effect, reference, runs]) =>
+    make("li", {}, name + " ", make("strong", effect === "worse" || effect === "different" ? { class: "no" } : {}, value), change ? ` ${change} against ${reference}` : "", effect ? " " : "", effect === "?" ? "not known whether it differs" : effect, soft(" · " + runs))))));
 
   const isScript = /\.py(\[|$| -- )/.test(row.name);
   const spell = (template) => template.split(shared.here).join(facts.quoted ?? `'${row.name}'`) + (facts.own ?? "");

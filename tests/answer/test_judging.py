@@ -1,0 +1,82 @@
+"""What two sightings of a report's script say of the report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from whichtorch.matrix.answer.answer import ChangedAt, ReportAnswer, ReportVerdict, ShownOutcome, Sighting
+from whichtorch.matrix.answer.claims import Claim, Claims
+from whichtorch.matrix.answer.judging import judged, with_boundary
+from whichtorch.matrix.model import Outcome
+
+BASE = ReportAnswer(verdict=ReportVerdict.UNKNOWN, why="")
+CLAIMS = Claims(claim=Claim(outcome=Outcome.FAIL, exceptions=(("ValueError", "x"),)))
+
+
+def seen(letter: str, version: str, **fields: Any) -> Sighting:
+    """Return a sighting: c(laimed failure), o(ther failure), p(ass), or n(othing that can be judged)."""
+    outcome = {"p": ShownOutcome.PASS, "n": ShownOutcome.OTHER}.get(letter, ShownOutcome.FAIL)
+    return Sighting(version=version, outcome=outcome, is_as_claimed=letter == "c", failure="E: e", **fields)
+
+
+@pytest.mark.parametrize(
+    ("letters", "verdict"),
+    [
+        ("cc", ReportVerdict.REPRODUCES),
+        ("cp", ReportVerdict.FIXED),
+        ("co", ReportVerdict.REPRODUCES),
+        ("pc", ReportVerdict.REPRODUCES),
+        ("pp", ReportVerdict.NOT_SEEN),
+        ("op", ReportVerdict.ANOTHER),
+        ("oo", ReportVerdict.ANOTHER),
+        ("po", ReportVerdict.ANOTHER),
+        ("np", ReportVerdict.UNKNOWN),
+        ("nn", ReportVerdict.UNKNOWN),
+    ],
+)
+def test_the_verdict_follows_from_what_both_releases_show(letters: str, verdict: ReportVerdict) -> None:
+    here, newest = (seen(letter, version) for letter, version in zip(letters, ("2.1.0", "2.9.0"), strict=True))
+
+    assert judged(BASE, here, newest, CLAIMS).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("why", "verdict"),
+    [
+        ("hardware: no accelerator", ReportVerdict.HARDWARE),
+        ("data: needs the network", ReportVerdict.INFORMATION),
+        ("package: module 'x'", ReportVerdict.INFORMATION),
+        ("script: name 'x' is not defined", ReportVerdict.INFORMATION),
+    ],
+)
+def test_what_is_missing_here_is_no_other_failure_of_torch(why: str, verdict: ReportVerdict) -> None:
+    here, newest = seen("o", "2.1.0", why=why), seen("o", "2.9.0", why=why)
+
+    assert judged(BASE, here, newest, CLAIMS).verdict is verdict
+
+
+def test_an_expected_text_that_is_printed_nowhere_decides_nothing() -> None:
+    claims = Claims(claim=Claim(expected="7"))
+
+    assert judged(BASE, seen("c", "2.1.0"), seen("c", "2.9.0"), claims).verdict is ReportVerdict.UNKNOWN
+
+
+def test_a_pass_says_nothing_about_speed() -> None:
+    answer = judged(BASE, seen("p", "2.1.0"), seen("p", "2.9.0"), Claims(is_about_speed=True))
+
+    assert (answer.verdict, answer.is_answer) == (ReportVerdict.UNKNOWN, False)
+
+
+@pytest.mark.parametrize(
+    ("bad", "good", "words"),
+    [
+        ("2.1.0", "2.2.0", "2.1.0 is the last that fails, 2.2.0 the first that passes"),
+        ("2.2.0", "2.1.0", "2.1.0 is the last that passes, 2.2.0 the first that fails"),
+    ],
+)
+def test_the_sentence_names_both_ends_of_the_change(bad: str, good: str, words: str) -> None:
+    answer = BASE.model_copy(update={"boundary": ChangedAt(bad=bad, good=good, confidence=1)})
+
+    assert words in with_boundary(answer).why

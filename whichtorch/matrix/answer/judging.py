@@ -1,0 +1,200 @@
+"""What the runs of a report's script, or what it needs, say of the report: pure, from facts to an answer."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from whichtorch.matrix.answer import needs
+from whichtorch.matrix.answer.answer import ReportAnswer, ReportVerdict, ShownOutcome, Sighting
+from whichtorch.matrix.diagnosis.missing_package import missing_module
+from whichtorch.matrix.diagnosis.signature import described
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from whichtorch.matrix.answer.claims import Claims
+    from whichtorch.matrix.answer.report import Report
+    from whichtorch.matrix.answer.script_candidates import Candidate
+    from whichtorch.matrix.diagnosis.tracebacks import RaisedException
+    from whichtorch.matrix.model import Cell
+
+FLAKY_RUNS = 10  # of a script that does not fail in every run, until it does
+_NO_NETWORK = re.compile(
+    r"URLError|HTTPError|ConnectionError|gaierror|MaxRetryError|Connection(?:Refused|Reset)Error|OfflineModeIsEnabled|"
+    r"LocalEntryNotFound|Network is unreachable|Name or service not known|Temporary failure in name resolution"
+)
+_NO_DEVICE = re.compile(
+    r"Found no NVIDIA driver|not compiled with (?:CUDA|XPU|MPS|HIP)|No (?:CUDA|HIP|XPU) GPUs are available|"
+    r"Attempting to deserialize object on a CUDA|no NVIDIA|Torch not linked with", re.IGNORECASE,
+)  # fmt: skip
+
+
+def refusal(base: ReportAnswer, candidates: Sequence[Candidate], report: Report) -> ReportAnswer | None:
+    """Return the answer to a report of which nothing is run; None if there is something to run."""
+    if not candidates:
+        return base.model_copy(
+            update={
+                "verdict": ReportVerdict.INFORMATION,
+                "why": "the report has no Python that could be run",
+                "asks": "a script that shows it, with the version of torch and what it prints",
+            }
+        )
+    if any(needs.uses_torch(each.tree) for each in candidates):
+        return None
+    base = base.model_copy(update={"script": candidates[0].source, "added": candidates[0].added})
+    if found := [what for each in candidates for what in needs.dangers(each.tree)]:
+        tried = ", ".join(dict.fromkeys(found))
+        return base.model_copy(
+            update={
+                "verdict": ReportVerdict.REFUSED,
+                "why": f"the script uses nothing of torch, and {tried}: it was not run",
+                "blocked": tuple(dict.fromkeys(found)),
+                "asks": "a script that shows the failure of torch and does none of that",
+            }
+        )
+    if hardware := next(filter(None, (needs.hardware(each.tree, [report.whole]) for each in candidates)), ""):
+        return base.model_copy(update={"verdict": ReportVerdict.HARDWARE, "why": f"the script needs {hardware}"})
+    return base.model_copy(
+        update={
+            "verdict": ReportVerdict.INFORMATION,
+            "why": "no code of the report uses torch",
+            "asks": "a script that shows the failure",
+        }
+    )
+
+
+def lacking(base: ReportAnswer, candidate: Candidate, report: Report) -> ReportAnswer | None:
+    """Return the answer if a script cannot run here for what it needs; None if it can."""
+    tree = candidate.tree
+    base = base.model_copy(update={"script": candidate.source, "added": candidate.added})
+    if hardware := needs.hardware(tree, [report.whole]):
+        asks = f"a run on a machine with {hardware}, or a script that fails on the CPU"
+        update = {"verdict": ReportVerdict.HARDWARE, "why": f"the script needs {hardware}", "asks": asks}
+        return base.model_copy(update=update)
+    if strange := needs.strangers(tree, [name for name, _ in candidate.files]):
+        names = ", ".join(strange)
+        asks = f"a script without {names}, or where these packages can be had"
+        why = f"the script needs {names}, which the table of PyPI's packages does not know: nothing of it was installed"
+        return base.model_copy(update={"verdict": ReportVerdict.INFORMATION, "why": why, "asks": asks})
+    if data := needs.data(tree):
+        asks = f"a script that makes its own input instead of {data}"
+        return base.model_copy(
+            update={"verdict": ReportVerdict.INFORMATION, "why": f"the script needs {data}", "asks": asks}
+        )
+    return None
+
+
+def better(one: ReportAnswer | None, other: ReportAnswer) -> ReportAnswer:
+    """Return the answer that says more, of two that do not show the reported failure; the first of equals."""
+    order = (
+        ReportVerdict.ANOTHER,
+        ReportVerdict.NOT_SEEN,
+        ReportVerdict.UNKNOWN,
+        ReportVerdict.HARDWARE,
+        ReportVerdict.INFORMATION,
+    )
+    places = {verdict: place for place, verdict in enumerate(order)}
+    return other if one is None or places.get(other.verdict, 9) < places.get(one.verdict, 9) else one
+
+
+def no_evidence(cell: Cell, stderr: str, exception: str) -> str:
+    """Return why a failure says nothing about torch: something is missing that the report does not have."""
+    said = f"{cell.signature or ''} {cell.message}"
+    if _NO_DEVICE.search(said):
+        return "hardware: it found no accelerator"
+    if _NO_NETWORK.search(said):
+        return "data: it needs the network, which it does not have here"
+    if module := missing_module(cell.signature, cell.message):
+        return f"package: the module {module!r} is not known"
+    if exception in {"NameError", "SyntaxError", "IndentationError"}:
+        return f"script: it is not complete: {cell.message}"
+    if exception == "FileNotFoundError":
+        return f"data: {cell.message}"
+    return "script: it needs other arguments" if "usage: " in stderr and not exception else ""
+
+
+def shown_failure(cell: Cell, chain: Sequence[RaisedException]) -> str:
+    """Return what a cell shows: the exception that the script ends with, and where its first cause is raised."""
+    shown = described(cell.signature, cell.message) or cell.reason or ""
+    last = f"{chain[0].name}: {chain[0].first_line}" if chain else ""
+    return shown if shown.startswith(last) else f"{last}; first {shown}"
+
+
+_ASKS = {
+    "hardware": (ReportVerdict.HARDWARE, "a script that fails on the CPU"),
+    "data": (ReportVerdict.INFORMATION, "a script that makes its own input"),
+    "package": (ReportVerdict.INFORMATION, "a script without that package, or where it can be had"),
+    "script": (ReportVerdict.INFORMATION, "the whole script, and how it is started"),
+}
+
+
+def judged(base: ReportAnswer, here: Sighting, newest: Sighting, claims: Claims) -> ReportAnswer:
+    """Return the answer that two sightings give."""
+
+    def said(verdict: ReportVerdict, why: str, asks: str = "") -> ReportAnswer:
+        return base.model_copy(update={"verdict": verdict, "why": why, "asks": asks})
+
+    for each in (here, newest):
+        kind, _, what = each.why.partition(": ")
+        if kind in _ASKS and not (here.is_as_claimed or newest.is_as_claimed):
+            verdict, asks = _ASKS[kind]
+            return said(verdict, f"in {each.version} the script fails for another reason: {what}", asks)
+    environment = here.environment
+    if here.outcome is ShownOutcome.OTHER and environment is not None and not environment.is_usable:
+        if base.packages:
+            names = ", ".join(base.packages)
+            asks = f"a script without {names}, or where these versions can be had"
+            return said(ReportVerdict.INFORMATION, f"the packages that it needs cannot be had: {names}", asks)
+        return said(ReportVerdict.UNKNOWN, f"torch {here.version} cannot be installed here: {here.failure}")
+    same = here.version == newest.version
+    claim = claims.claim
+    if claim.is_printed and not claim.seen and {here.is_as_claimed, newest.is_as_claimed} == {True}:
+        why = f"{claim.expected} is printed nowhere, and the report does not say what is printed instead"
+        return said(ReportVerdict.UNKNOWN, why, "what the script prints, and what it should print")
+    if here.is_as_claimed and newest.is_as_claimed:
+        where = f"in {here.version}" if same else f"in {here.version} and in {newest.version}, the newest"
+        return said(ReportVerdict.REPRODUCES, f"it reproduces {where}")
+    if here.is_as_claimed and newest.outcome is ShownOutcome.PASS:
+        return said(ReportVerdict.FIXED, f"it reproduces in {here.version}, and passes in {newest.version}")
+    if here.is_as_claimed:
+        return said(
+            ReportVerdict.REPRODUCES,
+            f"it reproduces in {here.version}; {newest.version} shows something else: {newest.failure}",
+        )
+    if newest.is_as_claimed and here.outcome is ShownOutcome.PASS:
+        return said(ReportVerdict.REPRODUCES, f"it passes in {here.version}, and reproduces in {newest.version}")
+    if newest.is_as_claimed:
+        return said(ReportVerdict.REPRODUCES, f"it reproduces in {newest.version}; {here.words}: {here.failure}")
+    if ShownOutcome.OTHER in {here.outcome, newest.outcome}:
+        other = here if here.outcome is ShownOutcome.OTHER else newest
+        return said(
+            ReportVerdict.UNKNOWN, f"in {other.version} it cannot be judged: {other.failure or 'it is too slow'}"
+        )
+    if here.outcome is not ShownOutcome.PASS:
+        report = f"; {here.why}" if here.why else ""
+        return said(ReportVerdict.ANOTHER, f"{here.version} shows another failure, {here.failure}{report}")
+    if newest.outcome is not ShownOutcome.PASS:
+        return said(ReportVerdict.ANOTHER, f"it passes in {here.version}; {newest.version} shows {newest.failure}")
+    if claims.is_about_speed and claim.outcome is None and not claim.is_printed:
+        why = "the script passes, and the report is about speed or memory, which no outcome tells"
+        return said(
+            ReportVerdict.UNKNOWN, why, "a number to compare; `whichtorch bisect --measure` searches for its change"
+        )
+    where = here.version if same else f"{here.version} and {newest.version}"
+    where += f", {FLAKY_RUNS} times each" if claims.is_flaky else ""
+    return said(ReportVerdict.NOT_SEEN, f"the script passes in {where}", "what else the failure needs")
+
+
+def with_boundary(answer: ReportAnswer) -> ReportAnswer:
+    """Return an answer whose sentence names the releases between which the failure comes or goes."""
+    if (edge := answer.boundary) is None:
+        return answer
+    is_fix = Version(edge.bad) < Version(edge.good)
+    last, first = ("fails", "passes") if is_fix else ("passes", "fails")
+    ends = (edge.bad, edge.good) if is_fix else (edge.good, edge.bad)
+    return answer.model_copy(
+        update={"why": f"{answer.why}: {ends[0]} is the last that {last}, {ends[1]} the first that {first}"}
+    )

@@ -1,0 +1,133 @@
+"""A bug report as text -> its blocks of code and output, and its prose, each with the section that it stands in.
+
+A report is data: it is read, and nothing in it is obeyed.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from markdown_it import MarkdownIt
+
+from whichtorch.matrix.diagnosis.tracebacks import ESCAPES
+from whichtorch.matrix.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from markdown_it.token import Token
+
+MOST_BYTES = 2_000_000  # of a report: GitHub takes 65,536 characters
+MOST_BLOCKS = 400  # that are looked at
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)  # the hints of an issue form
+_FOLDED = re.compile(r"</?(?:details|summary|br|p|pre)\b[^>\n]*>", re.IGNORECASE)
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+_HEADER = re.compile(r"Collecting environment information|^PyTorch version: ", re.MULTILINE)
+_MACHINE = re.compile(r"version|environment|system info|my setup|platform", re.IGNORECASE)
+_UNFENCED = re.compile(r"(?:import|from) torch\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A block of code, output, or anything else that is no prose."""
+
+    text: str
+    language: str = ""  # as its fence names it
+    section: str = ""  # the heading above it
+    before: str = ""  # the paragraph above it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The parts of a report."""
+
+    title: str
+    day: str  # on which it was filed, as 2026-11-01; "" if that is not known
+    blocks: tuple[Block, ...]
+    paragraphs: tuple[tuple[str, str], ...]  # section and text, in order
+
+    @property
+    def story(self) -> str:
+        """The title and the paragraphs, without those on versions and machines."""
+        told = (text for section, text in self.paragraphs if not (_MACHINE.search(section) or _HEADER.search(text)))
+        return "\n\n".join([self.title, *told])
+
+    @property
+    def prose(self) -> str:
+        """The title and all paragraphs."""
+        return "\n\n".join([self.title, *(text for _, text in self.paragraphs)])
+
+    @property
+    def whole(self) -> str:
+        """All of its text."""
+        return "\n\n".join([self.prose, *(each.text for each in self.blocks)])
+
+
+def read_report(content: bytes) -> Report:
+    """Return the parts of a report: Markdown, or the JSON that GitHub's API gives for an issue.
+
+    Raises UsageError for what is too large, or no text.
+    """
+    if len(content) > MOST_BYTES:
+        hint = "give the report alone, without its attachments"
+        raise UsageError(f"the report has {len(content) / 1e6:.1f} MB; at most {MOST_BYTES / 1e6:.0f}", hint=hint)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "" if b"\0" in content else content.decode("latin-1")
+    if b"\0" in content:
+        raise UsageError("the report is no text", hint="give the body of an issue, as Markdown or as GitHub's JSON")
+    title = day = ""
+    try:
+        issue = json.loads(text) if text.lstrip().startswith("{") else None
+    except (ValueError, RecursionError):
+        issue = None
+    if isinstance(issue, dict) and isinstance(issue.get("body") or "", str) and ("body" in issue or "title" in issue):
+        title, text = str(issue.get("title") or ""), str(issue.get("body") or "")
+        found = re.match(r"\d{4}-\d\d-\d\d", str(issue.get("created_at") or ""))
+        day = found[0] if found else ""
+    return _parsed(_cleaned(title), day, _cleaned(text))
+
+
+def _cleaned(text: str) -> str:
+    """Return a text without escapes of a terminal, hidden characters, comments and the tags that fold parts of it."""
+    text = _HIDDEN.sub("", ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+    return _FOLDED.sub("\n", _COMMENT.sub("", text)).replace("\u00a0", " ")
+
+
+def _parsed(title: str, day: str, text: str) -> Report:
+    blocks: list[Block] = []
+    paragraphs: list[tuple[str, str]] = []
+    section = before = ""
+    tokens = MarkdownIt("commonmark", {"maxNesting": 20}).parse(text)
+    for kind, content, language in _pieces(tokens):
+        if kind == "heading":
+            section, before = content, ""
+            title = title or content
+        elif kind == "paragraph":
+            paragraphs.append((section, content))
+            before = content
+        elif content.strip() and len(blocks) < MOST_BLOCKS:
+            blocks.append(Block(text=content, language=language, section=section, before=before))
+            before = ""
+    if not blocks and (match := re.search(rf"^\s*{_UNFENCED.pattern}", text, re.MULTILINE)):
+        blocks = [Block(text=text[match.start() :].strip("\n"), section=section)]  # somebody forgot the fences
+    return Report(title=title, day=day, blocks=tuple(blocks), paragraphs=tuple(paragraphs))
+
+
+def _pieces(tokens: Sequence[Token]) -> Iterator[tuple[str, str, str]]:
+    """Yield headings, paragraphs and blocks, each with its text, and the language of a block."""
+    opened = ""
+    for token in tokens:
+        if token.type in {"heading_open", "paragraph_open"}:
+            opened = token.type.removesuffix("_open")
+        elif token.type == "inline":
+            yield opened or "paragraph", token.content, ""
+        elif token.type in {"fence", "code_block"}:
+            yield "block", token.content, token.info.strip().partition(" ")[0].strip("{}.").lower()
+        elif token.type == "html_block":
+            yield "paragraph", html.unescape(re.sub(r"<[^>\n]*>", "", token.content)), ""

@@ -1,0 +1,212 @@
+"""A block of a report -> the Python in it, what it shows to have been printed, and the commands of a shell."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import textwrap
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.source.names import bound, compiles, unbound_names
+from whichtorch.matrix.source.syntax import parse_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from whichtorch.matrix.answer.report import Block, Report
+
+_PYTHON = {"", "python", "py", "python3", "ipython", "pycon", "python-repl", "jupyter", "code", "text", "txt"}
+_PYTHON |= {"sh", "bash", "shell", "console", "shell-session", "zsh"}  # a shell may show a session, or write a script
+_SESSION = re.compile(r"^(?:>>> ?|In \[\d+\]: ?)", re.MULTILINE)
+_STATEMENT = re.compile(r"(?:>>>|In \[\d+\]:)(?: (?P<code>.*)|)$")
+_GOES_ON = re.compile(r"(?:\.\.\.| {2,}\.{3,}:)(?: (?P<code>.*)|)$")
+_RESULT = re.compile(r"Out\[\d+\]: ?")
+_MAGIC = re.compile(r"^(?P<indent>\s*)(?P<magic>[%!].*)$", re.MULTILINE)
+_HEREDOC = re.compile(
+    r"<<-?\s*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)[^\n]*\n(?P<code>.*?)^\s*(?P=end)\s*$", re.DOTALL | re.MULTILINE
+)
+_CALL = re.compile(
+    r"(?P<variables>(?:\b[A-Za-z_]\w*=(?:'[^'\n]*'|\"[^\"\n]*\"|[^\s`'\"]*)\s+)*)"
+    r"(?:\S*/)?python[\d.]*\s+(?:-[uXWBO]\S*\s+)*(?P<script>[\w./-]+\.py)\b(?P<arguments>[^\n`|&;<>#]*)"
+)
+_EXPORT = re.compile(r"^\s*\$?\s*export\s+(?P<name>[A-Z_][A-Z0-9_]*)=(?P<value>\S+)\s*$", re.MULTILINE)
+_STEERS = ("TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "ATEN_", "TRITON_", "CUDA_", "NCCL_", "GLOO_")
+_FILE = re.compile(r"[\w-]+\.py\b")
+_PROSE_WORDS = re.compile(r"[^\W\d_]{2,}(?: [^\W\d_]{2,}){2,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a report says that its script is started."""
+
+    variables: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[str, ...] = ()
+
+
+PLAIN = Call()
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """Python that stands in a report."""
+
+    source: str
+    block: Block
+    printed: str = ""  # what the report shows below it, in a session
+    file: str = ""  # the name that the report gives it
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its statements."""
+        return parse_module(self.source.encode())
+
+    @cached_property
+    def binds(self) -> frozenset[str]:
+        """The names that it gives to others."""
+        return frozenset(bound(self.tree.body))
+
+    @cached_property
+    def lacks(self) -> frozenset[str]:
+        """The names that it uses and does not bind."""
+        return unbound_names(self.source)
+
+    @cached_property
+    def acts(self) -> bool:
+        """Whether it does more than define and import."""
+        return any(map(_acts, self.tree.body))
+
+
+def _acts(node: ast.stmt) -> bool:
+    if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        return any(isinstance(each, ast.Call | ast.BinOp | ast.Subscript) for each in ast.walk(node))
+    if isinstance(node, ast.Expr):
+        return not isinstance(node.value, ast.Constant)
+    return not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom)
+
+
+def snippets_in(report: Report) -> list[Snippet]:
+    """Return the Python of a report's blocks, in order."""
+    return [snippet for block in report.blocks if block.language in _PYTHON for snippet in _snippets(block)]
+
+
+def _snippets(block: Block) -> Iterator[Snippet]:
+    text = textwrap.dedent(block.text.expandtabs(8) if "\t" in block.text else block.text)
+    named = re.match(r"#\s*([\w-]+\.py)\s*$", text.partition("\n")[0])
+    file = named[1] if named else (_FILE.findall(block.before.rpartition("\n")[2]) or [""])[-1]
+    if _SESSION.search(text):
+        source, printed = _of_session(text.splitlines())
+        if _is_code(source):
+            yield Snippet(source, block, printed)
+        return
+    if here := list(_HEREDOC.finditer(text)):
+        for each in here:
+            if _is_code(code := textwrap.dedent(each["code"])):
+                yield Snippet(code, block, file=(_FILE.findall(each[0].partition("\n")[0]) or [""])[-1])
+        return
+    if source := _readable(_MAGIC.sub(r"\g<indent>pass  # \g<magic>", text)):
+        yield Snippet(source, block, file=file)
+
+
+def _readable(text: str) -> str:
+    """Return a text if it is Python, or the beginning of it that is; "" where there is none worth the name."""
+    if _is_code(text):
+        return _without_output(text)
+    lines = text.splitlines(keepends=True)
+    while lines:
+        try:
+            parse_module("".join(lines))
+        except SyntaxError as error:
+            lines = lines[: min(error.lineno or 1, len(lines)) - 1]
+        except (ValueError, RecursionError, MemoryError):
+            return ""
+        else:
+            break
+    kept = "".join(lines)
+    has_import = re.search(r"^\s*(?:import|from) \w", kept, re.MULTILINE)
+    return _without_output(kept) if has_import and _is_code(kept) else ""
+
+
+def _without_output(text: str) -> str:
+    """Return a script without what it printed, where that stands below it and happens to be Python as well."""
+    body = parse_module(text).body
+    while len(body) > 1 and isinstance(last := body[-1], ast.Expr) and _is_value(last.value):
+        del body[-1]
+        text = "".join(text.splitlines(keepends=True)[: last.lineno - 1])
+    return text
+
+
+def _is_value(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in {"tensor", "array", "Parameter"}
+    return isinstance(node, ast.Constant | ast.List | ast.Tuple | ast.Dict | ast.Compare)
+
+
+def _is_code(text: str) -> bool:
+    """Return whether a text is Python that does something, rather than words or output that happen to parse."""
+    if not text.strip() or len(text) > 200_000 or not compiles(text):
+        return False
+    nodes = list(ast.walk(tree := parse_module(text)))
+    if any(isinstance(each, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef) for each in nodes):
+        return True
+    if all(isinstance(each, ast.AnnAssign) and each.value is None for each in tree.body):
+        return False  # "RuntimeError: f(x)" is the last line of a traceback
+    stores = any(isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) for each in nodes)
+    calls = [each for each in nodes if isinstance(each, ast.Call)]
+    attributes = any(isinstance(each.func, ast.Attribute) for each in calls)
+    return bool(calls) and (stores or attributes or any(getattr(each.func, "id", "") == "print" for each in calls))
+
+
+def _of_session(lines: Sequence[str]) -> tuple[str, str]:
+    """Return the statements of an interactive session as a script, and what it printed.
+
+    The value of an expression that the session shows is printed, as the session did.
+    """
+    statements: list[tuple[list[str], list[str]]] = []
+    for line in lines:
+        if match := _STATEMENT.match(line):
+            statements.append(([match["code"] or ""], []))
+        elif statements and not statements[-1][1] and (match := _GOES_ON.match(line)):
+            statements[-1][0].append(match["code"] or "")
+        elif statements:
+            statements[-1][1].append(_RESULT.sub("", line))
+    parts = ["\n".join(_shown(code, "\n".join(output).strip())) for code, output in statements]
+    return "\n".join(parts) + "\n", "\n".join(line for _, output in statements for line in output).strip()
+
+
+def _shown(code: Sequence[str], output: str) -> Iterator[str]:
+    text = "\n".join(code).strip("\n")
+    try:
+        body = parse_module(textwrap.dedent(text)).body
+    except (SyntaxError, ValueError):
+        body = []
+    if not (output and len(body) == 1 and isinstance(body[0], ast.Expr)):
+        yield _MAGIC.sub(r"\g<indent>pass  # \g<magic>", text)
+    elif isinstance(body[0].value, ast.Call) and getattr(body[0].value.func, "id", "") in {"print", "exit", "quit"}:
+        yield text
+    else:
+        yield f'__import__("sys").displayhook({ast.unparse(body[0])})'
+
+
+def calls_in(report: Report) -> list[Call]:
+    """Return the different ways in which a report starts its script, the plain one last."""
+    texts = [*(each.text for each in report.blocks), report.prose]
+    exported = [(each["name"], each["value"]) for text in texts for each in _EXPORT.finditer(text)]
+    found: dict[Call, None] = {}
+    for match in (each for text in texts for each in _CALL.finditer(text)):
+        given = [*exported, *(each.partition("=")[::2] for each in _words(match["variables"]))]
+        variables = tuple((name, value) for name, value in given if name.startswith(_STEERS))
+        arguments = () if _PROSE_WORDS.search(match["arguments"]) else tuple(_words(match["arguments"]))
+        found[Call(variables, tuple(each.rstrip(".,:)") for each in arguments if each.strip(".,:)")))] = None
+    plain = Call(tuple((name, value) for name, value in exported if name.startswith(_STEERS)))
+    calls = [each for each in found if each not in {plain, Call()}]
+    return [*calls[:3], plain]
+
+
+def _words(text: str) -> Iterable[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()

@@ -1,0 +1,44 @@
+"""`whichtorch mcp`: the commands as tools of a server for the Model Context Protocol."""
+
+from dataclasses import dataclass
+
+from whichtorch.matrix.cli.command import state_folder
+from whichtorch.matrix.errors import PreventedError
+from whichtorch.matrix.plan.option import megabytes, option, seconds
+from whichtorch.matrix.process.sandbox import Sandbox
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpOptions:
+    """The options of `mcp`: limits that no client can pass."""
+
+    max_seconds: float = option(
+        "--max-time", default=1800.0, metavar="TIME", parse=seconds, help="How long a call may take. [default: 30m]"
+    )
+    disk_mb: float | None = option(
+        "--disk",
+        metavar="SIZE",
+        parse=megabytes,
+        help="Room for environments, e.g. 60GB. [default: 80 % of what is free]",
+    )
+    sandbox: Sandbox = option(default=Sandbox.AUTO, help="Where scripts run: auto, bubblewrap, unshare or off.")
+    may_read_stacks: bool = option(
+        "--stacks", default=False, help="Let clients read the stacks of your processes, with local variables."
+    )
+
+
+def mcp(options: McpOptions) -> None:
+    """Serve answer, matrix, bisect, explain, fix, triage and stacks to programs, by the Model Context Protocol.
+
+    It talks on standard input and output until the client goes. Scripts run in a sandbox. A cancelled call stops what
+    it has started. Exit code: 0 the client has gone; 2 wrong usage; 3 the SDK is not installed, or no sandbox works.
+    """
+    from whichtorch.matrix.process.sandbox import working_sandbox
+
+    try:
+        from whichtorch.matrix.cli.tool_server import server
+    except ImportError:
+        raise PreventedError("mcp is not installed", hint="pip install 'whichtorch[mcp]'") from None
+    if options.sandbox is not Sandbox.OFF:
+        working_sandbox(options.sandbox)
+    server(options, state_folder()).run("stdio")

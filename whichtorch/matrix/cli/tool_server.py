@@ -1,0 +1,196 @@
+"""The tools that `whichtorch mcp` serves on standard input and output.
+
+Each call of a tool is the command itself, in a process and a folder of its own. What a client gives are values of
+options, never options. The module may not import `annotations` from `__future__`: the SDK reads the types of tools.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import anyio
+from anyio.streams.text import TextReceiveStream
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import Field
+
+if TYPE_CHECKING:
+    from whichtorch.matrix.cli.mcp import McpOptions
+
+ABOUT = (
+    "Runs scripts in many releases of PyTorch and says what passes, fails, hangs or crashes, and since when. A pass on "
+    "the CPU says nothing about a GPU, and exit code 4 means that nothing is known."
+)
+TEXT = 20_000  # characters at the end of what a command prints that a tool returns
+GRACE = 20.0  # seconds from SIGTERM to SIGKILL: by then a command has stopped what it runs
+_VERSIONS = r"^[\w.,<>=!~*:+ -]{1,200}$"  # no path: it could name any wheel of this machine
+_PACKAGE = r"^[A-Za-z0-9][\w.-]*(\[[\w,.-]+\])?[\w.,<>=!~* -]*$"  # no URL and no path
+Script = Annotated[str, Field(max_length=200_000, description="The text of a Python script.")]
+Versions = Annotated[str, Field(pattern=_VERSIONS, description="Releases of torch: '2.11.0,2.15.0', '>=2.6', latest.")]
+Words = Annotated[tuple[str, ...], Field(max_length=50, description="Arguments of the script.")]
+Packages = Annotated[
+    tuple[Annotated[str, Field(pattern=_PACKAGE)], ...],
+    Field(max_length=20, description="Packages beside torch, 'einops>=0.8'."),
+]
+Report = Annotated[
+    str, Field(max_length=2_000_000, description="A bug report: Markdown, or GitHub's JSON of an issue.")
+]
+Version = Annotated[str, Field(pattern=_VERSIONS, description="A release of torch.")]
+
+
+def server(options: "McpOptions", home: Path) -> MCPServer:
+    """Return the server with its tools."""
+    tools = MCPServer("whichtorch", instructions=ABOUT)
+    call = _Call(options=options, home=home)
+
+    @tools.tool()
+    async def answer(context: Context, report: Report, newest: Version = "latest") -> dict[str, Any]:
+        """Say whether a bug report is true, in which releases of torch, and since when."""
+        limit = f"--max-time={options.max_seconds:g}s"
+        return await call(context, "answer", [f"--newest={newest}", limit, "report.md"], {"report.md": report})
+
+    @tools.tool()
+    async def matrix(
+        context: Context,
+        script: Script,
+        torch: Versions,
+        arguments: Words = (),
+        packages: Packages = (),
+    ) -> dict[str, Any]:
+        """Run a script in several releases of torch: which pass, fail, hang or crash."""
+        given = [f"--torch={torch}", *(f"--with={each}" for each in packages)]
+        return await call(context, "matrix", ["repro.py", *given, *_after(arguments)], {"repro.py": script})
+
+    @tools.tool()
+    async def bisect(
+        context: Context,
+        script: Script,
+        torch: Versions = ">=2.0",
+        arguments: Words = (),
+        packages: Packages = (),
+    ) -> dict[str, Any]:
+        """Find the release of torch in which the outcome of a script changed."""
+        given = [f"--torch={torch}", f"--max-time={options.max_seconds:g}s", *(f"--with={each}" for each in packages)]
+        return await call(context, "bisect", ["repro.py", *given, *_after(arguments)], {"repro.py": script})
+
+    @tools.tool()
+    async def explain(context: Context, script: Script, torch: Versions, arguments: Words = ()) -> dict[str, Any]:
+        """Say why a script fails in some releases of torch and not in others; it is run as often as that takes."""
+        given = ["repro.py", "--run", f"--torch={torch}", *_after(arguments)]
+        await call(context, "matrix", [*given[:1], *given[2:]], {"repro.py": script})
+        return await call(context, "explain", given, {"repro.py": script})
+
+    @tools.tool()
+    async def fix(context: Context, script: Script, bad: Version, good: Version) -> dict[str, Any]:
+        """Find the smallest change of torch's Python that cures a script, between a bad and a good release."""
+        given = ["repro.py", f"--bad={bad}", f"--good={good}", f"--max-time={options.max_seconds:g}s"]
+        return await call(context, "fix", given, {"repro.py": script})
+
+    @tools.tool()
+    async def triage(context: Context, script: Script, torch: Version = "latest") -> dict[str, Any]:
+        """Say at which layer of the compiler a script fails and of what kind that is, and cut the script down."""
+        given = ["repro.py", f"--torch={torch}", f"--max-time={options.max_seconds:g}s"]
+        return await call(context, "triage", given, {"repro.py": script})
+
+    @tools.tool()
+    async def stacks(context: Context, pid: Annotated[int, Field(gt=1)]) -> dict[str, Any]:
+        """Say where a running process is stuck, and who should have moved. The owner must have allowed it."""
+        if not options.may_read_stacks:
+            raise ToolError("the owner of this server does not let clients read stacks (whichtorch mcp --stacks)")
+        return await call(context, "stacks", [str(pid)], {})
+
+    return tools
+
+
+def _after(arguments: Sequence[str]) -> list[str]:
+    return ["--", *arguments] if arguments else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Call:
+    """Calls of commands."""
+
+    options: "McpOptions"
+    home: Path
+
+    async def __call__(
+        self, context: Context, name: str, words: Sequence[str], files: dict[str, str]
+    ) -> dict[str, Any]:
+        """Run a command in a folder with some files; return its exit code, its JSON, and the end of its output.
+
+        Raises the error of a tool for wrong usage and for what keeps it from being done.
+        """
+        with tempfile.TemporaryDirectory(prefix="whichtorch-mcp-") as folder:
+            for file, text in files.items():
+                (Path(folder) / file).write_text(text, encoding="utf-8")
+            split = words.index("--") if "--" in words else len(words)
+            given = [*words[:split], "--json=answer.json", *self._limits(name), *words[split:]]
+            lines: list[str] = []
+            with anyio.move_on_after(self.options.max_seconds + GRACE) as scope:
+                async with self._process([name, *given], folder) as process:
+                    await _follow(process.stdout, context, lines)
+                    code = await process.wait()
+            text = "\n".join(lines)[-TEXT:]
+            if scope.cancelled_caught:
+                raise ToolError(f"the time that a call may take is over, {self.options.max_seconds:g} s\n{text}")
+            written = Path(folder) / "answer.json"
+            if code in {2, 3} and not written.exists():
+                raise ToolError(text)
+            return {
+                "exit_code": code,
+                "answer": json.loads(written.read_text()) if written.exists() else None,
+                "text": text,
+            }
+
+    def _limits(self, name: str) -> list[str]:
+        if name == "stacks":
+            return []
+        room = [f"--disk={self.options.disk_mb:g}MB"] if self.options.disk_mb else []
+        return ["--events=-", f"--sandbox={self.options.sandbox}", *room]
+
+    @contextlib.asynccontextmanager
+    async def _process(self, words: list[str], folder: str) -> AsyncIterator[Any]:
+        """Start a command; at the end, or where the call is cancelled, nothing of it is left."""
+        environ = os.environ | {"WHICHTORCH_HOME": str(self.home.absolute()), "UV_NO_BUILD": "1", "NO_COLOR": "1"}
+        command = [sys.executable, "-m", "whichtorch", *words]
+        process = await anyio.open_process(
+            command, stdin=None, stderr=-2, cwd=folder, env=environ, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            with anyio.CancelScope(shield=True):
+                if process.returncode is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        process.terminate()
+                    with anyio.move_on_after(GRACE):
+                        await process.wait()
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.aclose()
+
+
+async def _follow(stream: Any, context: Context, lines: list[str]) -> None:
+    """Keep what a command prints, and pass its events on as progress."""
+    rest, count = "", 0
+    async for chunk in TextReceiveStream(stream, errors="replace"):
+        *whole, rest = (rest + chunk).split("\n")
+        for line in whole:
+            try:
+                event = json.loads(line) if line.startswith('{"schema"') else None
+            except ValueError:
+                event = None
+            if event is None:
+                lines.append(line)
+                continue
+            count += 1
+            shown = (event.get(name) for name in ("event", "cell", "environment", "stage", "outcome", "value"))
+            await context.report_progress(count, None, "  ".join(str(each) for each in shown if each))
+    lines.append(rest)
