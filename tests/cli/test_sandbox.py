@@ -1,0 +1,109 @@
+"""`--sandbox` as a user gives it: what a script sees, what is told of it, and that its records are its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.shell import User
+from whichtorch.matrix.process import sandbox
+from whichtorch.matrix.process.sandbox import KINDS, Sandbox
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are of Linux")
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Sandbox:
+    """Each kind of sandbox that works on this machine."""
+    found: Sandbox = request.param
+    if problem := sandbox.why_not(found):
+        pytest.skip(f"{found}: {problem}")
+    return found
+
+
+def attempt(user: User, script: str, *options: str) -> dict[str, Any]:
+    """Run a script in a release, and return its last attempt, with what it wrote."""
+    ended = user.run("matrix", "--torch", "9.1.0", "--script", script, "--json", "result.json", *options)
+    assert ended.returncode in {0, 1}, ended.stdout + ended.stderr
+    made: dict[str, Any] = json.loads((user.folder / "result.json").read_text())["cells"][0]["attempts"][-1]
+    home = user.folder / ".whichtorch"
+    return made | {name: (home / made[name]).read_text() for name in ("stdout", "stderr")} | {"said": ended.stdout}
+
+
+def test_records_are_apart(user: User, kind: Sandbox) -> None:
+    """What ran in a sandbox answers nothing without one, nor the other way round; its rerun is in a sandbox."""
+    (user.folder / "own").mkdir()
+    script = user.script("own/repro.py", "import os\nraise SystemExit('HOME' in os.environ and os.getpid() == 2)\n")
+    walled = attempt(user, script, "--sandbox", kind)
+    assert (walled["outcome"], walled["evidence"]["sandbox"]) == ("fail", kind)
+    assert "--sandbox auto" in walled["said"]
+    assert attempt(user, script)["outcome"] == "pass"
+    assert "all known" in attempt(user, script, "--sandbox", "auto")["said"]
+    first, second = user.records()
+    assert first["key"] != second["key"]
+
+
+def test_accesses_are_told(user: User, kind: Sandbox) -> None:
+    """What it tried to reach is in the note; a socket of its own processes is none of that."""
+    (user.folder / "own").mkdir()
+    text = (
+        "import os, socket\n"
+        "for path in ('~/.ssh/id_rsa', '/etc/shadow'):\n"
+        "    try: open(os.path.expanduser(path))\n"
+        "    except OSError: pass\n"
+        "try: socket.create_connection(('203.0.113.7', 443), timeout=1)\n"
+        "except OSError: pass\n"
+        "try: socket.socket(socket.AF_UNIX).connect('/tmp/listener')\n"
+        "except OSError: print('it has ended')\n"
+    )
+    made = attempt(user, user.script("own/repro.py", text), "--sandbox", kind)
+    assert (made["outcome"], made["stdout"]) == ("pass", "it has ended\n"), made["stderr"]
+    assert made["evidence"]["tried"] == ["read ~/.ssh/id_rsa", "read /etc/shadow", "connect to 203.0.113.7:443"]
+    assert made["note"].startswith("tried to read ~/.ssh/id_rsa, ")
+
+
+def test_own_folder_is_a_copy(user: User, kind: Sandbox) -> None:
+    """It reads what lies beside it and writes there, and nothing of that is left."""
+    own = user.folder / "own"
+    own.mkdir()
+    (own / "data.txt").write_text("beside")
+    script = user.script(
+        "own/repro.py", "print(open('data.txt').read(), file=open('new.txt', 'w'))\nprint(open('new.txt').read())\n"
+    )
+    assert attempt(user, script, "--sandbox", kind)["stdout"] == "beside\n\n"
+    assert sorted(path.name for path in own.iterdir()) == ["data.txt", "repro.py"]
+
+
+def test_state_folder_below_its_own_is_hidden(user: User, kind: Sandbox) -> None:
+    """A script beside the state folder reads its folder, and no records."""
+    script = user.script("repro.py", "import glob\nprint(glob.glob('.whichtorch/runs/*/*.json*'), glob.glob('*.py'))\n")
+    assert attempt(user, script, "--sandbox", kind)["stdout"] == "[] ['repro.py']\n"
+
+
+def test_script_in_a_folder_of_all_is_alone(user: User, kind: Sandbox) -> None:
+    """Of a script that lies in /tmp itself, nothing else there is seen."""
+    script = Path(f"/tmp/whichtorch-test-{os.getpid()}-{kind}.py")
+    script.write_text(
+        "import glob, os\nprint(sorted(set(glob.glob('/tmp/whichtorch*'))) == [os.path.abspath(__file__)])\n"
+    )
+    try:
+        assert attempt(user, str(script), "--sandbox", kind)["stdout"] == "True\n"
+    finally:
+        script.unlink()
+
+
+def test_none_that_works(user: User, tmp_path: Path) -> None:
+    """Where the sandbox that was asked for cannot be built, nothing runs, and the remedy is told."""
+    script = user.script("repro.py", "NOTE\n")
+    ended = user.run(
+        "matrix", "--torch", "9.1.0", "--script", script, "--sandbox", "bubblewrap", environ={"PATH": str(tmp_path)}
+    )
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    assert "no sandbox works here: bubblewrap: bwrap is not installed" in ended.stderr
+    assert "hint: " in ended.stderr
+    assert user.runs(script) == 0
