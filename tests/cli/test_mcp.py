@@ -120,9 +120,7 @@ def test_stacks_are_read_only_where_the_owner_allows_it(user: User) -> None:
     [
         ("matrix", {"torch": "--sandbox=off"}),
         ("matrix", {"torch": "/tmp/torch-9.0.0.whl"}),
-        ("matrix", {"torch": "9.0.0", "packages": ["--project=/etc"]}),
-        ("matrix", {"torch": "9.0.0", "packages": ["evil @ https://203.0.113.7/x.whl"]}),
-        ("bisect", {"torch": ">=9", "sandbox": "off", "packages": ["./here"]}),
+        ("bisect", {"torch": "../wheels"}),
     ],
 )
 def test_no_value_becomes_an_option_a_path_or_an_address(

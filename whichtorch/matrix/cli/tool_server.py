@@ -31,14 +31,9 @@ ABOUT = (
 TEXT = 20_000  # characters at the end of what a command prints that a tool returns
 GRACE = 20.0  # seconds from SIGTERM to SIGKILL: by then a command has stopped what it runs
 _VERSIONS = r"^[\w.,<>=!~*:+ -]{1,200}$"  # no path: it could name any wheel of this machine
-_PACKAGE = r"^[A-Za-z0-9][\w.-]*(\[[\w,.-]+\])?[\w.,<>=!~* -]*$"  # no URL and no path
 Script = Annotated[str, Field(max_length=200_000, description="The text of a Python script.")]
 Versions = Annotated[str, Field(pattern=_VERSIONS, description="Releases of torch: '2.11.0,2.15.0', '>=2.6', latest.")]
 Words = Annotated[tuple[str, ...], Field(max_length=50, description="Arguments of the script.")]
-Packages = Annotated[
-    tuple[Annotated[str, Field(pattern=_PACKAGE)], ...],
-    Field(max_length=20, description="Packages beside torch, 'einops>=0.8'."),
-]
 Report = Annotated[
     str, Field(max_length=2_000_000, description="A bug report: Markdown, or GitHub's JSON of an issue.")
 ]
@@ -62,10 +57,9 @@ def server(options: "McpOptions", home: Path) -> MCPServer:
         script: Script,
         torch: Versions,
         arguments: Words = (),
-        packages: Packages = (),
     ) -> dict[str, Any]:
         """Run a script in several releases of torch: which pass, fail, hang or crash."""
-        given = [f"--torch={torch}", *(f"--with={each}" for each in packages)]
+        given = [f"--torch={torch}"]
         return await call(context, "matrix", ["repro.py", *given, *_after(arguments)], {"repro.py": script})
 
     @tools.tool()
@@ -74,10 +68,9 @@ def server(options: "McpOptions", home: Path) -> MCPServer:
         script: Script,
         torch: Versions = ">=2.0",
         arguments: Words = (),
-        packages: Packages = (),
     ) -> dict[str, Any]:
         """Find the release of torch in which the outcome of a script changed."""
-        given = [f"--torch={torch}", f"--max-time={options.max_seconds:g}s", *(f"--with={each}" for each in packages)]
+        given = [f"--torch={torch}", f"--max-time={options.max_seconds:g}s"]
         return await call(context, "bisect", ["repro.py", *given, *_after(arguments)], {"repro.py": script})
 
     @tools.tool()
