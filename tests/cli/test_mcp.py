@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in
+from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.cli.test_answer import report
 from tests.cli.test_bisect import releases
 from tests.wheels import build_companion
@@ -159,6 +163,71 @@ def test_a_cancelled_call_leaves_no_process(user: User, wheels: Path) -> None:
                 await anyio.sleep(0.05)
 
     asked(user, ask)
+
+
+def test_a_killed_server_leaves_no_process(user: User, wheels: Path) -> None:
+    """A call's command and script end with the server, and the next server removes their files."""
+    releases(wheels, "on")
+    state = user.folder / ".whichtorch"
+    server = psutil.Popen(
+        user.command("mcp"), cwd=user.folder, env=user.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with server:
+        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        given = {"script": "import time\ntime.sleep(600)\n", "torch": "9.0.0"}
+        for message in (
+            {"id": 1, "method": "initialize", "params": about},
+            {"method": "notifications/initialized"},
+            {"id": 2, "method": "tools/call", "params": {"name": "matrix", "arguments": given}},
+        ):
+            server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        server.stdin.flush()
+        wait_for(lambda: any("repro.py" in line for line in alive_in(state)))
+        server.kill()
+    wait_for(lambda: not alive_in(state))
+
+    async def ask(client: Client) -> None:
+        await client.list_tools()
+
+    assert list((state / "calls").iterdir())
+    asked(user, ask)
+    assert not list((state / "calls").iterdir())
+
+
+def test_a_matrix_file_among_the_temporary_files_is_not_read(user: User, wheels: Path, tmp_path: Path) -> None:
+    """Anybody on this machine may write one."""
+    releases(wheels, "on")
+    (tmp_path / "public").mkdir()
+    (tmp_path / "public" / "whichtorch.toml").write_text("this is no matrix file")
+    elsewhere = replace(user, environ=user.environ | {"TMPDIR": str(tmp_path / "public")})
+
+    assert called(elsewhere, "matrix", script=SCRIPT, torch="9.0.0").get("exit_code") == 1
+
+
+def test_calls_wait_for_each_other(user: User, wheels: Path) -> None:
+    """Two calls at once are both answered, and their attempts do not overlap."""
+    releases(wheels, "on")
+    seen: list[tuple[str, str]] = []
+
+    async def ask(client: Client) -> None:
+        async def call(name: str) -> None:
+            async def progressed(progress: float, total: float | None, message: str | None) -> None:
+                assert total is None or progress <= total
+                seen.append((name, str(message).partition("  ")[0]))
+
+            given = {"script": SCRIPT, "torch": "9.0.0,9.1.0", "arguments": [name]}
+            result = await client.call_tool("matrix", given, progress_callback=progressed)
+            assert result.structured_content["exit_code"] == 1
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(call, "one")
+            group.start_soon(call, "two")
+
+    asked(user, ask)
+
+    assert sum(what == "waits for another call" for _, what in seen) == 1
+    attempts = [name for name, what in seen if what.startswith("attempt-")]
+    assert attempts in (sorted(attempts), sorted(attempts, reverse=True))
 
 
 def test_the_time_of_a_call_is_limited(user: User, wheels: Path) -> None:

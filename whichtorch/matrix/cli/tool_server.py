@@ -9,10 +9,10 @@ import json
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import DEVNULL, STDOUT
 from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
@@ -20,6 +20,8 @@ from anyio.streams.text import TextReceiveStream
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
+
+from whichtorch.matrix.process.temporary_folders import remove_left_behind, temporary_folder
 
 if TYPE_CHECKING:
     from whichtorch.matrix.cli.mcp import McpOptions
@@ -29,6 +31,11 @@ ABOUT = (
     "the CPU says nothing about a GPU, and exit code 4 means that nothing is known."
 )
 TEXT = 20_000  # characters at the end of what a command prints that a tool returns
+# A server that is killed cannot stop the command of a call. What a killed command runs, its supervisors stop.
+PROGRAM = (
+    "from whichtorch.matrix.process.kernel import end_with_parent; end_with_parent({}); "
+    "from whichtorch.matrix.cli import main; main()"
+)
 GRACE = 20.0  # seconds from SIGTERM to SIGKILL: by then a command has stopped what it runs
 _VERSIONS = r"^[\w.,<>=!~*:+ -]{1,200}$"  # no path: it could name any wheel of this machine
 Script = Annotated[str, Field(max_length=200_000, description="The text of a Python script.")]
@@ -41,9 +48,16 @@ Version = Annotated[str, Field(pattern=_VERSIONS, description="A release of torc
 
 
 def server(options: "McpOptions", home: Path) -> MCPServer:
-    """Return the server with its tools."""
+    """Return the server with its tools.
+
+    Calls are run one after the other: two at once would take each other's cores. Their folders are below the state
+    folder, because a command reads the matrix file of the folders above its own, and anybody may write one to /tmp.
+    """
+    folder = home.absolute() / "calls"
+    folder.mkdir(exist_ok=True)
+    remove_left_behind(folder)
     tools = MCPServer("whichtorch", instructions=ABOUT)
-    call = _Call(options=options, home=home)
+    call = _Call(options=options, home=home.absolute(), folder=folder, turn=anyio.Lock())
 
     @tools.tool()
     async def answer(context: Context, report: Report, newest: Version = "latest") -> dict[str, Any]:
@@ -112,6 +126,8 @@ class _Call:
 
     options: "McpOptions"
     home: Path
+    folder: Path  # holds a folder for each call
+    turn: anyio.Lock
 
     async def __call__(
         self, context: Context, name: str, words: Sequence[str], files: dict[str, str]
@@ -120,27 +136,30 @@ class _Call:
 
         Raises the error of a tool for wrong usage and for what keeps it from being done.
         """
-        with tempfile.TemporaryDirectory(prefix="whichtorch-mcp-") as folder:
-            for file, text in files.items():
-                (Path(folder) / file).write_text(text, encoding="utf-8")
-            split = words.index("--") if "--" in words else len(words)
-            given = [*words[:split], "--json=answer.json", *self._limits(name), *words[split:]]
-            lines: list[str] = []
-            with anyio.move_on_after(self.options.max_seconds + GRACE) as scope:
-                async with self._process([name, *given], folder) as process:
-                    await _follow(process.stdout, context, lines)
-                    code = await process.wait()
-            text = "\n".join(lines)[-TEXT:]
-            if scope.cancelled_caught:
-                raise ToolError(f"the time that a call may take is over, {self.options.max_seconds:g} s\n{text}")
-            written = Path(folder) / "answer.json"
-            if code in {2, 3} and not written.exists():
-                raise ToolError(text)
-            return {
-                "exit_code": code,
-                "answer": json.loads(written.read_text()) if written.exists() else None,
-                "text": text,
-            }
+        if self.turn.locked():
+            await context.report_progress(0, None, "waits for another call")
+        async with self.turn:
+            with temporary_folder(self.folder) as folder:
+                for file, text in files.items():
+                    (folder / file).write_text(text, encoding="utf-8")
+                return await self._answer(context, name, words, folder)
+
+    async def _answer(self, context: Context, name: str, words: Sequence[str], folder: Path) -> dict[str, Any]:
+        split = words.index("--") if "--" in words else len(words)
+        given = [*words[:split], "--json=answer.json", *self._limits(name), *words[split:]]
+        lines: list[str] = []
+        with anyio.move_on_after(self.options.max_seconds + GRACE) as scope:
+            async with self._process([name, *given], folder) as process:
+                await _follow(process.stdout, context, lines)
+                code = await process.wait()
+        text = "\n".join(lines)[-TEXT:]
+        if scope.cancelled_caught:
+            raise ToolError(f"the time that a call may take is over, {self.options.max_seconds:g} s\n{text}")
+        written = folder / "answer.json"
+        if code in {2, 3} and not written.exists():
+            raise ToolError(text)
+        answer = json.loads(written.read_text()) if written.exists() else None
+        return {"exit_code": code, "answer": answer, "text": text}
 
     def _limits(self, name: str) -> list[str]:
         if name == "stacks":
@@ -149,12 +168,12 @@ class _Call:
         return ["--events=-", f"--sandbox={self.options.sandbox}", *room]
 
     @contextlib.asynccontextmanager
-    async def _process(self, words: list[str], folder: str) -> AsyncIterator[Any]:
+    async def _process(self, words: list[str], folder: Path) -> AsyncIterator[Any]:
         """Start a command; at the end, or where the call is cancelled, nothing of it is left."""
-        environ = os.environ | {"WHICHTORCH_HOME": str(self.home.absolute()), "UV_NO_BUILD": "1", "NO_COLOR": "1"}
-        command = [sys.executable, "-m", "whichtorch", *words]
+        environ = os.environ | {"WHICHTORCH_HOME": str(self.home), "UV_NO_BUILD": "1", "NO_COLOR": "1"}
+        command = [sys.executable, "-c", PROGRAM.format(os.getpid()), *words]
         process = await anyio.open_process(
-            command, stdin=None, stderr=-2, cwd=folder, env=environ, start_new_session=True
+            command, stdin=DEVNULL, stderr=STDOUT, cwd=folder, env=environ, start_new_session=True
         )
         try:
             yield process

@@ -20,6 +20,7 @@ TICK = os.sysconf("SC_CLK_TCK")  # units of CPU time per second in /proc/PID/sta
 FULL_SCAN = 10.0  # seconds between scans that read everything anew: a process id may have been used again
 COMMAND_READ = 4096  # bytes of a command line that are read
 SURVIVORS_NAMED = 20  # of a fork bomb, more tell nothing
+DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, linux/prctl.h
 MAPS_READ = 1 << 24  # bytes of a list of mappings that are read
 
 
@@ -257,6 +258,15 @@ def send(pid: int, number: int) -> None:
     """Send a signal to a process, or with a negative id to a process group, that may have gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
+
+
+def end_with_parent(parent: int) -> None:
+    """Have this process sent SIGTERM when its parent ends, however that ends."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:  # it has ended already
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def signal_of(exit_code: int | None) -> str | None:

@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def new_temporary_folder() -> Path:
-    """Make a folder that the caller removes."""
-    return Path(tempfile.mkdtemp(prefix=f"{_prefix()}{owner_mark().replace(':', '-')}-"))
+def new_temporary_folder(below: Path | None = None) -> Path:
+    """Make a folder that the caller removes; it is in the folder for temporary files unless another one is given."""
+    return Path(tempfile.mkdtemp(prefix=f"{_prefix()}{owner_mark().replace(':', '-')}-", dir=below))
 
 
 @contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Make a folder, and remove it at the end of the block."""
-    folder = new_temporary_folder()
+def temporary_folder(below: Path | None = None) -> Iterator[Path]:
+    """Make a folder as `new_temporary_folder` does, and remove it at the end of the block."""
+    folder = new_temporary_folder(below)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_left_behind() -> None:
+def remove_left_behind(below: Path | None = None) -> None:
     """Remove the folders of tools that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_prefix()}*"):
+    for folder in (below or Path(tempfile.gettempdir())).glob(f"{_prefix()}*"):
         owner = re.match(r"(\d+)-(\d+)-", folder.name.removeprefix(_prefix()))
         if owner and owner_is_dead(f":{owner[1]}:{owner[2]}:"):
             shutil.rmtree(folder, ignore_errors=True)
