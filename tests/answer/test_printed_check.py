@@ -26,6 +26,28 @@ def test_a_script_fails_unless_it_prints_what_is_expected(printed: str, code: in
     assert ended(f"from __future__ import annotations\nprint({printed!r})\n", claim, tmp_path)[0] == code
 
 
+@pytest.mark.parametrize(
+    ("printed", "seen", "expected", "code"),
+    [
+        ("tensor([0.4311, 2.0000])", "tensor([0.4312, 2.0000])", "tensor([0.5000, 2.0000])", 1),  # the last digit
+        ("tensor([0.5001, 2.0000])", "tensor([0.4312, 2.0000])", "tensor([0.5000, 2.0000])", 0),
+        ("0.43121", "0.43122", "0.43121", 0),  # the report's own two values are as near as that
+        ("step 1: 0.70 0.43", "0.43", "0.70", 1),
+        ("1.0 2.0 2.1", "2.0 2.1", "", 1),
+        ("3", "2", "", 0),  # whole numbers are exact
+        ("tensor([3.])", "tensor([2.])", "", 0),
+        ("-0.5", "0.5", "", 0),
+        ("nan", "nan", "0.25", 1),
+        ("1.0001e-05", "1.0002e-05", "3e-05", 1),
+    ],
+)
+def test_numbers_count_up_to_their_last_digit(
+    printed: str, seen: str, expected: str, code: int, tmp_path: Path
+) -> None:
+    """Another machine prints another last digit; what tells wrong from right is never taken for that."""
+    assert ended(f"print({printed!r})\n", Claim(expected=expected, seen=seen), tmp_path)[0] == code
+
+
 def test_the_failure_names_what_the_report_says_is_printed(tmp_path: Path) -> None:
     assert (
         "printed count: 8, expected count: 2"

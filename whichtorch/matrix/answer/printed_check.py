@@ -23,8 +23,24 @@ _COMPARE = """
 # what the report says of the output, checked
 _sys.stdout = _sys.__stdout__
 _text = " ".join(_printed.getvalue().split())
-_has = lambda words: bool(words) and _re.search(r"(?<![\\w.])" + _re.escape(words) + r"(?![\\w.])", _text) is not None
 _expected, _seen = {expected!r}, {seen!r}
+_number = r"[-+]?(?:\\d+\\.?\\d*|\\.\\d+)(?:e[-+]?\\d+)?"
+_values = lambda words: [float(each) for each in _re.findall(_number, words)]
+_apart = max((abs(one - other) for one, other in zip(_values(_expected), _values(_seen))), default=1)
+
+def _near(text, told):  # the last digit varies between machines; a whole number does not
+    digits, _, power = told.partition("e")
+    decimals = digits.partition(".")[2]
+    unit = 10 ** (int(power or 0) - len(decimals)) if decimals or power else 0
+    return abs(float(text) - float(told)) <= min(2 * unit, _apart / 4)
+
+def _has(words):
+    numbers = _re.findall(_number, words)
+    plain = map(_re.escape, _re.split(_number, words))
+    pattern = r"(?<![\\w.+-])(?=" + ("(" + _number + ")").join(plain) + r"(?![\\w.]))"
+    found = _re.finditer(pattern, _text) if words else ()
+    return any(all(map(_near, each.groups(), numbers)) for each in found)
+
 assert not _has(_seen), f"printed {{_seen}}, expected {{_expected}}"
 assert not _expected or _has(_expected), f"printed {{_text[-300:]}}, expected {{_expected}}"
 """
