@@ -80,3 +80,11 @@ def test_the_sentence_names_both_ends_of_the_change(bad: str, good: str, words: 
     answer = BASE.model_copy(update={"boundary": ChangedAt(bad=bad, good=good, confidence=1)})
 
     assert words in with_boundary(answer).why
+
+
+def test_releases_between_that_could_not_be_tested_are_named() -> None:
+    edge = ChangedAt(bad="2.1.0", good="2.4.0", confidence=1, untested_between=("2.2.0", "2.3.0"))
+
+    assert with_boundary(BASE.model_copy(update={"boundary": edge})).why.endswith(
+        "2.1.0 is the last that fails, 2.4.0 the first that passes, and 2.2.0 and 2.3.0 could not be tested"
+    )

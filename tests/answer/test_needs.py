@@ -76,7 +76,7 @@ def test_a_script_that_only_imports_torch_does_not_use_it() -> None:
 
 
 def test_a_package_that_nobody_knows_is_not_installed() -> None:
-    assert needs.strangers(ast.parse("import torch, os, numpy, networkx, torchsparsify, mine"), ["mine.py"]) == [
+    assert needs.unknown_modules(ast.parse("import torch, os, numpy, networkx, torchsparsify, mine"), ["mine.py"]) == [
         "torchsparsify"
     ]
 
@@ -86,3 +86,9 @@ def test_packages_have_the_versions_of_the_report() -> None:
     named = {"networkx": "2.8.8", "networkx-fork": "0.1", "torchvision": "0.22.1"}
 
     assert needs.packages(tree, named) == ("networkx==2.8.8", "torchvision", "pillow")
+
+
+def test_a_package_with_the_name_of_a_module_is_not_taken_for_it() -> None:
+    """Anybody can publish one: the table of PyPI says which has the module."""
+    assert needs.packages(ast.parse("import fitz"), {"fitz": "0.0.1.dev2"}) == ("pymupdf",)
+    assert needs.packages(ast.parse("import fitz"), {"fitz": "0.0.1.dev2", "pymupdf": "1.24.0"}) == ("pymupdf==1.24.0",)

@@ -55,9 +55,48 @@ def test_the_failure_names_what_the_report_says_is_printed(tmp_path: Path) -> No
     )
 
 
-@pytest.mark.parametrize(("source", "code"), [("pass", 1), ("raise ValueError('x')", 0), ("raise KeyError('x')", 1)])
-def test_a_script_passes_if_it_raises_what_the_report_expects(source: str, code: int, tmp_path: Path) -> None:
-    assert ended(source, Claim(is_silent=True, exceptions=(("ValueError", ""),)), tmp_path)[0] == code
+@pytest.mark.parametrize(("source", "code"), [("pass", 1), ("raise {}('x')", 0), ("raise KeyError('x')", 1)])
+@pytest.mark.parametrize("name", ["ValueError", "AssertionError"])
+def test_a_script_passes_if_it_raises_what_the_report_expects(
+    source: str, code: int, name: str, tmp_path: Path
+) -> None:
+    claim = Claim(is_silent=True, exceptions=((name, ""),))
+
+    assert ended(source.format(name), claim, tmp_path)[0] == code
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit", "import sys; sys.exit(0)", "exit()"])
+def test_the_output_is_checked_however_the_script_ends(end: str, tmp_path: Path) -> None:
+    """Many scripts end with a call of `sys.exit`."""
+    claim = Claim(expected="4", seen="3")
+
+    assert ended(f"print(3)\n{end}\n", claim, tmp_path)[0] == 1
+    assert ended(f"print(4)\n{end}\n", claim, tmp_path)[0] == 0
+
+
+def test_a_failure_of_the_script_itself_is_told_alone(tmp_path: Path) -> None:
+    """What it printed before that is not checked."""
+    code, stderr = ended("print(3)\n1 / 0\n", Claim(expected="4", seen="3"), tmp_path)
+
+    assert (code, stderr.count("Traceback"), "ZeroDivisionError" in stderr) == (1, 1, True)
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_processes_that_the_script_starts_are_not_checked(start: str, tmp_path: Path) -> None:
+    """They print another text than the script."""
+    source = f"""
+import multiprocessing
+
+def work():
+    print("busy")
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context({start!r}).Process(target=work)
+    child.start()
+    child.join()
+    print(child.exitcode + 4)
+"""
+    assert ended(source, Claim(expected="4", seen="3"), tmp_path)[0] == 0
 
 
 def test_another_claim_changes_nothing() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from whichtorch.matrix.answer import needs
+from whichtorch.matrix.answer.claims import claims_of
 from whichtorch.matrix.answer.report import read_report
 from whichtorch.matrix.answer.script_candidates import candidates_in
+from whichtorch.matrix.suite.headers import read_scenario
 
 
 def first(text: str) -> str:
@@ -169,3 +173,52 @@ def test_thousands_of_blocks_are_read_in_a_moment_and_few_are_tried() -> None:
     )
 
     assert len(scripts(text)) <= 4
+
+
+@pytest.mark.parametrize("header", ["# /// script", "#/// script", "#  /// scenario"])
+def test_a_header_of_the_report_is_no_header_of_ours(header: str, tmp_path: Path) -> None:
+    """It would tell what to expect of the script, and a broken one would be an error."""
+    path = tmp_path / "repro.py"
+    path.write_text(first(fenced(("Bug:", f'{header}\n# dependencies = ["torch"]\n# ///\n{PLAIN}'))))
+
+    assert read_scenario(path).native == ()
+
+
+def test_tags_and_comments_in_code_are_kept() -> None:
+    """Only around the code they are markup, and a comment hides a block."""
+    code = 'import torch\npage = "<p>hello</p><!-- no end"\nprint(torch.ones(2), page)'
+
+    assert scripts(f"<!-- ```python\n{PLAIN}```\n-->\n<details>\n```python\n{code}\n```\n</details>") == [code + "\n"]
+
+
+def test_a_title_with_a_word_of_logs_hides_no_code() -> None:
+    """A heading above a log begins with such a word."""
+    code = "x = torch.ones(2)\ntorch.stack(x)\n"
+
+    assert "torch.stack(x)" in first(f"# torch.stack raises an error in logsumexp\n\n```python\n{code}```\n")
+    assert candidates_in(read_report(f"# Bug\n\n## Error logs\n\n```python\n{code}```\n".encode())) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("```python\nimport torch\nif " + "+".join("x" * 3000) + ": pass\n```", id="deep"),
+        pytest.param("```\n>>> import torch\n>>> " + "+".join("x" * 3000) + "\n1\n```", id="deep session"),
+        pytest.param("a" * 100_000 + "/" * 100_000, id="no space"),
+        pytest.param("torch" + ":" * 200_000, id="colons"),
+        pytest.param("`" * 200_000, id="ticks"),
+        pytest.param("<!--" * 50_000 + "```\n" * 50_000, id="open"),
+        pytest.param("[" * 50_000 + "(" * 50_000, id="brackets"),
+    ],
+)
+def test_what_no_reader_could_read_is_read_to_its_end(text: str) -> None:
+    """It holds no script, and takes no minutes."""
+    report = read_report(text.encode())
+    claims_of(report)
+
+    assert all(needs.hardware(each.tree, [report.whole]) == "" for each in candidates_in(report))
+
+
+def test_half_a_character_is_left_out() -> None:
+    """JSON can hold a surrogate alone, and no file can."""
+    assert read_report(json.dumps({"title": "\ud83d x", "body": PLAIN}).encode()).title == " x"

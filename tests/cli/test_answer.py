@@ -148,7 +148,7 @@ def test_the_time_limit_ends_it_with_what_is_known(user: User, wheels: Path) -> 
         user, report(code="import torch, time\ntorch.behaviour\ntime.sleep(600)\n"), "--max-time", "5s", code=4
     )
 
-    assert (found["verdict"], found["why"]) == ("not known", "the time was over before the script had run")
+    assert (found["verdict"], found["why"]) == ("not known", "the time limit was reached before the script had run")
     assert alive_in(user.folder / ".whichtorch") == []
 
 
@@ -187,3 +187,27 @@ def test_a_report_that_is_not_there_is_told(user: User) -> None:
         2,
         "error: cannot read the report missing.md: No such file or directory\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("newest", "words"),
+    [
+        ("nightly", "--newest nightly: no such release"),
+        (">=9", "--newest >=9: no such release"),
+        ("9.0.0", "--newest 9.0.0 is older than 9.1.0, which the report names"),
+    ],
+)
+def test_a_newest_release_that_cannot_be_meant_is_told(user: User, wheels: Path, newest: str, words: str) -> None:
+    """Exit code 2, and no traceback."""
+    releases(wheels, "on")
+
+    assert words in answer(user, report(), "--newest", newest, code=2)["said"]
+
+
+def test_a_module_of_the_report_may_have_the_name_of_the_script(user: User, wheels: Path) -> None:
+    """Both lie in one folder, and the script imports it."""
+    releases(wheels, "on")
+    text = f"```python\n# repro.py\nimport torch\ndef check():\n    {CHECKS.splitlines()[1]}\n```\n\n"
+    text += f"Run:\n\n```python\nfrom repro import check\nimport torch\ncheck()\n```\n\n{SAYS}{LIST.format('9.0.0')}"
+
+    assert answer(user, text)["verdict"] == "fixed since"

@@ -30,7 +30,7 @@ def answer_lines(answer: ReportAnswer) -> Iterator[str]:
         yield f"  ask for: {answer.asks}"
     yield from (f"  {line}" for line in answer.added)
     yield from (f"  note: {line}" for line in answer.notes)
-    yield from (f"  blocked: {line}" for line in answer.blocked)
+    yield from (f"  blocked: {line}" for line in answer.blocked if answer.seen)  # else `why` has what it tries
     yield f"{answer.seconds:.0f} s"
 
 

@@ -59,7 +59,7 @@ class Sighting(Model):
     def words(self) -> str:
         """It as a clause."""
         shown = {ShownOutcome.PASS: "passes", ShownOutcome.HANG: "hangs", ShownOutcome.CRASH: "crashes"}
-        what = shown.get(self.outcome, "fails" if self.outcome is ShownOutcome.FAIL else "tells nothing")
+        what = shown.get(self.outcome, "fails" if self.outcome is ShownOutcome.FAIL else "decides nothing")
         return f"{what} in {self.version}"
 
 

@@ -42,6 +42,7 @@ from whichtorch.matrix.run.pipeline import recorded_run
 from whichtorch.matrix.run.site import ThisMachine
 from whichtorch.matrix.source.syntax import parse_module
 from whichtorch.matrix.trial.observation import text_of
+from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +90,7 @@ class Answering:
                 raise
             answer = self.known
             if not answer.seen:
-                answer = answer.model_copy(update={"why": "the time was over before the script had run"})
+                answer = answer.model_copy(update={"why": "the time limit was reached before the script had run"})
         return answer.model_copy(update={"seconds": round(time.monotonic() - self.began, 1)})
 
     def _answer(self) -> ReportAnswer:
@@ -105,28 +106,28 @@ class Answering:
         if (refused := refusal(base, candidates, report)) is not None:
             return refused
         useful = [each for each in candidates if needs.uses_torch(each.tree)]
-        wanting: ReportAnswer | None = None
+        fallback: ReportAnswer | None = None
         for candidate in useful:
             asks = lacking(base, candidate, report)
-            wanting = wanting or asks
+            fallback = fallback or asks
             if asks is None:
                 answer = self._tried(base, candidate, claims)
                 if answer.verdict in {ReportVerdict.REPRODUCES, ReportVerdict.FIXED}:
                     return answer
-                wanting = better(wanting, answer)
-        assert wanting is not None
-        return wanting
+                self.known = fallback = better(fallback, answer)
+        assert fallback is not None
+        return fallback
 
     def _tried(self, base: ReportAnswer, candidate: Candidate, claims: Claims) -> ReportAnswer:
         """Return what a candidate tells."""
         source, added = checked(candidate.source, claims.claim)
         place = self.request.home / "reports" / digest([source, *candidate.call.arguments], 16)
         place.mkdir(parents=True, exist_ok=True)
-        script = place / "repro.py"
+        own = [name for name, _ in candidate.files]
+        script = place / ("repro.py" if "repro.py" not in own else "calls_repro.py")
         for name, text in ((script.name, source), *candidate.files):
             (place / name).write_text(text, encoding="utf-8")
         trees = [candidate.tree, *(parse_module(text) for _, text in candidate.files)]
-        own = [name for name, _ in candidate.files]
         packages = tuple(dict.fromkeys(each for tree in trees for each in needs.packages(tree, pins(claims), own)))
         trial = self._trial(script, candidate, claims, packages)
         base = base.model_copy(
@@ -156,9 +157,10 @@ class Answering:
         is_elsewhere = claims.has_accelerator and needs.may_use_accelerator(candidate.tree)
         if answer.verdict is ReportVerdict.NOT_SEEN and is_elsewhere:
             why = f"{answer.why} on the CPU; the report was made with an accelerator, which the script uses"
-            answer = answer.model_copy(update={"verdict": ReportVerdict.HARDWARE, "why": why, "asks": "a run there"})
-        self.known = answer
+            update = {"verdict": ReportVerdict.HARDWARE, "why": why, "asks": "a run on such a machine"}
+            answer = answer.model_copy(update=update)
         if answer.verdict in {ReportVerdict.REPRODUCES, ReportVerdict.FIXED}:
+            self.known = answer
             try:
                 answer = answer.model_copy(update={"boundary": self._boundary(trial, claims, here, newest)})
             except PreventedError as error:  # what was seen stays true
@@ -181,18 +183,23 @@ class Answering:
         axes = SearchAxes(python=(python,), added=Additions(requirements=packages, env=variables))
         releases = self._releases(axes)
         if python != DEFAULT_PYTHON and not _has(releases, claims.torch):
+            notes.append(f"Python {DEFAULT_PYTHON} instead of {python}, for which torch {claims.torch} has no wheel")
             axes, python = replace(axes, python=(DEFAULT_PYTHON,)), DEFAULT_PYTHON
             releases = self._releases(axes)
         newest = releases[-1]
         if self.request.newest != "latest":
-            newest = next((each for each in releases if Version(each) == Version(self.request.newest)), "")
+            asked = parse_version(self.request.newest)
+            newest = next((each for each in releases if Version(each) == asked), "")
             if not newest:
-                raise UsageError(f"--newest {self.request.newest}: no such release for Python {python}")
+                hint = f"Python {python} has {releases[0]} to {releases[-1]}; write it as {releases[-1]}"
+                raise UsageError(f"--newest {self.request.newest}: no such release", hint=hint)
         claimed = newest
         if not claims.torch:
             notes.append(f"the report names no release of torch: {newest} stands for it")
         else:
             claimed = _nearest(claims.torch, releases)
+            if Version(claimed) > Version(newest):
+                raise UsageError(f"--newest {newest} is older than {claimed}, which the report names")
             if Version(claimed).public != Version(claims.torch).public:
                 notes.append(f"torch {claimed} stands for {claims.torch}, of which there is no wheel")
         scenario = (
@@ -337,12 +344,16 @@ class ReportTrial:
 
 
 def _has(releases: Sequence[str], version: str) -> bool:
-    return not version or any(Version(each).release == Version(version).release for each in releases)
+    return not version or _became(version, releases) != ""
 
 
 def _nearest(version: str, releases: Sequence[str]) -> str:
     """Return the release that stands for a version: of a nightly or a source build, the one that it became."""
-    asked = Version(version)
-    same = [each for each in releases if Version(each).release == (*asked.release, 0, 0)[:3]]
-    older = [each for each in releases if Version(each).release < asked.release]
-    return (same or older[-1:] or releases[:1])[0]
+    older = [each for each in releases if Version(each).release < Version(version).release]
+    return _became(version, releases) or (older[-1:] or releases[:1])[0]
+
+
+def _became(version: str, releases: Sequence[str]) -> str:
+    """Return the release with the numbers of a version, "" for none."""
+    numbers = (*Version(version).release, 0, 0)[:3]
+    return next((each for each in releases if Version(each).release == numbers), "")

@@ -1,7 +1,7 @@
 """What a report claims: which torch, Python and packages it was seen with, and what was seen and expected.
 
-What runs decides whether a claim is true. A claim that is read wrongly can only make the answer less: the run is told
-as it was.
+What runs decides whether a claim is true. A claim that is read wrongly can make the verdict wrong, but what each run
+showed is told as it was.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 
 from whichtorch.matrix.answer.expectation import printed
+from whichtorch.matrix.answer.printed_check import NOTHING_RAISED, OTHER_OUTPUT, REPORTED_OUTPUT
 from whichtorch.matrix.answer.snippets import snippets_in
 from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -36,8 +37,8 @@ _VERSIONS = (
     rf"^torch {{2,}}({_NUMBER})\s*$",
     rf"\btorch-({_NUMBER})-cp\d",
     rf"\btorch==({_NUMBER})",
-    rf"\b(?:py)?torch\b(?: version| release|:| is| at)*[\s:=*`v]*({_NUMBER})",
-    r"\b(?:version|release|on|using|with|in)\b[\s:=*`v]*(2\.\d+(?:\.\d+)?(?:[.\w+]*\w)?)\b",
+    rf"\b(?:py)?torch\b(?:[\s:=*`]{{1,9}}(?:version|release|is|at)\b)?[\s:=*`v]{{0,9}}({_NUMBER})",
+    r"\b(?:version|release|on|using|with|in)\b[\s:=*`v]{0,9}(2\.\d+(?:\.\d+)?(?:[.\w+]*\w)?)\b",
 )
 _PYTHON = re.compile(r"\bPython(?: version)?[ :=*`]*(3\.\d+)(?:\.\d+)?", re.IGNORECASE)
 _PACKAGE = re.compile(
@@ -132,6 +133,7 @@ def claims_of(report: Report) -> Claims:
     packages = {
         canonicalize_name(each["name"] or each["pinned"]): (each["version"] or each["at"]).partition("+")[0]
         for each in _PACKAGE.finditer(whole)
+        if parse_version(each["version"] or each["at"])
     }
     python = _PYTHON.search(whole)
     return Claims(
@@ -159,10 +161,8 @@ def _torch(whole: str, prose: str) -> str:
 
 
 def _is_version(text: str) -> bool:
-    try:
-        return Version(text).major < 10
-    except InvalidVersion:
-        return False
+    version = parse_version(text)
+    return version is not None and version.major < 10
 
 
 def _installed(text: str) -> Iterator[tuple[str, str]]:
@@ -170,7 +170,8 @@ def _installed(text: str) -> Iterator[tuple[str, str]]:
         for word in line["words"].split():
             match = None if word.startswith(("-", ".", "/")) or "://" in word else _REQUIREMENT.match(word.strip("'\""))
             if match:
-                yield canonicalize_name(match["name"]), match["version"] or ""
+                version = match["version"] or ""
+                yield canonicalize_name(match["name"]), version if parse_version(version) else ""
 
 
 def _claim(report: Report) -> Claim:
@@ -215,18 +216,20 @@ def shows(claim: Claim, cell: Cell, chain: Sequence[RaisedException]) -> tuple[b
     The words of a message vary between releases and machines, so that half of them decide; of two built-in
     exceptions only the same one counts.
     """
-    if claim.outcome is not None and cell.outcome is not claim.outcome:
-        return False, f"the report says {claim.words}"
+    is_checked = claim.is_printed or claim.is_silent
+    if cell.outcome is not (claim.outcome or (Outcome.FAIL if is_checked else cell.outcome)):
+        return False, f"the report says {claim.words}" if claim.words else "the report does not say so"
     if cell.outcome is Outcome.CRASH and claim.signal and claim.signal not in (cell.signature or ""):
         return False, f"the report says {claim.words}"
     if cell.outcome is not Outcome.FAIL:
         return True, ""
     own = [(each.name, each.first_line) for each in chain] or [((cell.signature or "").split(" ")[0], cell.message)]
-    if claim.is_printed and claim.seen and f"printed {claim.seen}, " not in cell.message:
-        return False, f"the report says that it prints {claim.seen}"
     if claim.outcome is None:
-        is_own_check = own[0][0] == "AssertionError"
-        return is_own_check, "" if is_own_check else "the report does not say so"
+        checks = {NOTHING_RAISED, REPORTED_OUTPUT} | (set() if claim.seen else {OTHER_OUTPUT})
+        is_claimed = own[0][0] in checks
+        is_other = own[0][0] == OTHER_OUTPUT
+        why = f"the report says that it prints {claim.seen}" if is_other else "the report does not say so"
+        return is_claimed, "" if is_claimed else why
     for name, message in claim.exceptions[:2]:
         for other, words in own:
             if name == other and _alike(message, words):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 MOST_OUTPUT = 2000  # characters of an output that a report quotes
 _SPAN = re.compile(r"`([^`\n]+)`|\"([^\"\n]+)\"")  # what is quoted stands as \x01NUMBER\x02 while a sentence is read
 _VALUE = (
-    r"(?:\x01\d+\x02|(?:tensor|array|torch\.Size|Size)\((?:[^()\n]|\([^()\n]*\))*\)|\[[^\]\n]*\]"
+    r"(?:\x01\d+\x02|(?:tensor|array|torch\.Size|Size)\((?:[^()\n]|\([^()\n]{0,999}\)){0,999}\)|\[[^\[\]\n]{0,999}\]"
     r"|\((?:-?[\d.]+, ?)+-?[\d.]*\)|(?<![\w.\x01])-?\d[\d.,]*\d(?:e[+-]?\d+)?|(?<![\w.\x01])-?\d(?:e[+-]?\d+)?\b"
     r"|\b(?:True|False|None|-?nan|-?inf)\b)"
 )
@@ -96,7 +96,7 @@ def _marked(text: str) -> tuple[list[str], str]:
     def mark(found: re.Match[str]) -> str:
         words = (found[1] or found[2]).strip()
         is_name = _CODE.match(words) and not _VALUES_ALONE.fullmatch(words)
-        if is_name and not (words.isidentifier() and _PRINTS.search(text[: found.start()])):
+        if is_name and not (words.isidentifier() and _PRINTS.search(text, max(0, found.start() - 30), found.start())):
             return "CODE"
         quoted.append(words)
         return f"\x01{len(quoted) - 1}\x02"

@@ -9,6 +9,7 @@ from packaging.version import Version
 
 from whichtorch.matrix.answer import needs
 from whichtorch.matrix.answer.answer import ReportAnswer, ReportVerdict, ShownOutcome, Sighting
+from whichtorch.matrix.answer.claims import listed
 from whichtorch.matrix.diagnosis.missing_package import missing_module
 from whichtorch.matrix.diagnosis.signature import described
 
@@ -74,10 +75,10 @@ def lacking(base: ReportAnswer, candidate: Candidate, report: Report) -> ReportA
         asks = f"a run on a machine with {hardware}, or a script that fails on the CPU"
         update = {"verdict": ReportVerdict.HARDWARE, "why": f"the script needs {hardware}", "asks": asks}
         return base.model_copy(update=update)
-    if strange := needs.strangers(tree, [name for name, _ in candidate.files]):
-        names = ", ".join(strange)
-        asks = f"a script without {names}, or where these packages can be had"
-        why = f"the script needs {names}, which the table of PyPI's packages does not know: nothing of it was installed"
+    if unknown := needs.unknown_modules(tree, [name for name, _ in candidate.files]):
+        names = ", ".join(unknown)
+        asks = f"a script without {names}, or where to get it"
+        why = f"the script imports {names}, and no known package on PyPI has that: nothing was installed for it"
         return base.model_copy(update={"verdict": ReportVerdict.INFORMATION, "why": why, "asks": asks})
     if data := needs.data(tree):
         asks = f"a script that makes its own input instead of {data}"
@@ -123,10 +124,10 @@ def shown_failure(cell: Cell, chain: Sequence[RaisedException]) -> str:
     return shown if shown.startswith(last) else f"{last}; first {shown}"
 
 
-_ASKS = {
+_REQUESTS = {
     "hardware": (ReportVerdict.HARDWARE, "a script that fails on the CPU"),
     "data": (ReportVerdict.INFORMATION, "a script that makes its own input"),
-    "package": (ReportVerdict.INFORMATION, "a script without that package, or where it can be had"),
+    "package": (ReportVerdict.INFORMATION, "a script without that package, or where to get it"),
     "script": (ReportVerdict.INFORMATION, "the whole script, and how it is started"),
 }
 
@@ -139,15 +140,15 @@ def judged(base: ReportAnswer, here: Sighting, newest: Sighting, claims: Claims)
 
     for each in (here, newest):
         kind, _, what = each.why.partition(": ")
-        if kind in _ASKS and not (here.is_as_claimed or newest.is_as_claimed):
-            verdict, asks = _ASKS[kind]
+        if kind in _REQUESTS and not (here.is_as_claimed or newest.is_as_claimed):
+            verdict, asks = _REQUESTS[kind]
             return said(verdict, f"in {each.version} the script fails for another reason: {what}", asks)
     environment = here.environment
     if here.outcome is ShownOutcome.OTHER and environment is not None and not environment.is_usable:
         if base.packages:
             names = ", ".join(base.packages)
-            asks = f"a script without {names}, or where these versions can be had"
-            return said(ReportVerdict.INFORMATION, f"the packages that it needs cannot be had: {names}", asks)
+            asks = f"a script without {names}, or where to get these versions"
+            return said(ReportVerdict.INFORMATION, f"the packages that it needs cannot be installed: {names}", asks)
         return said(ReportVerdict.UNKNOWN, f"torch {here.version} cannot be installed here: {here.failure}")
     same = here.version == newest.version
     claim = claims.claim
@@ -156,28 +157,32 @@ def judged(base: ReportAnswer, here: Sighting, newest: Sighting, claims: Claims)
         return said(ReportVerdict.UNKNOWN, why, "what the script prints, and what it should print")
     if here.is_as_claimed and newest.is_as_claimed:
         where = f"in {here.version}" if same else f"in {here.version} and in {newest.version}, the newest"
-        return said(ReportVerdict.REPRODUCES, f"it reproduces {where}")
+        return said(ReportVerdict.REPRODUCES, f"the failure shows {where}")
     if here.is_as_claimed and newest.outcome is ShownOutcome.PASS:
-        return said(ReportVerdict.FIXED, f"it reproduces in {here.version}, and passes in {newest.version}")
+        why = f"the failure shows in {here.version}, and the script passes in {newest.version}"
+        return said(ReportVerdict.FIXED, why)
     if here.is_as_claimed:
         return said(
             ReportVerdict.REPRODUCES,
-            f"it reproduces in {here.version}; {newest.version} shows something else: {newest.failure}",
+            f"the failure shows in {here.version}; {newest.version} shows something else: {newest.failure}",
         )
     if newest.is_as_claimed and here.outcome is ShownOutcome.PASS:
-        return said(ReportVerdict.REPRODUCES, f"it passes in {here.version}, and reproduces in {newest.version}")
+        why = f"the script passes in {here.version}, and the failure shows in {newest.version}"
+        return said(ReportVerdict.REPRODUCES, why)
     if newest.is_as_claimed:
-        return said(ReportVerdict.REPRODUCES, f"it reproduces in {newest.version}; {here.words}: {here.failure}")
+        why = f"the failure shows in {newest.version}; the script {here.words}: {here.failure}"
+        return said(ReportVerdict.REPRODUCES, why)
     if ShownOutcome.OTHER in {here.outcome, newest.outcome}:
         other = here if here.outcome is ShownOutcome.OTHER else newest
         return said(
-            ReportVerdict.UNKNOWN, f"in {other.version} it cannot be judged: {other.failure or 'it is too slow'}"
+            ReportVerdict.UNKNOWN, f"the run in {other.version} decides nothing: {other.failure or 'it is too slow'}"
         )
     if here.outcome is not ShownOutcome.PASS:
         report = f"; {here.why}" if here.why else ""
         return said(ReportVerdict.ANOTHER, f"{here.version} shows another failure, {here.failure}{report}")
     if newest.outcome is not ShownOutcome.PASS:
-        return said(ReportVerdict.ANOTHER, f"it passes in {here.version}; {newest.version} shows {newest.failure}")
+        why = f"the script passes in {here.version}; {newest.version} shows {newest.failure}"
+        return said(ReportVerdict.ANOTHER, why)
     if claims.is_about_speed and claim.outcome is None and not claim.is_printed:
         why = "the script passes, and the report is about speed or memory, which no outcome tells"
         return said(
@@ -195,6 +200,6 @@ def with_boundary(answer: ReportAnswer) -> ReportAnswer:
     is_fix = Version(edge.bad) < Version(edge.good)
     last, first = ("fails", "passes") if is_fix else ("passes", "fails")
     ends = (edge.bad, edge.good) if is_fix else (edge.good, edge.bad)
-    return answer.model_copy(
-        update={"why": f"{answer.why}: {ends[0]} is the last that {last}, {ends[1]} the first that {first}"}
-    )
+    gap = f", and {listed(edge.untested_between)} could not be tested" if edge.untested_between else ""
+    why = f"{answer.why}: {ends[0]} is the last that {last}, {ends[1]} the first that {first}{gap}"
+    return answer.model_copy(update={"why": why})

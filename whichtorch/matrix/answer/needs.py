@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 _DEVICE = re.compile(r"(?:cuda|mps|xpu|hip|npu|hpu|tpu|xla|privateuseone)(?::\d+)?$")
 _ACCELERATORS = {"cuda": "a CUDA GPU", "hip": "a ROCm GPU", "mps": "an Apple GPU (MPS)", "xpu": "an Intel GPU (XPU)"}
-_ASKS = {"is_available", "is_built", "device_count", "is_initialized", "empty_cache", "manual_seed", "manual_seed_all"}
+_NEEDS_NONE = {  # of a module for devices
+    "is_available", "is_built", "device_count", "is_initialized", "empty_cache", "manual_seed", "manual_seed_all",
+}  # fmt: skip
 _HOSTS = re.compile(r"--nnodes[= ]+(?!1\b)\d|--node[-_]rank\b|\bMASTER_ADDR=(?!localhost|127\.)\S")
 _DATA_CALLS = {
     "from_pretrained": "weights of a model hub",
@@ -61,10 +63,10 @@ def _is_standard(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
 def hardware(tree: ast.Module, texts: Iterable[str]) -> str:
     """Return what hardware a script cannot do without, "" for none.
 
-    A device that is chosen by asking whether it is there is none of it.
+    A device that is only used if it is available does not count.
     """
     asked = {
-        inner for node in ast.walk(tree) if isinstance(node, ast.If | ast.IfExp) and _asks(node.test)
+        inner for node in ast.walk(tree) if isinstance(node, ast.If | ast.IfExp) and _queries_device(node.test)
         for part in ([node.body] if isinstance(node, ast.IfExp) else [*node.body, *node.orelse])
         for inner in ast.walk(part)
     }  # fmt: skip
@@ -80,7 +82,7 @@ def hardware(tree: ast.Module, texts: Iterable[str]) -> str:
             case ast.Call(func=ast.Attribute(attr="cuda" | "xpu" | "mps" | "npu" as name)):
                 return _named(name)
             case ast.Call(func=function) if match := re.match(r"torch\.(cuda|mps|xpu|hip)\.(\w+)", dotted(function)):
-                if match[2] not in _ASKS:
+                if match[2] not in _NEEDS_NONE:
                     return _named(match[1])
             case ast.FunctionDef(decorator_list=decorators) if any("triton.jit" in ast.unparse(d) for d in decorators):
                 return "a GPU for its Triton kernel"
@@ -95,13 +97,13 @@ def _tolerates(call: ast.Call) -> bool:
     return name in {"autocast", "GradScaler", "custom_fwd", "custom_bwd", "print", "startswith"}
 
 
-def _asks(test: ast.expr) -> bool:
+def _queries_device(test: ast.expr) -> bool:
     return "is_available" in ast.unparse(test) or "device_count" in ast.unparse(test)
 
 
 def may_use_accelerator(tree: ast.Module) -> bool:
     """Return whether a script uses an accelerator where there is one."""
-    return any(isinstance(node, ast.If | ast.IfExp) and _asks(node.test) for node in ast.walk(tree)) or any(
+    return any(isinstance(node, ast.If | ast.IfExp) and _queries_device(node.test) for node in ast.walk(tree)) or any(
         isinstance(node, ast.Constant) and isinstance(node.value, str) and _DEVICE.match(node.value)
         for node in ast.walk(tree)
     )
@@ -172,17 +174,16 @@ def dangers(tree: ast.Module) -> list[str]:
 
 
 def packages(tree: ast.Module, named: Mapping[str, str], own: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the requirements of a script beside torch, and its `own` modules, with the versions that a report names.
+    """Return the packages that a script needs, without torch and its `own` modules, as requirements.
 
-    What a module's package is called is known from the report, else from a table of PyPI.
+    The versions are those that a report names. The table of PyPI says which package has a module: a package with the
+    module's own name may be anybody's.
     """
     found: dict[str, None] = {}
     for module in imported_modules(tree):
         if f"{module}.py" in set(own):
             continue
-        package, same = canonicalize_name(package_of(module) or module), canonicalize_name(module)
-        alike = [name for name in named if name in {same, package}]
-        name = alike[0] if alike else package
+        name = canonicalize_name(package_of(module) or module)
         if name in {"torch", "triton", "pytorch-triton"}:
             continue
         is_tied = name in {"torchvision", "torchaudio"}  # each release of these is for one of torch
@@ -190,8 +191,8 @@ def packages(tree: ast.Module, named: Mapping[str, str], own: Iterable[str] = ()
     return tuple(found)
 
 
-def strangers(tree: ast.Module, own: Iterable[str] = ()) -> list[str]:
-    """Return the modules that a script imports, beside its `own`, of which no known package is told to have them.
+def unknown_modules(tree: ast.Module, own: Iterable[str] = ()) -> list[str]:
+    """Return the modules that a script imports, without its `own`, that no known package has.
 
     Whoever writes a report could publish a package for it, whose code would run outside of the sandbox.
     """

@@ -23,9 +23,14 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 2_000_000  # of a report: GitHub takes 65,536 characters
 MOST_BLOCKS = 400  # that are looked at
-_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)  # the hints of an issue form
-_FOLDED = re.compile(r"</?(?:details|summary|br|p|pre)\b[^>\n]*>", re.IGNORECASE)
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+MOST_PROSE = 65_536  # characters of prose, likewise
+# fences, whose code is kept as it is; comments, which are the hints of an issue form; and tags that fold parts
+_MARKUP = re.compile(
+    r"(?P<fence>^[ \t]*(?P<ticks>`{3,}|~{3,})[^\n`]*\n.*?(?:^[ \t]*(?P=ticks)[`~]*[ \t]*$|\Z))"
+    r"|<!--.*?(?:-->|\Z)|(?P<tag></?(?:details|summary|br|p|pre)\b[^>\n]*>)",
+    re.DOTALL | re.MULTILINE | re.IGNORECASE,
+)
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _HEADER = re.compile(r"Collecting environment information|^PyTorch version: ", re.MULTILINE)
 _MACHINE = re.compile(r"version|environment|system info|my setup|platform", re.IGNORECASE)
 _UNFENCED = re.compile(r"(?:import|from) torch\b")
@@ -54,12 +59,12 @@ class Report:
     def story(self) -> str:
         """The title and the paragraphs, without those on versions and machines."""
         told = (text for section, text in self.paragraphs if not (_MACHINE.search(section) or _HEADER.search(text)))
-        return "\n\n".join([self.title, *told])
+        return "\n\n".join([self.title, *told])[:MOST_PROSE]
 
     @property
     def prose(self) -> str:
         """The title and all paragraphs."""
-        return "\n\n".join([self.title, *(text for _, text in self.paragraphs)])
+        return "\n\n".join([self.title, *(text for _, text in self.paragraphs)])[:MOST_PROSE]
 
     @property
     def whole(self) -> str:
@@ -94,9 +99,10 @@ def read_report(content: bytes) -> Report:
 
 
 def _cleaned(text: str) -> str:
-    """Return a text without escapes of a terminal, hidden characters, comments and the tags that fold parts of it."""
+    """Return a text without escapes of a terminal, hidden characters, and comments and tags outside of its fences."""
     text = _HIDDEN.sub("", ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
-    return _FOLDED.sub("\n", _COMMENT.sub("", text)).replace("\u00a0", " ")
+    text = text.replace("\u00a0", " ")
+    return _MARKUP.sub(lambda found: found["fence"] or ("\n" if found["tag"] else ""), text)
 
 
 def _parsed(title: str, day: str, text: str) -> Report:

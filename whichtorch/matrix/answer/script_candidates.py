@@ -62,13 +62,17 @@ _IMPORTS = {
         for name in ("Any", "Callable", "Dict", "List", "NamedTuple", "Optional", "Sequence", "Tuple", "Union")
     },
 }
-_ELSEWHERE = re.compile(r"error|traceback|log|version|environment|alternative|expected|output|stack", re.IGNORECASE)
+_ELSEWHERE = re.compile(  # a heading above logs, versions and wishes
+    r"\W*(?:[a-z]+ )?(?:error|traceback|stack ?trace|log|version|environment|alternative|expected|actual|output)s?\b"
+    r"(?: \w+){0,3}\W*",
+    re.IGNORECASE,
+)
 _CONTRAST = re.compile(
     r"for comparison|in contrast|by contrast|compare (?:this )?(?:with|to)|work[- ]?around|this works|works (?:fine"
     r"|well|as expected)|does work|no (?:error|problem|issue)|passes|instead it works|fixes (?:it|this|the)|the fix",
     re.IGNORECASE,
 )
-_HEADER = re.compile(r"^#( ///.*)$", re.MULTILINE)  # would tell whichtorch what to expect of a script, and more
+_HEADER = re.compile(r"^#[ \t]*(///.*)$", re.MULTILINE)  # would tell whichtorch what to expect of a script, and more
 _CUE = re.compile(r"repro|minimal|self-contained|fails|example|snippet|run (?:this|it)|script|bug", re.IGNORECASE)
 
 
@@ -105,7 +109,7 @@ def candidates_in(report: Report) -> list[Candidate]:
 
 def _is_quoted(snippet: Snippet) -> bool:
     """Return whether it is a line of a traceback or of a log rather than code that the report gives."""
-    return bool(_ELSEWHERE.search(snippet.block.section)) and not re.search(r"\bimport\b", snippet.source)
+    return bool(_ELSEWHERE.fullmatch(snippet.block.section)) and not re.search(r"\bimport\b", snippet.source)
 
 
 def _contrasts(snippet: Snippet) -> bool:
@@ -117,7 +121,7 @@ def _rank(snippets: Sequence[Snippet]) -> tuple[bool, bool, bool, bool]:
     end = snippets[-1]
     return (
         _contrasts(end),
-        bool(_ELSEWHERE.search(end.block.section)),
+        bool(_ELSEWHERE.fullmatch(end.block.section)),
         not any("torch" in each.source for each in snippets),
         not _CUE.search(end.block.before + end.block.section),
     )
@@ -146,7 +150,7 @@ def _completed(snippets: Sequence[Snippet], modules: Mapping[str, Snippet]) -> C
     """
     files = _imported(snippets, modules)
     source = "\n\n".join(each.source.strip("\n") for each in snippets) + "\n"
-    source = _HEADER.sub(r"#  \1", source)
+    source = _without_header(source)
     added = [f"{len(snippets)} blocks of the report are joined"] if len(snippets) > 1 else []
     if snippets[-1].printed:
         added.append("the statements of the session, without what it printed")
@@ -163,6 +167,10 @@ def _completed(snippets: Sequence[Snippet], modules: Mapping[str, Snippet]) -> C
     return Candidate(source=source, added=tuple(added), files=files)
 
 
+def _without_header(source: str) -> str:
+    return _HEADER.sub(r"#: \1", source)
+
+
 def _imported(snippets: Sequence[Snippet], modules: Mapping[str, Snippet]) -> tuple[tuple[str, str], ...]:
     """Return the modules that snippets import, and those that these import, with their file names."""
     found: dict[str, str] = {}
@@ -171,7 +179,7 @@ def _imported(snippets: Sequence[Snippet], modules: Mapping[str, Snippet]) -> tu
         tree = unread.pop().tree
         for name, module in modules.items():
             if module not in snippets and module.file not in found and name in imported_modules(tree):
-                found[module.file] = _HEADER.sub(r"#  \1", module.source)
+                found[module.file] = _without_header(module.source)
                 unread.append(module)
     return tuple(found.items())
 

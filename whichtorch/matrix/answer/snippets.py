@@ -30,7 +30,7 @@ _HEREDOC = re.compile(
 )
 _CALL = re.compile(
     r"(?P<variables>(?:\b[A-Za-z_]\w*=(?:'[^'\n]*'|\"[^\"\n]*\"|[^\s`'\"]*)\s+)*)"
-    r"(?:\S*/)?python[\d.]*\s+(?:-[uXWBO]\S*\s+)*(?P<script>[\w./-]+\.py)\b(?P<arguments>[^\n`|&;<>#]*)"
+    r"(?:[^\s/]{0,99}/){0,9}python[\d.]*\s+(?:-[uXWBO]\S*\s+)*(?P<script>[\w./-]+\.py)\b(?P<arguments>[^\n`|&;<>#]*)"
 )
 _EXPORT = re.compile(r"^\s*\$?\s*export\s+(?P<name>[A-Z_][A-Z0-9_]*)=(?P<value>\S+)\s*$", re.MULTILINE)
 _STEERS = ("TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "ATEN_", "TRITON_", "CUDA_", "NCCL_", "GLOO_")
@@ -149,6 +149,10 @@ def _is_code(text: str) -> bool:
     if not text.strip() or len(text) > 200_000 or not compiles(text):
         return False
     nodes = list(ast.walk(tree := parse_module(text)))
+    try:
+        ast.unparse(tree)
+    except RecursionError:  # nested so deeply that nobody can read it
+        return False
     if any(isinstance(each, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef) for each in nodes):
         return True
     if all(isinstance(each, ast.AnnAssign) and each.value is None for each in tree.body):
@@ -180,14 +184,15 @@ def _shown(code: Sequence[str], output: str) -> Iterator[str]:
     text = "\n".join(code).strip("\n")
     try:
         body = parse_module(textwrap.dedent(text)).body
-    except (SyntaxError, ValueError):
+        value = ast.unparse(body[0]) if body else ""
+    except (SyntaxError, ValueError, RecursionError):
         body = []
     if not (output and len(body) == 1 and isinstance(body[0], ast.Expr)):
         yield _MAGIC.sub(r"\g<indent>pass  # \g<magic>", text)
     elif isinstance(body[0].value, ast.Call) and getattr(body[0].value.func, "id", "") in {"print", "exit", "quit"}:
         yield text
     else:
-        yield f'__import__("sys").displayhook({ast.unparse(body[0])})'
+        yield f'__import__("sys").displayhook({value})'
 
 
 def calls_in(report: Report) -> list[Call]:

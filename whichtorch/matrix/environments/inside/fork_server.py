@@ -196,6 +196,7 @@ class Script:
         except KeyboardInterrupt:  # the interpreter ends itself by the signal
             raise
         except BaseException:  # noqa: BLE001
+            sys.last_type, sys.last_value, sys.last_traceback = sys.exc_info()  # as the interpreter does
             sys.excepthook(*sys.exc_info())
             code = 1
         threads = sys.modules.get("threading")
