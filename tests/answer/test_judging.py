@@ -1,4 +1,4 @@
-"""What two sightings of a report's script say of the report."""
+"""What two results of a report's script say of the report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from whichtorch.matrix.answer.answer import ChangedAt, ReportAnswer, ReportVerdict, ShownOutcome, Sighting
+from whichtorch.matrix.answer.answer import ReleaseResult, ReportAnswer, ReportBoundary, ReportVerdict, ShownOutcome
 from whichtorch.matrix.answer.claims import Claim, Claims
 from whichtorch.matrix.answer.judging import judged, with_boundary
 from whichtorch.matrix.model import Outcome
@@ -15,10 +15,10 @@ BASE = ReportAnswer(verdict=ReportVerdict.UNKNOWN, why="")
 CLAIMS = Claims(claim=Claim(outcome=Outcome.FAIL, exceptions=(("ValueError", "x"),)))
 
 
-def seen(letter: str, version: str, **fields: Any) -> Sighting:
-    """Return a sighting: c(laimed failure), o(ther failure), p(ass), or n(othing that can be judged)."""
+def seen(letter: str, version: str, **fields: Any) -> ReleaseResult:
+    """Return a result: c(laimed failure), o(ther failure), p(ass), or n(othing that can be judged)."""
     outcome = {"p": ShownOutcome.PASS, "n": ShownOutcome.OTHER}.get(letter, ShownOutcome.FAIL)
-    return Sighting(version=version, outcome=outcome, is_as_claimed=letter == "c", failure="E: e", **fields)
+    return ReleaseResult(version=version, outcome=outcome, is_as_claimed=letter == "c", failure="E: e", **fields)
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def test_a_pass_says_nothing_about_speed() -> None:
     ],
 )
 def test_the_sentence_names_both_ends_of_the_change(bad: str, good: str, words: str) -> None:
-    answer = BASE.model_copy(update={"boundary": ChangedAt(bad=bad, good=good, confidence=1)})
+    answer = BASE.model_copy(update={"boundary": ReportBoundary(bad=bad, good=good, confidence=1)})
 
     assert words in with_boundary(answer).why
 
 
 def test_releases_between_that_could_not_be_tested_are_named() -> None:
-    edge = ChangedAt(bad="2.1.0", good="2.4.0", confidence=1, untested_between=("2.2.0", "2.3.0"))
+    edge = ReportBoundary(bad="2.1.0", good="2.4.0", confidence=1, untested_between=("2.2.0", "2.3.0"))
 
     assert with_boundary(BASE.model_copy(update={"boundary": edge})).why.endswith(
         "2.1.0 is the last that fails, 2.4.0 the first that passes, and 2.2.0 and 2.3.0 could not be tested"

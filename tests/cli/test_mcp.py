@@ -225,7 +225,7 @@ def test_calls_wait_for_each_other(user: User, wheels: Path) -> None:
 
     asked(user, ask)
 
-    assert sum(what == "waits for another call" for _, what in seen) == 1
+    assert sum(what == "waiting for another call" for _, what in seen) == 1
     attempts = [name for name, what in seen if what.startswith("attempt-")]
     assert attempts in (sorted(attempts), sorted(attempts, reverse=True))
 
@@ -235,7 +235,7 @@ def test_the_time_of_a_call_is_limited(user: User, wheels: Path) -> None:
     releases(wheels, "on")
     script = "import time\ntime.sleep(600)\n"
 
-    assert "time" in str(called(user, "matrix", "--max-time", "4s", script=script, torch="9.0.0"))
+    assert "time limit of 4 s" in called(user, "matrix", "--max-time", "4s", script=script, torch="9.0.0")["error"]
 
 
 def test_without_the_sdk_the_command_says_how_to_get_it(user: User, tmp_path: Path) -> None:

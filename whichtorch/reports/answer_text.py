@@ -10,7 +10,7 @@ from whichtorch.reports.document import markdown_document
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.answer.answer import ReportAnswer, Sighting
+    from whichtorch.matrix.answer.answer import ReleaseResult, ReportAnswer
 
 OUTPUT_LINES = 30  # of what a run wrote, that the comment folds in
 
@@ -22,7 +22,7 @@ def answer_lines(answer: ReportAnswer) -> Iterator[str]:
         yield f"  the report: {answer.claimed}" + (
             f", torch {answer.claimed_version}" if answer.claimed_version else ""
         )
-    for each in sightings(answer):
+    for each in results(answer):
         yield f"  torch {each.version}: {each.outcome}" + (f"  {each.hang or each.failure}" if each.failure else "")
     if answer.boundary and answer.boundary.commits:
         yield f"  commits: {answer.boundary.commits}"
@@ -34,7 +34,7 @@ def answer_lines(answer: ReportAnswer) -> Iterator[str]:
     yield f"{answer.seconds:.0f} s"
 
 
-def sightings(answer: ReportAnswer) -> list[Sighting]:
+def results(answer: ReportAnswer) -> list[ReleaseResult]:
     """Return what was seen, each release once."""
     return list({each.version: each for each in answer.seen}.values())
 
@@ -52,7 +52,7 @@ def _portable(output: str) -> str:
 
 def answer_markdown(answer: ReportAnswer) -> Iterator[str]:
     """Yield the answer as a comment: the verdict, a row for each release, and the rest folded."""
-    seen = sightings(answer)
+    seen = results(answer)
     red = next((each for each in seen if each.stderr), None)
     yield from markdown_document(
         "answer",

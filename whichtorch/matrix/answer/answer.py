@@ -39,7 +39,7 @@ class ShownOutcome(StrEnum):
         return cls(outcome.value) if outcome.value in {each.value for each in cls} else cls.OTHER
 
 
-class Sighting(Model):
+class ReleaseResult(Model):
     """What a script showed in a release."""
 
     version: str
@@ -63,7 +63,7 @@ class Sighting(Model):
         return f"{what} in {self.version}"
 
 
-class ChangedAt(Model):
+class ReportBoundary(Model):
     """The two published releases between which the reported failure comes or goes."""
 
     bad: str  # the one that fails
@@ -86,9 +86,9 @@ class ReportAnswer(Model):
     run_version: str | None = None  # the release that stands for the claimed one
     outcome: ShownOutcome | None = None  # there
     failure: str | None = None  # there
-    newest: Sighting | None = None
-    seen: tuple[Sighting, ...] = ()  # every run, of the claimed release and the newest one first
-    boundary: ChangedAt | None = None
+    newest: ReleaseResult | None = None
+    seen: tuple[ReleaseResult, ...] = ()  # every run, of the claimed release and the newest one first
+    boundary: ReportBoundary | None = None
     script: str = ""  # what was run, whole
     added: tuple[str, ...] = ()  # what was done to the text of the report
     arguments: tuple[str, ...] = ()

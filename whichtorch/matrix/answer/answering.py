@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from whichtorch.matrix.answer import needs
-from whichtorch.matrix.answer.answer import ChangedAt, ReportAnswer, ReportVerdict, ShownOutcome, Sighting
+from whichtorch.matrix.answer.answer import ReleaseResult, ReportAnswer, ReportBoundary, ReportVerdict, ShownOutcome
 from whichtorch.matrix.answer.claims import claims_of, pins, shows
 from whichtorch.matrix.answer.judging import (
     FLAKY_RUNS,
-    better,
+    answer_if_not_runnable,
+    answer_without_run,
     judged,
-    lacking,
+    more_telling,
     no_evidence,
-    refusal,
     shown_failure,
     with_boundary,
 )
@@ -103,18 +103,18 @@ class Answering:
             claimed=claims.claim.words,
         )
         candidates = candidates_in(report)
-        if (refused := refusal(base, candidates, report)) is not None:
+        if (refused := answer_without_run(base, candidates, report)) is not None:
             return refused
         useful = [each for each in candidates if needs.uses_torch(each.tree)]
         fallback: ReportAnswer | None = None
         for candidate in useful:
-            asks = lacking(base, candidate, report)
+            asks = answer_if_not_runnable(base, candidate, report)
             fallback = fallback or asks
             if asks is None:
                 answer = self._tried(base, candidate, claims)
                 if answer.verdict in {ReportVerdict.REPRODUCES, ReportVerdict.FIXED}:
                     return answer
-                self.known = fallback = better(fallback, answer)
+                self.known = fallback = more_telling(fallback, answer)
         assert fallback is not None
         return fallback
 
@@ -226,16 +226,16 @@ class Answering:
             raise PreventedError(problems[0] if problems else "no release of torch is known")
         return usable
 
-    def _both_ends(self, trial: ReportTrial, claims: Claims) -> tuple[Sighting, Sighting]:
+    def _both_ends(self, trial: ReportTrial, claims: Claims) -> tuple[ReleaseResult, ReleaseResult]:
         """Run the script in the claimed release and in the newest one.
 
         Of a hang the newest is first: if it passes there, many times as long is as good as a hang.
         """
         if claims.claim.outcome is not Outcome.HANG or trial.claimed == trial.newest:
-            sightings = self._sightings(trial, claims, trial.claimed, trial.newest)
-            return sightings[0], sightings[-1]
-        (newest,) = self._sightings(trial, claims, trial.newest)
-        (here,) = self._sightings(trial, claims, trial.claimed)
+            results = self._results(trial, claims, trial.claimed, trial.newest)
+            return results[0], results[-1]
+        (newest,) = self._results(trial, claims, trial.newest)
+        (here,) = self._results(trial, claims, trial.claimed)
         times = BESIDE_PASS.times
         is_longer = here.seconds >= times * newest.seconds or here.cpu_seconds >= times * newest.cpu_seconds
         if here.is_slow and newest.outcome is ShownOutcome.PASS and is_longer:
@@ -244,7 +244,7 @@ class Answering:
             here = here.model_copy(update=update)
         return here, newest
 
-    def _sightings(self, trial: ReportTrial, claims: Claims, *versions: str) -> list[Sighting]:
+    def _results(self, trial: ReportTrial, claims: Claims, *versions: str) -> list[ReleaseResult]:
         """Run the script in some releases, and return what each shows."""
         home, options = self.request.home, self.request.options
         if claims.is_flaky:
@@ -259,16 +259,16 @@ class Answering:
         by_id = {each.id: each for each in environments}
         found = {Version(by_id[cell.environment].torch).public: cell for cell in cells}
         by_version = {version: found[Version(version).public] for version in versions}
-        return [self._sighting(version, cell, by_id[cell.environment], claims) for version, cell in by_version.items()]
+        return [self._result(version, cell, by_id[cell.environment], claims) for version, cell in by_version.items()]
 
-    def _sighting(self, version: str, cell: Cell, environment: Environment, claims: Claims) -> Sighting:
+    def _result(self, version: str, cell: Cell, environment: Environment, claims: Claims) -> ReleaseResult:
         last = next((each for each in reversed(cell.attempts) if each.outcome is cell.outcome), None)
         stderr = text_of(self.request.home / last.stderr) if last and last.stderr else ""
         chain = read_chain(stderr) if cell.outcome is Outcome.FAIL else ()
         is_claimed, why = shows(claims.claim, cell, chain) if cell.outcome.is_red else (False, "")
         if cell.outcome is Outcome.FAIL and not is_claimed:
             why = no_evidence(cell, stderr, chain[0].name if chain else "") or why
-        return Sighting(
+        return ReleaseResult(
             version=version,
             outcome=ShownOutcome.of(cell.outcome),
             failure=shown_failure(cell, chain),
@@ -283,7 +283,9 @@ class Answering:
             environment=environment,
         )
 
-    def _boundary(self, trial: ReportTrial, claims: Claims, here: Sighting, newest: Sighting) -> ChangedAt | None:
+    def _boundary(
+        self, trial: ReportTrial, claims: Claims, here: ReleaseResult, newest: ReleaseResult
+    ) -> ReportBoundary | None:
         """Find the releases between which the failure went, or, if it is still there, since which it is there."""
         bad, oldest = (here if here.is_as_claimed else newest).version, trial.oldest
         good: str | None
@@ -293,7 +295,7 @@ class Answering:
         elif Version(oldest) >= Version(bad):
             return None
         else:
-            (first,) = self._sightings(trial, claims, oldest)
+            (first,) = self._results(trial, claims, oldest)
             if first.is_as_claimed:  # it always was there
                 return None
             spec, good = f">={oldest},<={bad}", oldest if first.outcome is ShownOutcome.PASS else None
@@ -321,7 +323,7 @@ class Answering:
         if not edges:
             return None
         edge = edges[-1]
-        return ChangedAt(
+        return ReportBoundary(
             bad=Version(edge.bad).public,
             good=Version(edge.good).public,
             confidence=edge.confidence,

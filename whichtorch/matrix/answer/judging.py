@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from whichtorch.matrix.answer import needs
-from whichtorch.matrix.answer.answer import ReportAnswer, ReportVerdict, ShownOutcome, Sighting
+from whichtorch.matrix.answer.answer import ReleaseResult, ReportAnswer, ReportVerdict, ShownOutcome
 from whichtorch.matrix.answer.claims import listed
 from whichtorch.matrix.diagnosis.missing_package import missing_module
 from whichtorch.matrix.diagnosis.signature import described
@@ -33,7 +33,7 @@ _NO_DEVICE = re.compile(
 )  # fmt: skip
 
 
-def refusal(base: ReportAnswer, candidates: Sequence[Candidate], report: Report) -> ReportAnswer | None:
+def answer_without_run(base: ReportAnswer, candidates: Sequence[Candidate], report: Report) -> ReportAnswer | None:
     """Return the answer to a report of which nothing is run; None if there is something to run."""
     if not candidates:
         return base.model_copy(
@@ -67,7 +67,7 @@ def refusal(base: ReportAnswer, candidates: Sequence[Candidate], report: Report)
     )
 
 
-def lacking(base: ReportAnswer, candidate: Candidate, report: Report) -> ReportAnswer | None:
+def answer_if_not_runnable(base: ReportAnswer, candidate: Candidate, report: Report) -> ReportAnswer | None:
     """Return the answer if a script cannot run here for what it needs; None if it can."""
     tree = candidate.tree
     base = base.model_copy(update={"script": candidate.source, "added": candidate.added})
@@ -88,7 +88,7 @@ def lacking(base: ReportAnswer, candidate: Candidate, report: Report) -> ReportA
     return None
 
 
-def better(one: ReportAnswer | None, other: ReportAnswer) -> ReportAnswer:
+def more_telling(one: ReportAnswer | None, other: ReportAnswer) -> ReportAnswer:
     """Return the answer that says more, of two that do not show the reported failure; the first of equals."""
     order = (
         ReportVerdict.ANOTHER,
@@ -132,8 +132,8 @@ _REQUESTS = {
 }
 
 
-def judged(base: ReportAnswer, here: Sighting, newest: Sighting, claims: Claims) -> ReportAnswer:
-    """Return the answer that two sightings give."""
+def judged(base: ReportAnswer, here: ReleaseResult, newest: ReleaseResult, claims: Claims) -> ReportAnswer:
+    """Return the answer that two results give."""
 
     def said(verdict: ReportVerdict, why: str, asks: str = "") -> ReportAnswer:
         return base.model_copy(update={"verdict": verdict, "why": why, "asks": asks})

@@ -10,7 +10,7 @@ from whichtorch.matrix.process.sandbox import Sandbox
 
 @dataclass(frozen=True, kw_only=True)
 class McpOptions:
-    """The options of `mcp`: limits that no client can pass."""
+    """The options of `mcp`: limits that no client can exceed."""
 
     max_seconds: float = option(
         "--max-time", default=1800.0, metavar="TIME", parse=seconds, help="How long a call may take. [default: 30m]"
@@ -30,15 +30,17 @@ class McpOptions:
 def mcp(options: McpOptions) -> None:
     """Serve answer, matrix, bisect, explain, fix, triage and stacks to programs, by the Model Context Protocol.
 
-    It talks on standard input and output until the client goes. Scripts run in a sandbox. A cancelled call stops what
-    it has started. Exit code: 0 the client has gone; 2 wrong usage; 3 the SDK is not installed, or no sandbox works.
+    It talks on standard input and output until the client disconnects. Scripts run in a sandbox. A cancelled call stops
+    what it has started. Exit code: 0 the client disconnected; 2 wrong usage; 3 the SDK is not installed, or no sandbox
+    works.
     """
     from whichtorch.matrix.process.sandbox import working_sandbox
 
     try:
         from whichtorch.matrix.cli.tool_server import server
-    except ImportError:
-        raise PreventedError("mcp is not installed", hint="pip install 'whichtorch[mcp]'") from None
+    except ImportError as error:  # it is missing, or another generation of it is installed
+        hint = "pip install -U 'whichtorch[mcp]'"
+        raise PreventedError(f"the SDK of the Model Context Protocol cannot be imported: {error}", hint=hint) from None
     if options.sandbox is not Sandbox.OFF:
         working_sandbox(options.sandbox)
     server(options, state_folder()).run("stdio")

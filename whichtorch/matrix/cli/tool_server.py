@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ABOUT = (
     "Runs scripts in many releases of PyTorch and says what passes, fails, hangs or crashes, and since when. A pass on "
-    "the CPU says nothing about a GPU, and exit code 4 means that nothing is known."
+    "the CPU says nothing about a GPU, and exit code 4 means that there is not enough evidence."
 )
 TEXT = 20_000  # characters at the end of what a command prints that a tool returns
 # A server that is killed cannot stop the command of a call. What a killed command runs, its supervisors stop.
@@ -44,7 +44,7 @@ Words = Annotated[tuple[str, ...], Field(max_length=50, description="Arguments o
 Report = Annotated[
     str, Field(max_length=2_000_000, description="A bug report: Markdown, or GitHub's JSON of an issue.")
 ]
-Version = Annotated[str, Field(pattern=_VERSIONS, description="A release of torch.")]
+Version = Annotated[str, Field(pattern=r"^[\w.+]{1,50}$", description="A release of torch: '2.15.0', or latest.")]
 
 
 def server(options: "McpOptions", home: Path) -> MCPServer:
@@ -57,13 +57,14 @@ def server(options: "McpOptions", home: Path) -> MCPServer:
     folder.mkdir(exist_ok=True)
     remove_left_behind(folder)
     tools = MCPServer("whichtorch", instructions=ABOUT)
-    call = _Call(options=options, home=home.absolute(), folder=folder, turn=anyio.Lock())
+    limit = f"--max-time={options.max_seconds:g}s"
+    run = _CommandRunner(options=options, home=home.absolute(), folder=folder, turn=anyio.Lock())
 
     @tools.tool()
     async def answer(context: Context, report: Report, newest: Version = "latest") -> dict[str, Any]:
         """Say whether a bug report is true, in which releases of torch, and since when."""
-        limit = f"--max-time={options.max_seconds:g}s"
-        return await call(context, "answer", [f"--newest={newest}", limit, "report.md"], {"report.md": report})
+        words = ["answer", f"--newest={newest}", limit, "report.md"]
+        return await run(context, {"report.md": report}, words)
 
     @tools.tool()
     async def matrix(
@@ -73,8 +74,8 @@ def server(options: "McpOptions", home: Path) -> MCPServer:
         arguments: Words = (),
     ) -> dict[str, Any]:
         """Run a script in several releases of torch: which pass, fail, hang or crash."""
-        given = [f"--torch={torch}"]
-        return await call(context, "matrix", ["repro.py", *given, *_after(arguments)], {"repro.py": script})
+        words = ["matrix", "repro.py", f"--torch={torch}", *_script_arguments(arguments)]
+        return await run(context, {"repro.py": script}, words)
 
     @tools.tool()
     async def bisect(
@@ -84,78 +85,78 @@ def server(options: "McpOptions", home: Path) -> MCPServer:
         arguments: Words = (),
     ) -> dict[str, Any]:
         """Find the release of torch in which the outcome of a script changed."""
-        given = [f"--torch={torch}", f"--max-time={options.max_seconds:g}s"]
-        return await call(context, "bisect", ["repro.py", *given, *_after(arguments)], {"repro.py": script})
+        words = ["bisect", "repro.py", f"--torch={torch}", limit, *_script_arguments(arguments)]
+        return await run(context, {"repro.py": script}, words)
 
     @tools.tool()
     async def explain(context: Context, script: Script, torch: Versions, arguments: Words = ()) -> dict[str, Any]:
-        """Say why a script fails in some releases of torch and not in others; it is run as often as that takes."""
-        given = ["repro.py", "--run", f"--torch={torch}", *_after(arguments)]
-        await call(context, "matrix", [*given[:1], *given[2:]], {"repro.py": script})
-        return await call(context, "explain", given, {"repro.py": script})
+        """Say why a script fails in some releases of torch and not in others; run it in each as often as needed."""
+        given = [f"--torch={torch}", *_script_arguments(arguments)]
+        commands = ["matrix", "repro.py", *given], ["explain", "repro.py", "--run", *given]
+        return await run(context, {"repro.py": script}, *commands)
 
     @tools.tool()
     async def fix(context: Context, script: Script, bad: Version, good: Version) -> dict[str, Any]:
-        """Find the smallest change of torch's Python that cures a script, between a bad and a good release."""
-        given = ["repro.py", f"--bad={bad}", f"--good={good}", f"--max-time={options.max_seconds:g}s"]
-        return await call(context, "fix", given, {"repro.py": script})
+        """Find the smallest change of torch's Python, between a failing and a passing release, that fixes a script."""
+        return await run(context, {"repro.py": script}, ["fix", "repro.py", f"--bad={bad}", f"--good={good}", limit])
 
     @tools.tool()
     async def triage(context: Context, script: Script, torch: Version = "latest") -> dict[str, Any]:
-        """Say at which layer of the compiler a script fails and of what kind that is, and cut the script down."""
-        given = ["repro.py", f"--torch={torch}", f"--max-time={options.max_seconds:g}s"]
-        return await call(context, "triage", given, {"repro.py": script})
+        """Say in which layer of the compiler a script fails and what kind of failure it is, and reduce the script."""
+        return await run(context, {"repro.py": script}, ["triage", "repro.py", f"--torch={torch}", limit])
 
     @tools.tool()
     async def stacks(context: Context, pid: Annotated[int, Field(gt=1)]) -> dict[str, Any]:
-        """Say where a running process is stuck, and who should have moved. The owner must have allowed it."""
+        """Say where a running process is stuck and what it waits for; only if the server was started with --stacks."""
         if not options.may_read_stacks:
             raise ToolError("the owner of this server does not let clients read stacks (whichtorch mcp --stacks)")
-        return await call(context, "stacks", [str(pid)], {})
+        return await run(context, {}, ["stacks", str(pid)])
 
     return tools
 
 
-def _after(arguments: Sequence[str]) -> list[str]:
+def _script_arguments(arguments: Sequence[str]) -> list[str]:
     return ["--", *arguments] if arguments else []
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Call:
-    """Calls of commands."""
+class _CommandRunner:
+    """Runs the commands of the tools, one at a time."""
 
     options: "McpOptions"
     home: Path
     folder: Path  # holds a folder for each call
     turn: anyio.Lock
 
-    async def __call__(
-        self, context: Context, name: str, words: Sequence[str], files: dict[str, str]
-    ) -> dict[str, Any]:
-        """Run a command in a folder with some files; return its exit code, its JSON, and the end of its output.
+    async def __call__(self, context: Context, files: dict[str, str], *commands: Sequence[str]) -> dict[str, Any]:
+        """Run commands in a folder with some files; return the last one's exit code, JSON, and end of its output.
 
-        Raises the error of a tool for wrong usage and for what keeps it from being done.
+        Raises the error of a tool for wrong usage, for what prevents a run, and where the time is over.
         """
         if self.turn.locked():
-            await context.report_progress(0, None, "waits for another call")
+            await context.report_progress(0, None, "waiting for another call")
         async with self.turn:
             with temporary_folder(self.folder) as folder:
                 for file, text in files.items():
                     (folder / file).write_text(text, encoding="utf-8")
-                return await self._answer(context, name, words, folder)
+                lines: list[str] = []
+                with anyio.move_on_after(self.options.max_seconds + GRACE):
+                    for command in commands:
+                        lines.clear()
+                        answer = await self._answer(context, command, folder, lines)
+                    return answer
+            shown = "\n".join(lines)[-TEXT:]
+            raise ToolError(f"the call exceeded its time limit of {self.options.max_seconds:g} s\n{shown}")
 
-    async def _answer(self, context: Context, name: str, words: Sequence[str], folder: Path) -> dict[str, Any]:
-        split = words.index("--") if "--" in words else len(words)
-        given = [*words[:split], "--json=answer.json", *self._limits(name), *words[split:]]
-        lines: list[str] = []
-        with anyio.move_on_after(self.options.max_seconds + GRACE) as scope:
-            async with self._process([name, *given], folder) as process:
-                await _follow(process.stdout, context, lines)
-                code = await process.wait()
-        text = "\n".join(lines)[-TEXT:]
-        if scope.cancelled_caught:
-            raise ToolError(f"the time that a call may take is over, {self.options.max_seconds:g} s\n{text}")
+    async def _answer(self, context: Context, command: Sequence[str], folder: Path, lines: list[str]) -> dict[str, Any]:
+        split = command.index("--") if "--" in command else len(command)
+        words = [*command[:split], "--json=answer.json", *self._limits(command[0]), *command[split:]]
         written = folder / "answer.json"
+        written.unlink(missing_ok=True)
+        async with self._process(words, folder) as process:
+            await _follow(process.stdout, context, lines)
+            code = await process.wait()
+        text = "\n".join(lines)[-TEXT:]
         if code in {2, 3} and not written.exists():
             raise ToolError(text)
         answer = json.loads(written.read_text()) if written.exists() else None
@@ -197,7 +198,7 @@ async def _follow(stream: Any, context: Context, lines: list[str]) -> None:
         for line in whole:
             try:
                 event = json.loads(line) if line.startswith('{"schema"') else None
-            except ValueError:
+            except (ValueError, RecursionError):  # a line of a script that looks like an event
                 event = None
             if event is None:
                 lines.append(line)
