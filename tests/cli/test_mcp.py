@@ -245,4 +245,4 @@ def test_without_the_sdk_the_command_says_how_to_get_it(user: User, tmp_path: Pa
     path = f"{tmp_path / 'hidden'}:{user.environ['PYTHONPATH']}"
     ended = user.run("mcp", environ={"PYTHONPATH": path})
 
-    assert (ended.returncode, "pip install 'whichtorch[mcp]'" in ended.stderr) == (3, True)
+    assert (ended.returncode, "pip install -U 'whichtorch[mcp]'" in ended.stderr) == (3, True)
