@@ -16,6 +16,7 @@ import pytest
 from tests.process.programs import escapes
 from tests.process.running import PROGRAMS, is_alive
 from whichtorch.matrix.process import sandbox, supervision
+from whichtorch.matrix.process import sandbox_layout as layout
 from whichtorch.matrix.process.sandbox import KINDS, Sandbox
 
 if TYPE_CHECKING:
@@ -152,3 +153,89 @@ def test_a_link_to_a_python_shows_no_more_than_its_folder(tmp_path: Path) -> Non
     folders = list(sandbox.interpreter_folders(link))
     assert folders[0] == link.parent
     assert Path(sys.base_prefix).resolve() in {each.resolve() for each in folders}
+
+
+def test_a_python_in_the_home_shows_its_parts_only(
+    kind: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a virtual environment that is made in the home itself, no other file of the home is seen, and it works."""
+    home, attempt = tmp_path / "home", tmp_path / "attempt"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    for name in ("secret.txt", "bin/tool", "lib/secret.txt"):
+        (home / name).write_text("canary")
+    attempt.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    program = home / "bin" / "python"
+    shown = list(sandbox.interpreter_folders(program))
+    assert home not in shown
+    assert home / "bin" not in shown
+    code = (
+        "import os, ssl, sys; print(sys.prefix, sys.prefix != sys.base_prefix, *sorted(os.listdir(sys.prefix)));"
+        "print(*(os.path.exists(os.path.join(sys.prefix, name)) for name in ('bin/tool', 'lib/secret.txt')))"
+    )
+    task = supervision.Task(
+        argv=(str(program), "-c", code),
+        cwd=str(attempt),
+        env={},
+        stdout=str(attempt / "out"),
+        stderr=str(attempt / "err"),
+        timeout=60.0,
+        wall=sandbox.wall_of(kind, shown, {attempt: attempt}),
+    )
+    supervision.start(task).wait()
+    prefix, is_virtual, *names = (said := (attempt / "out").read_text().splitlines())[0].split()
+    assert (prefix, is_virtual, said[1]) == (str(home), "True", "False False")
+    assert set(names) <= {"bin", "include", "lib", "lib64", "pyvenv.cfg"}
+
+
+@pytest.mark.parametrize("prefix", [".", ".local", "..", "../.."])
+def test_a_prefix_with_others_files_is_not_seen_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    """Python that was built with the home, ~/.local or a folder above them as its prefix shows its own files only."""
+    home = tmp_path / "homes" / "me"
+    home.mkdir(parents=True)
+    folder = (home / prefix).resolve()
+    own = (
+        "bin/python3.12",
+        "lib/python3.12/os.py",
+        "lib64/python3.12/lib-dynload",
+        "lib/libpython3.12.so",
+        "include/x.h",
+    )
+    for name in (*own, "bin/tool", "lib/other.so", "share/secret.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    (folder / "bin" / "python3").symlink_to("python3.12")
+    monkeypatch.setenv("HOME", str(home))
+    shown = {each.relative_to(folder).as_posix() for each in sandbox.interpreter_folders(folder / "bin" / "python3")}
+    wanted = {"bin/python3", "bin/python3.12", "lib/python3.12", "lib64/python3.12", "lib/libpython3.12.so", "include"}
+    assert shown == wanted
+
+
+@pytest.mark.parametrize("program", ["/bin/python3", "/usr/bin/python3"])
+def test_a_python_of_the_system_does_not_show_the_root(program: str) -> None:
+    """/bin/python3 lies in the root, where /lib/python3 is, too."""
+    assert Path("/") not in sandbox.interpreter_folders(Path(program))
+
+
+def test_a_link_to_a_python_in_the_home_shows_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """~/python must not show all of the home."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    link = tmp_path / "python"
+    link.symlink_to(sys.executable)
+    shown = list(sandbox.interpreter_folders(link))
+    assert shown[0] == link
+    assert tmp_path not in shown
+
+
+def test_of_nix_the_store_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The socket of nix's daemon, which would build and download for the script, is not there."""
+    found = (os.path.isdir, os.path.exists)
+    nix = ("/nix", "/nix/store", "/nix/var", "/nix/var/nix/daemon-socket/socket")
+    monkeypatch.setattr(os.path, "isdir", lambda path: path in nix or found[0](path))
+    monkeypatch.setattr(os.path, "exists", lambda path: path in nix or found[1](path))
+    places = layout.places({"hidden": [], "readable": [], "writable": {}})
+    assert [path for path in places if path.startswith("/nix")] == ["/nix/store"]

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 USER = 1000  # id of the user inside, whoever it is outside
 HOST = "sandbox"  # name of the machine inside
-SYSTEM = ("bin", "lib", "lib32", "lib64", "libx32", "nix", "sbin", "usr")  # below /, without anything of a user's
+# below /, without anything of a user's; of nix not the socket of its daemon, which does more than a script may
+SYSTEM = ("bin", "lib", "lib32", "lib64", "libx32", "nix/store", "sbin", "usr")
 SETTINGS = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")  # below /etc
 OWN_SETTINGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sandbox_etc")  # likewise, made up
 DEVICES = ("full", "null", "random", "urandom", "zero")
