@@ -20,7 +20,7 @@ from whichtorch.matrix.process import sandbox_layout as layout
 from whichtorch.matrix.process.sandbox import KINDS, Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from whichtorch.matrix.process.supervision import Ending
 
@@ -28,7 +28,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are o
 
 ROOM_MB = 30
 WAYS = [name for name, value in vars(escapes).items() if getattr(value, "__doc__", None) and callable(value)]
-WAYS = [name for name in WAYS if vars(escapes)[name].__module__ == escapes.__name__ and name != "call"]
+WAYS = [
+    name for name in WAYS if vars(escapes)[name].__module__ == escapes.__name__ and name not in {"call", "has_family"}
+]
 STOPPED = {"fill_own_folder": "output", "fill_memory": "memory", "fork_bomb": "processes"}
 
 
@@ -127,6 +129,24 @@ def run(kind: Sandbox, folder: Path, program: str, *arguments: str, **fields: An
     return supervision.start(supervision.Task(**task | {"wall": wall} | fields)).wait()
 
 
+def run_code(
+    kind: Sandbox, folder: Path, code: str, shown: Iterable[Path] = (), program: str = sys.executable
+) -> Ending:
+    """Run a text behind a wall; it writes to `folder`."""
+    task = supervision.Task(
+        argv=(program, "-c", code),
+        cwd=str(folder),
+        env={},
+        stdout=str(folder / "out"),
+        stderr=str(folder / "err"),
+        timeout=30.0,
+        wall=sandbox.wall_of(
+            kind, [*shown, *sandbox.interpreter_folders(Path(program))], {folder: folder}, room_mb=ROOM_MB
+        ),
+    )
+    return supervision.start(task).wait()
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_blocked(kind: Sandbox, way: str, facts: dict[str, Any], tmp_path: Path) -> None:
     """Each way out is blocked: what it tries, and what must not come of it, says its function in `escapes.py`."""
@@ -142,6 +162,37 @@ def test_blocked(kind: Sandbox, way: str, facts: dict[str, Any], tmp_path: Path)
 def test_enough_ways() -> None:
     """There are at least 25 of them."""
     assert len(WAYS) >= 25, WAYS
+
+
+def test_sockets_that_torch_needs(kind: Sandbox, tmp_path: Path) -> None:
+    """A script has unix, IPv4, IPv6 and netlink sockets, and pairs of them, within the sandbox."""
+    code = (
+        "import socket as s\n"
+        "s.socketpair()[0].close()\n"
+        "for family in (s.AF_UNIX, s.AF_INET, s.AF_INET6): s.socket(family).close()\n"
+        "s.socket(s.AF_NETLINK, s.SOCK_RAW).close()\n"
+        "server = s.create_server(('127.0.0.1', 0))\n"
+        "s.create_connection(server.getsockname()).close()\n"
+    )
+    ending = run_code(kind, tmp_path, code)
+    assert ending.exit_code == 0, (tmp_path / "err").read_text()
+
+
+def test_a_machine_whose_calls_are_not_known_has_no_sandbox() -> None:
+    """Where system calls cannot be filtered, the sandbox is refused with the reason and a remedy."""
+    code = (
+        "import ctypes, os; ctypes.CDLL(None).personality(8)\n"  # PER_LINUX32: the machine has another name then
+        "from whichtorch.matrix.process import sandbox\n"
+        "print(os.uname().machine, *map(sandbox.why_not, sandbox.KINDS), sandbox.remedy(), sep='\\n')"
+    )
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    machine, *problems, remedy = said.splitlines()
+    if machine == os.uname().machine:
+        pytest.skip("this machine has one name only")
+    reason = f"could not start: the numbers of system calls are known for x86_64 and aarch64 only, not for {machine}"
+    assert reason in problems
+    assert set(problems) <= {reason, *(sandbox.why_not(kind) for kind in KINDS)}
+    assert remedy.startswith("use a machine with x86_64 or aarch64")
 
 
 def test_a_link_to_a_python_shows_no_more_than_its_folder(tmp_path: Path) -> None:
@@ -173,16 +224,7 @@ def test_a_python_in_the_home_shows_its_parts_only(
         "import os, ssl, sys; print(sys.prefix, sys.prefix != sys.base_prefix, *sorted(os.listdir(sys.prefix)));"
         "print(*(os.path.exists(os.path.join(sys.prefix, name)) for name in ('bin/tool', 'lib/secret.txt')))"
     )
-    task = supervision.Task(
-        argv=(str(program), "-c", code),
-        cwd=str(attempt),
-        env={},
-        stdout=str(attempt / "out"),
-        stderr=str(attempt / "err"),
-        timeout=60.0,
-        wall=sandbox.wall_of(kind, shown, {attempt: attempt}),
-    )
-    supervision.start(task).wait()
+    run_code(kind, attempt, code, shown, str(program))
     prefix, is_virtual, *names = (said := (attempt / "out").read_text().splitlines())[0].split()
     assert (prefix, is_virtual, said[1]) == (str(home), "True", "False False")
     assert set(names) <= {"bin", "include", "lib", "lib64", "pyvenv.cfg"}

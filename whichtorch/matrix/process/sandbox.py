@@ -176,6 +176,11 @@ def why_not(kind: Sandbox) -> str:
 
 def remedy() -> str:
     """Return what makes a wall possible on this machine, as far as the kernel tells what is in the way."""
+    from whichtorch.matrix.process import namespaces  # here: it is for Linux
+
+    if os.uname().machine not in namespaces.MACHINES:
+        known = " or ".join(namespaces.MACHINES)
+        return f"use a machine with {known}, or give --sandbox off for a script that you trust"
     if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1":
         return (
             "AppArmor restricts user namespaces, as on Ubuntu 24.04: install bubblewrap with a profile that allows "
