@@ -31,7 +31,10 @@ WAYS = [name for name, value in vars(escapes).items() if getattr(value, "__doc__
 WAYS = [
     name for name in WAYS if vars(escapes)[name].__module__ == escapes.__name__ and name not in {"call", "has_family"}
 ]
-STOPPED = {"fill_own_folder": "output", "fill_memory": "memory", "fork_bomb": "processes"}
+STOPPED = {"fill_memory": "memory", "fork_bomb": "processes"}
+STOPPED |= dict.fromkeys(
+    ("fill_own_folder", "fill_locked_folder", "fill_removed_files", "fill_while_files_go"), "output"
+)
 
 
 @pytest.fixture(params=KINDS)
@@ -162,6 +165,29 @@ def test_blocked(kind: Sandbox, way: str, facts: dict[str, Any], tmp_path: Path)
 def test_enough_ways() -> None:
     """There are at least 25 of them."""
     assert len(WAYS) >= 25, WAYS
+
+
+def test_files_that_come_and_go_are_no_output(kind: Sandbox, tmp_path: Path) -> None:
+    """A script that makes and removes files and folders, and has removed ones open in /tmp, is not stopped for that."""
+    code = (
+        "import os, tempfile, time\n"
+        "end = time.monotonic() + 3\n"
+        "kept = [tempfile.TemporaryFile(dir='/tmp') for _ in range(2)]\n"
+        "[file.truncate(0) or file.write(bytes(12_000_000)) or file.flush() for file in kept]\n"
+        "while time.monotonic() < end:\n"
+        "    with tempfile.TemporaryDirectory(dir='.') as folder:\n"
+        "        for number in range(30): open(f'{folder}/{number}', 'w').close()\n"
+    )
+    ending = run_code(kind, tmp_path, code)
+    assert (ending.stopped_by, ending.exit_code) == ("exit", 0), (tmp_path / "err").read_text()
+
+
+def test_what_cannot_be_read_counts_as_more(tmp_path: Path) -> None:
+    """Neither a path that is too long nor a folder that is none hides what it holds; one that has gone holds nothing."""
+    (tmp_path / "file").touch()
+    assert layout.holds_more([str(tmp_path / "file")], 10, 10_000)
+    assert layout.holds_more([str(tmp_path / ("x" * 300))], 10, 10_000)
+    assert not layout.holds_more([str(tmp_path / "none"), str(tmp_path)], 10, 10_000)
 
 
 def test_sockets_that_torch_needs(kind: Sandbox, tmp_path: Path) -> None:

@@ -323,6 +323,38 @@ def fill_own_folder(facts):
     return True
 
 
+def fill_locked_folder(facts):
+    """Nor does it help to make the folder such that nobody can list it."""
+    os.mkdir("locked", 0o300)
+    for number in range(100 * facts["room"]):
+        with open(f"locked/{number}", "wb") as file:
+            file.write(bytes(1_000_000))
+        time.sleep(0.01)
+    return True
+
+
+def fill_removed_files(facts):
+    """Nor to remove the files, and to keep them open."""
+    kept = []
+    for number in range(100 * facts["room"]):
+        kept.append(os.open("removed", os.O_CREAT | os.O_EXCL | os.O_RDWR))
+        os.unlink("removed")
+        os.write(kept[-1], bytes(1_000_000))
+        time.sleep(0.01)
+    return True
+
+
+def fill_while_files_go(facts):
+    """Nor to remove files again and again beside those that stay."""
+    if not os.fork():
+        while True:
+            for number in range(50):
+                open(f"goes-{number}", "wb").close()
+            for number in range(50):
+                os.unlink(f"goes-{number}")
+    return fill_own_folder(facts)
+
+
 def fill_memory(facts):
     """The script is stopped when it fills the memory."""
     kept = []
