@@ -183,7 +183,7 @@ def test_files_that_come_and_go_are_no_output(kind: Sandbox, tmp_path: Path) -> 
 
 
 def test_what_cannot_be_read_counts_as_more(tmp_path: Path) -> None:
-    """Neither a path that is too long nor a folder that is none hides what it holds; one that has gone holds nothing."""
+    """A path that is too long, or a folder that is none, counts as more than allowed; one that has gone does not."""
     (tmp_path / "file").touch()
     assert layout.holds_more([str(tmp_path / "file")], 10, 10_000)
     assert layout.holds_more([str(tmp_path / ("x" * 300))], 10, 10_000)
