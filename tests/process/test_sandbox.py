@@ -16,10 +16,11 @@ import pytest
 from tests.process.programs import escapes
 from tests.process.running import PROGRAMS, is_alive
 from whichtorch.matrix.process import sandbox, supervision
+from whichtorch.matrix.process import sandbox_layout as layout
 from whichtorch.matrix.process.sandbox import KINDS, Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from whichtorch.matrix.process.supervision import Ending
 
@@ -27,8 +28,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are o
 
 ROOM_MB = 30
 WAYS = [name for name, value in vars(escapes).items() if getattr(value, "__doc__", None) and callable(value)]
-WAYS = [name for name in WAYS if vars(escapes)[name].__module__ == escapes.__name__ and name != "call"]
-STOPPED = {"fill_own_folder": "output", "fill_memory": "memory", "fork_bomb": "processes"}
+WAYS = [
+    name for name in WAYS if vars(escapes)[name].__module__ == escapes.__name__ and name not in {"call", "has_family"}
+]
+STOPPED = {"fill_memory": "memory", "fork_bomb": "processes"}
+STOPPED |= dict.fromkeys(
+    ("fill_own_folder", "fill_locked_folder", "fill_removed_files", "fill_while_files_go"), "output"
+)
 
 
 @pytest.fixture(params=KINDS)
@@ -126,6 +132,24 @@ def run(kind: Sandbox, folder: Path, program: str, *arguments: str, **fields: An
     return supervision.start(supervision.Task(**task | {"wall": wall} | fields)).wait()
 
 
+def run_code(
+    kind: Sandbox, folder: Path, code: str, shown: Iterable[Path] = (), program: str = sys.executable
+) -> Ending:
+    """Run a text behind a wall; it writes to `folder`."""
+    task = supervision.Task(
+        argv=(program, "-c", code),
+        cwd=str(folder),
+        env={},
+        stdout=str(folder / "out"),
+        stderr=str(folder / "err"),
+        timeout=30.0,
+        wall=sandbox.wall_of(
+            kind, [*shown, *sandbox.interpreter_folders(Path(program))], {folder: folder}, room_mb=ROOM_MB
+        ),
+    )
+    return supervision.start(task).wait()
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_blocked(kind: Sandbox, way: str, facts: dict[str, Any], tmp_path: Path) -> None:
     """Each way out is blocked: what it tries, and what must not come of it, says its function in `escapes.py`."""
@@ -143,6 +167,60 @@ def test_enough_ways() -> None:
     assert len(WAYS) >= 25, WAYS
 
 
+def test_files_that_come_and_go_are_no_output(kind: Sandbox, tmp_path: Path) -> None:
+    """A script that makes and removes files and folders, and has removed ones open in /tmp, is not stopped for that."""
+    code = (
+        "import os, tempfile, time\n"
+        "end = time.monotonic() + 3\n"
+        "kept = [tempfile.TemporaryFile(dir='/tmp') for _ in range(2)]\n"
+        "[file.truncate(0) or file.write(bytes(12_000_000)) or file.flush() for file in kept]\n"
+        "while time.monotonic() < end:\n"
+        "    with tempfile.TemporaryDirectory(dir='.') as folder:\n"
+        "        for number in range(30): open(f'{folder}/{number}', 'w').close()\n"
+    )
+    ending = run_code(kind, tmp_path, code)
+    assert (ending.stopped_by, ending.exit_code) == ("exit", 0), (tmp_path / "err").read_text()
+
+
+def test_what_cannot_be_read_counts_as_more(tmp_path: Path) -> None:
+    """A path that is too long, or a folder that is none, counts as more than allowed; one that has gone does not."""
+    (tmp_path / "file").touch()
+    assert layout.holds_more([str(tmp_path / "file")], 10, 10_000)
+    assert layout.holds_more([str(tmp_path / ("x" * 300))], 10, 10_000)
+    assert not layout.holds_more([str(tmp_path / "none"), str(tmp_path)], 10, 10_000)
+
+
+def test_sockets_that_torch_needs(kind: Sandbox, tmp_path: Path) -> None:
+    """A script has unix, IPv4, IPv6 and netlink sockets, and pairs of them, within the sandbox."""
+    code = (
+        "import socket as s\n"
+        "s.socketpair()[0].close()\n"
+        "for family in (s.AF_UNIX, s.AF_INET, s.AF_INET6): s.socket(family).close()\n"
+        "s.socket(s.AF_NETLINK, s.SOCK_RAW).close()\n"
+        "server = s.create_server(('127.0.0.1', 0))\n"
+        "s.create_connection(server.getsockname()).close()\n"
+    )
+    ending = run_code(kind, tmp_path, code)
+    assert ending.exit_code == 0, (tmp_path / "err").read_text()
+
+
+def test_a_machine_whose_calls_are_not_known_has_no_sandbox() -> None:
+    """Where system calls cannot be filtered, the sandbox is refused with the reason and a remedy."""
+    code = (
+        "import ctypes, os; ctypes.CDLL(None).personality(8)\n"  # PER_LINUX32: the machine has another name then
+        "from whichtorch.matrix.process import sandbox\n"
+        "print(os.uname().machine, *map(sandbox.why_not, sandbox.KINDS), sandbox.remedy(), sep='\\n')"
+    )
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    machine, *problems, remedy = said.splitlines()
+    if machine == os.uname().machine:
+        pytest.skip("this machine has one name only")
+    reason = f"could not start: the numbers of system calls are known for x86_64 and aarch64 only, not for {machine}"
+    assert reason in problems
+    assert set(problems) <= {reason, *(sandbox.why_not(kind) for kind in KINDS)}
+    assert remedy.startswith("use a machine with x86_64 or aarch64")
+
+
 def test_a_link_to_a_python_shows_no_more_than_its_folder(tmp_path: Path) -> None:
     """~/.local/bin/python must not show all of ~/.local."""
     link = tmp_path / "home" / ".local" / "bin" / "python"
@@ -152,3 +230,80 @@ def test_a_link_to_a_python_shows_no_more_than_its_folder(tmp_path: Path) -> Non
     folders = list(sandbox.interpreter_folders(link))
     assert folders[0] == link.parent
     assert Path(sys.base_prefix).resolve() in {each.resolve() for each in folders}
+
+
+def test_a_python_in_the_home_shows_its_parts_only(
+    kind: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a virtual environment that is made in the home itself, no other file of the home is seen, and it works."""
+    home, attempt = tmp_path / "home", tmp_path / "attempt"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    for name in ("secret.txt", "bin/tool", "lib/secret.txt"):
+        (home / name).write_text("canary")
+    attempt.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    program = home / "bin" / "python"
+    shown = list(sandbox.interpreter_folders(program))
+    assert home not in shown
+    assert home / "bin" not in shown
+    code = (
+        "import os, ssl, sys; print(sys.prefix, sys.prefix != sys.base_prefix, *sorted(os.listdir(sys.prefix)));"
+        "print(*(os.path.exists(os.path.join(sys.prefix, name)) for name in ('bin/tool', 'lib/secret.txt')))"
+    )
+    run_code(kind, attempt, code, shown, str(program))
+    prefix, is_virtual, *names = (said := (attempt / "out").read_text().splitlines())[0].split()
+    assert (prefix, is_virtual, said[1]) == (str(home), "True", "False False")
+    assert set(names) <= {"bin", "include", "lib", "lib64", "pyvenv.cfg"}
+
+
+@pytest.mark.parametrize("prefix", [".", ".local", "..", "../.."])
+def test_a_prefix_with_others_files_is_not_seen_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    """Python that was built with the home, ~/.local or a folder above them as its prefix shows its own files only."""
+    home = tmp_path / "homes" / "me"
+    home.mkdir(parents=True)
+    folder = (home / prefix).resolve()
+    own = (
+        "bin/python3.12",
+        "lib/python3.12/os.py",
+        "lib64/python3.12/lib-dynload",
+        "lib/libpython3.12.so",
+        "include/x.h",
+    )
+    for name in (*own, "bin/tool", "lib/other.so", "share/secret.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    (folder / "bin" / "python3").symlink_to("python3.12")
+    monkeypatch.setenv("HOME", str(home))
+    shown = {each.relative_to(folder).as_posix() for each in sandbox.interpreter_folders(folder / "bin" / "python3")}
+    wanted = {"bin/python3", "bin/python3.12", "lib/python3.12", "lib64/python3.12", "lib/libpython3.12.so", "include"}
+    assert shown == wanted
+
+
+@pytest.mark.parametrize("program", ["/bin/python3", "/usr/bin/python3"])
+def test_a_python_of_the_system_does_not_show_the_root(program: str) -> None:
+    """/bin/python3 lies in the root, where /lib/python3 is, too."""
+    assert Path("/") not in sandbox.interpreter_folders(Path(program))
+
+
+def test_a_link_to_a_python_in_the_home_shows_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """~/python must not show all of the home."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    link = tmp_path / "python"
+    link.symlink_to(sys.executable)
+    shown = list(sandbox.interpreter_folders(link))
+    assert shown[0] == link
+    assert tmp_path not in shown
+
+
+def test_of_nix_the_store_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The socket of nix's daemon, which would build and download for the script, is not there."""
+    found = (os.path.isdir, os.path.exists)
+    nix = ("/nix", "/nix/store", "/nix/var", "/nix/var/nix/daemon-socket/socket")
+    monkeypatch.setattr(os.path, "isdir", lambda path: path in nix or found[0](path))
+    monkeypatch.setattr(os.path, "exists", lambda path: path in nix or found[1](path))
+    places = layout.places({"hidden": [], "readable": [], "writable": {}})
+    assert [path for path in places if path.startswith("/nix")] == ["/nix/store"]

@@ -214,9 +214,10 @@ def building(*, exit_code: int = 0, log: str = "") -> Behave:
     return behave
 
 
-def with_native(tmp_path: Path, *versions: str) -> Sequence[planning.PlannedCell]:
+def with_native(tmp_path: Path, *versions: str, sandboxed: bool = False) -> Sequence[planning.PlannedCell]:
+    tmp_path.mkdir(exist_ok=True)
     (tmp_path / "worker.cpp").write_text("int x;")
-    fields = {"native": ("worker.cpp",), "variants": {"op": ("mm", "add", "empty")}}
+    fields = {"native": ("worker.cpp",), "variants": {"op": ("mm", "add", "empty")}, "sandboxed": sandboxed}
     return planning.plan(requests(*versions), [scenario(tmp_path, "one", **fields)], planning.RunOptions())
 
 
@@ -258,3 +259,24 @@ def test_a_failed_build_is_the_machine_s_fault(tmp_path: Path, exit_code: int, w
     assert {cell.outcome for cell in run(tmp_path, with_native(tmp_path, "2.0.0"), building()).run.cells} == {
         Outcome.PASS
     }
+
+
+def test_native_sources_are_read_in_the_folder_of_the_script_only(tmp_path: Path) -> None:
+    """A source that has become a link out of the folder since its header was read is not built."""
+    cells = with_native(tmp_path / "own", "2.0.0")
+    (tmp_path / "outside.cpp").write_text("int x;")
+    (tmp_path / "own" / "worker.cpp").unlink()
+    (tmp_path / "own" / "worker.cpp").symlink_to(tmp_path / "outside.cpp")
+    ended = run(tmp_path, cells, building())
+    assert ended.executor.tasks == []
+    assert (ended.run.cells[0].reason or "").startswith(
+        "worker.cpp could not be built: 'worker.cpp' is no file in the script's folder"
+    )
+
+
+def test_a_sandboxed_script_in_a_home_has_no_native_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing beside a script is seen in a sandbox where that is the home, so no file there is built with it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ended = run(tmp_path, with_native(tmp_path, "2.0.0", sandboxed=True), building())
+    assert ended.executor.tasks == []
+    assert (ended.run.cells[0].reason or "").startswith(f"worker.cpp lies in {tmp_path}, with other files: ")

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from whichtorch.matrix.model import Scenario
 from whichtorch.matrix.suite import companions
 from whichtorch.matrix.suite.companions import copy_companions
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -41,3 +46,25 @@ def test_large_files_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "code" / "small").write_text("1234")
     (tmp_path / "code" / "large").write_text("123456")
     assert set(companions.companions(script, tmp_path, most_bytes=5)) == {"small"}
+
+
+def test_a_script_in_a_sandbox_is_given_nothing_that_it_could_not_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger's script names a file where the user is, or behind a link: neither comes along; its own files do."""
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    write(home, private="x = 1\n")
+    (home / "secret.txt").write_text("no")
+    texts = "import private, helper\nopen('secret.txt'); open('rows.txt')\n"
+    script = write(home / "code", script=texts, helper="")
+    (home / "code" / "private.py").symlink_to(home / "private.py")
+    (home / "code" / "rows.txt").write_text("1")
+
+    def found(path: Path, *, sandboxed: bool) -> set[str]:
+        scenario = Scenario(name="script.py", path=path, source_hash="hash", in_suite=False, sandboxed=sandboxed)
+        return set(companions.companions_of(scenario, home))
+
+    assert found(script, sandboxed=False) == {"helper.py", "private.py", "rows.txt", "secret.txt"}
+    assert found(script, sandboxed=True) == {"helper.py", "rows.txt"}
+    assert found(write(home, script=texts), sandboxed=True) == set()

@@ -270,7 +270,7 @@ threads = [1, 2]
             "[variants]\nhooks = ['on']",
             "3: variants.hooks: taken, as are accesses, attempt, brief_exit, command, fetch, functions, home, hooks, ",
         ),
-        ("native = ['none.cpp']", "2: native: there is no file 'none.cpp' beside the script"),
+        ("native = ['none.cpp']", "2: native: 'none.cpp' is no file in the script's folder, or all sources are larger"),
         ("native = 'none.cpp'", "2: native: must be a list, in [brackets]"),
         ("one_factor = 1", "2: one_factor: must be true or false, without quotes"),
         ('conditions = [{ op = "a", thread = "ui" }]', "2: conditions.0.thread: must be 'main' or 'other'"),
@@ -293,6 +293,48 @@ def test_a_mistake_has_its_place_and_remedy(tmp_path: Path, header: str, mistake
     mistakes = mistakes_of(script(tmp_path, header.strip(" ")))
     assert len(mistakes) == 1
     assert mistakes[0].startswith(mistake)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/dev/zero",
+        "{own}/inside.cpp",
+        "../outside.cpp",
+        "link.cpp",
+        "round.cpp",
+        "pipe.cpp",
+        "large.cpp",
+        ".",
+        "",
+        "\\u0000",
+    ],
+)
+def test_native_sources_are_files_in_the_folder_of_the_script(tmp_path: Path, name: str) -> None:
+    """The tool itself reads them, so a stranger's header leads it to no other file, and to none without an end."""
+    own = tmp_path / "own"
+    own.mkdir()
+    for path in (tmp_path / "outside.cpp", own / "inside.cpp"):
+        path.write_text("int x;")
+    (own / "link.cpp").symlink_to(tmp_path / "outside.cpp")
+    (own / "round.cpp").symlink_to("round.cpp")
+    os.mkfifo(own / "pipe.cpp")
+    with (own / "large.cpp").open("wb") as file:
+        file.truncate(11_000_000)
+    (mistake,) = mistakes_of(script(own, f'native = ["{name.format(own=own)}"]'))
+    assert mistake.startswith("2: native: '")
+    assert "is no file in the script's folder, or all sources are larger than 10 MB" in mistake
+
+
+def test_all_native_sources_together_are_bounded(tmp_path: Path) -> None:
+    """A source that is named again and again is not read without end; one in a folder below or linked to it is."""
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "case.cpp").write_bytes(bytes(4_000_000))
+    (tmp_path / "link.cpp").symlink_to("below/case.cpp")
+    path = script(tmp_path, 'native = ["below/case.cpp", "link.cpp"]')
+    assert read_scenario(path).native == ("below/case.cpp", "link.cpp")
+    (mistake,) = mistakes_of(script(tmp_path, 'native = ["below/case.cpp", "link.cpp", "below/case.cpp"]'))
+    assert mistake.startswith("2: native: 'below/case.cpp'")
 
 
 def test_no_variant_may_take_the_name_of_a_variable(tmp_path: Path) -> None:

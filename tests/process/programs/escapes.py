@@ -1,6 +1,7 @@
 """Ways out of a sandbox: each function tries one, and returns whether it led out. `escapes.py NAME FACTS` tries NAME."""
 
 import ctypes
+import errno
 import glob
 import json
 import os
@@ -13,8 +14,19 @@ import time
 
 C = ctypes.CDLL(None, use_errno=True)
 CALLS = {
-    "x86_64": {"keyctl": 250, "open_by_handle_at": 304, "bpf": 321, "perf_event_open": 298, "setns": 308, "clone": 56},
+    "x86_64": {
+        "socket": 41,
+        "socketpair": 53,
+        "keyctl": 250,
+        "open_by_handle_at": 304,
+        "bpf": 321,
+        "perf_event_open": 298,
+        "setns": 308,
+        "clone": 56,
+    },
     "aarch64": {
+        "socket": 198,
+        "socketpair": 199,
         "keyctl": 219,
         "open_by_handle_at": 265,
         "bpf": 280,
@@ -154,6 +166,24 @@ def raw_socket(facts):
     return True
 
 
+def socket_of_host(facts):
+    """The host of a virtual machine, which has no namespaces between itself and a vsock, cannot be reached."""
+    return any(has_family(family) for family in range(50) if family not in {1, 2, 10, 16})
+
+
+def has_family(family):
+    kinds = (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET, socket.SOCK_RAW)
+    pair = (ctypes.c_int * 2)()
+    for high in (0, 1 << 32):  # of an argument of 64 bits; the kernel looks at the lower half
+        given = ctypes.c_long(family | high)
+        for kind in kinds:
+            if call("socket", given, kind, 0) or ctypes.get_errno() != errno.EAFNOSUPPORT:
+                return True
+            if call("socketpair", given, kind, 0, pair) or ctypes.get_errno() != errno.EAFNOSUPPORT:
+                return True
+    return False
+
+
 def unix_socket(facts):
     """A unix socket of the machine cannot be reached."""
     with socket.socket(socket.AF_UNIX) as link:
@@ -291,6 +321,38 @@ def fill_own_folder(facts):
             file.write(bytes(1_000_000))
         time.sleep(0.01)
     return True
+
+
+def fill_locked_folder(facts):
+    """Nor does it help to make the folder such that nobody can list it."""
+    os.mkdir("locked", 0o300)
+    for number in range(100 * facts["room"]):
+        with open(f"locked/{number}", "wb") as file:
+            file.write(bytes(1_000_000))
+        time.sleep(0.01)
+    return True
+
+
+def fill_removed_files(facts):
+    """Nor to remove the files, and to keep them open."""
+    kept = []
+    for number in range(100 * facts["room"]):
+        kept.append(os.open("removed", os.O_CREAT | os.O_EXCL | os.O_RDWR))
+        os.unlink("removed")
+        os.write(kept[-1], bytes(1_000_000))
+        time.sleep(0.01)
+    return True
+
+
+def fill_while_files_go(facts):
+    """Nor to remove files again and again beside those that stay."""
+    if not os.fork():
+        while True:
+            for number in range(50):
+                open(f"goes-{number}", "wb").close()
+            for number in range(50):
+                os.unlink(f"goes-{number}")
+    return fill_own_folder(facts)
 
 
 def fill_memory(facts):

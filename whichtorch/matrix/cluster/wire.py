@@ -17,7 +17,7 @@ from whichtorch.matrix.model import SCHEMA, Environment, Model, ProjectCommand, 
 from whichtorch.matrix.plan.planning import RunOptions
 from whichtorch.matrix.run.work import CellEnd
 from whichtorch.matrix.suite import project
-from whichtorch.matrix.suite.companions import companions
+from whichtorch.matrix.suite.companions import companions_of
 from whichtorch.matrix.trial.remote import RemoteTrial
 
 MOST_BYTES = 5_000_000  # of what comes with a script, or of a packed project: it travels with each batch
@@ -42,7 +42,7 @@ class ScriptFiles(Model):
             return cls(scenario=scenario, files={_PROJECT: packed})
         paths = {name: scenario.path.parent / name for name in (scenario.path.name, *scenario.native)}
         if not scenario.in_suite:
-            paths |= companions(scenario.path, scenario.folder or Path.cwd(), MOST_BYTES, scenario.arguments)
+            paths |= companions_of(scenario, scenario.folder or Path.cwd(), MOST_BYTES)
         files = {name: base64.b64encode(path.read_bytes()).decode() for name, path in paths.items()}
         return cls(scenario=scenario, files=files)
 

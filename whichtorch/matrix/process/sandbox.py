@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 ROOM_MB = 2000  # of /tmp, of /dev/shm, and of all that it writes into folders of the machine
 PACKAGE = Path(__file__).resolve().parents[2]
 TRIAL_TIMEOUT = 10.0  # seconds
+# parts of an installation of Python, or of a virtual environment, with the programs that read stacks
+PARTS = (
+    "pyvenv.cfg", "bin/python*", "bin/py-spy", "bin/pystack", "lib*/python3*", "lib*/libpython*", "include",
+)  # fmt: skip
 PLAIN = ("PATH", "LANG", "LC_", "TZ")  # variables of the user's that a script sees; "LC_" for all that begin with it
 
 
@@ -71,26 +75,42 @@ def _watching() -> Iterator[Path]:
 
 
 def interpreter_folders(interpreter: Path) -> Iterator[Path]:
-    """Yield the folders that a Python needs: its environment, and the installations that its links lead to."""
-    yield _installation(path := interpreter.absolute())
+    """Yield what a Python needs: its environment, and the installations that its links lead to."""
+    yield from _installation(path := interpreter.absolute())
     while path.is_symlink():
         path = Path(os.path.normpath(path.parent / path.readlink()))
-        yield _installation(path)
-    yield _installation(Path(os.path.realpath(path)))
+        yield from _installation(path)
+    yield from _installation(Path(os.path.realpath(path)))
 
 
-def _installation(program: Path) -> Path:
-    """Return the folder of an environment or an installation; of a link to one, as in ~/.local/bin, its own."""
+def _installation(program: Path) -> Iterator[Path]:
+    """Yield the folder of an environment or an installation; of a link to one, as in ~/.local/bin, its own.
+
+    Of an installation in a folder that holds other files, too, only its parts are seen.
+    """
     above = program.parent.parent
     is_whole = (above / "pyvenv.cfg").exists() or any(above.glob("lib*/python3*/os.py"))
-    return above if is_whole else program.parent
+    folder = above if is_whole else program.parent
+    if not _holds_others(folder):
+        yield folder
+    elif not is_whole:
+        yield program
+    elif folder.resolve() != Path("/"):  # what is a system's below it is seen anyway
+        for pattern in PARTS:
+            yield from sorted(folder.glob(pattern))
 
 
 def own_folder(script: Path) -> Path | None:
     """Return the folder of a script that it may read; None where others' files are in it: a home, or /tmp."""
     folder = script.absolute().parent
-    shared = (Path.home(), Path("/tmp"), Path("/var/tmp"), Path("/usr"))  # noqa: S108  nothing is written there
-    return None if any(each.resolve().is_relative_to(folder.resolve()) for each in shared) else folder
+    return None if _holds_others(folder) else folder
+
+
+def _holds_others(folder: Path) -> bool:
+    """Return whether others' files are in a folder: a home, /tmp, ~/.local or /usr, or one above them."""
+    home = Path.home()
+    shared = (home, home / ".local", Path("/tmp"), Path("/var/tmp"), Path("/usr"))  # noqa: S108  nothing is written there
+    return any(each.resolve().is_relative_to(folder.resolve()) for each in shared)
 
 
 def plain_environ(environ: Mapping[str, str], allowed: Collection[str]) -> dict[str, str]:
@@ -156,6 +176,11 @@ def why_not(kind: Sandbox) -> str:
 
 def remedy() -> str:
     """Return what makes a wall possible on this machine, as far as the kernel tells what is in the way."""
+    from whichtorch.matrix.process import namespaces  # here: it is for Linux
+
+    if os.uname().machine not in namespaces.MACHINES:
+        known = " or ".join(namespaces.MACHINES)
+        return f"use a machine with {known}, or give --sandbox off for a script that you trust"
     if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1":
         return (
             "AppArmor restricts user namespaces, as on Ubuntu 24.04: install bubblewrap with a profile that allows "

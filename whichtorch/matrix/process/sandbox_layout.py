@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 
 USER = 1000  # id of the user inside, whoever it is outside
 HOST = "sandbox"  # name of the machine inside
-SYSTEM = ("bin", "lib", "lib32", "lib64", "libx32", "nix", "sbin", "usr")  # below /, without anything of a user's
+# below /, without anything of a user's; of nix not the socket of its daemon, which does more than a script may
+SYSTEM = ("bin", "lib", "lib32", "lib64", "libx32", "nix/store", "sbin", "usr")
 SETTINGS = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")  # below /etc
 OWN_SETTINGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sandbox_etc")  # likewise, made up
 DEVICES = ("full", "null", "random", "urandom", "zero")
 EMPTY_BYTES = 4096
+SECTOR = 512  # bytes in a unit of st_blocks
 # kinds of places
 READ, WRITE, LINK, ROOM, EMPTY, PROCESSES, DEVICE_FOLDER = (
     "read", "write", "link", "room", "empty", "processes", "devices",
@@ -62,16 +64,47 @@ def _kernel_files() -> Iterator[str]:
                     yield entry.path
 
 
-def holds_more(folders: Iterable[str], most_files: int, most_bytes: int) -> bool:
-    """Return whether folders hold more files, or more on the disk, than given numbers."""
-    files, size, unread = 0, 0, list(folders)
-    for folder in unread:  # grows as it goes
-        with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            for entry in entries:
-                status = entry.stat(follow_symlinks=False)
-                files, size = files + 1, size + status.st_blocks * 512
-                if entry.is_dir(follow_symlinks=False):
-                    unread.append(entry.path)
+def holds_more(folders: Iterable[str], most_files: int, most_bytes: int, pids: Iterable[int] = ()) -> bool:
+    """Return whether folders hold more files, or more on the disk, than given numbers.
+
+    What cannot be read counts as more: a script may have made it so. Files that processes have open although they are
+    in no folder any more count, too.
+    """
+    unread = list(folders)
+    try:
+        sizes = [*_unlinked_sizes(pids, tuple(f"{folder}/" for folder in unread))]
+        files, size = len(sizes), sum(sizes)
+        for folder in unread:  # grows as it goes
+            for status, path in _entries(folder):
+                files, size = files + 1, size + status.st_blocks * SECTOR
+                if stat.S_ISDIR(status.st_mode):
+                    unread.append(path)
                 if files > most_files or size > most_bytes:
                     return True
-    return False
+    except OSError:
+        return True
+    return files > most_files or size > most_bytes
+
+
+def _entries(folder: str) -> Iterator[tuple[os.stat_result, str]]:
+    """Yield what is in a folder, without what goes meanwhile; raise OSError for what cannot be read."""
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                yield entry.stat(follow_symlinks=False), entry.path
+
+
+def _unlinked_sizes(pids: Iterable[int], beginnings: tuple[str, ...]) -> Iterator[int]:
+    """Yield the sizes on the disk of files that processes have open and that were removed from folders."""
+    seen = set()
+    for pid in pids:
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:  # a process may not be readable
+            for entry in entries:
+                with contextlib.suppress(OSError):  # it was closed meanwhile
+                    status = entry.stat()
+                    file = (status.st_dev, status.st_ino)
+                    if status.st_nlink or not stat.S_ISREG(status.st_mode) or file in seen:
+                        continue
+                    if os.readlink(entry.path).startswith(beginnings):  # not one of /tmp, which has a size of its own
+                        seen.add(file)
+                        yield status.st_blocks * SECTOR

@@ -189,8 +189,10 @@ class TreeUsage:
         """Return the first limit that output or tree has passed, and plan the next look."""
         if not all(file.trim() for file in self.files):
             return "output"
-        if self._wall and layout.holds_more(self._wall["writable"], FILES_LIMIT, self._wall["room_mb"] * 1_000_000):
-            return "output"
+        if self._wall:
+            pids, most_bytes = [member.pid for member in self.members], self._wall["room_mb"] * 1_000_000
+            if layout.holds_more(self._wall["writable"], FILES_LIMIT, most_bytes, pids):
+                return "output"
         return self.passed_tree_limit()
 
     def passed_tree_limit(self) -> str | None:

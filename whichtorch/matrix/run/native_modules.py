@@ -21,8 +21,9 @@ from whichtorch.matrix.environments.inside.build_native import NO_COMPILER
 from whichtorch.matrix.model import Config, Environment, StoppedBy, digest
 from whichtorch.matrix.privacy.redaction import Redactor
 from whichtorch.matrix.process.marks import mark_for
-from whichtorch.matrix.process.sandbox import interpreter_folders, wall_of
+from whichtorch.matrix.process.sandbox import interpreter_folders, own_folder, wall_of
 from whichtorch.matrix.process.supervision import Task
+from whichtorch.matrix.suite.headers import native_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,8 +62,16 @@ class NativeModules:
         """Return the module of a cell's scenario, building it where it is not there; None where interrupted."""
         if not planned.scenario.native:
             return NativeModule()
-        sources = _sources(planned)
-        key = digest([_installation(environment), [hashlib.sha256(path.read_bytes()).hexdigest() for path in sources]])
+        script, sources = planned.scenario.path, _sources(planned)
+        names = ", ".join(planned.scenario.native)
+        if planned.scenario.sandboxed and own_folder(script) is None:
+            why = "nothing beside it is seen in a sandbox; move both into a folder of their own"
+            return NativeModule(problem=f"{names} lies in {script.parent}, with other files: {why}")
+        try:  # they may be others than when the header was read
+            contents = [native_source(script, name) for name in planned.scenario.native]
+        except ValueError as error:
+            return NativeModule(problem=f"{names} could not be built: {error}")
+        key = digest([_installation(environment), [hashlib.sha256(content).hexdigest() for content in contents]])
         module = self.home / "native" / key / f"{sources[0].stem}.so"
         with self._guard:
             lock = self._locks.setdefault(key, threading.Lock())

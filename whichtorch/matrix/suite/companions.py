@@ -11,10 +11,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.process.sandbox import own_folder
 from whichtorch.matrix.source.syntax import parse_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from whichtorch.matrix.model import Scenario
 
 MOST_BYTES = 50_000_000  # of all that comes along: more is data that a case for a maintainer cannot have
 LONGEST_NAME = 200  # characters of a text that may be a file's name
@@ -46,6 +49,23 @@ def companions(
             if name in modules:
                 unread.append(path)
     return found
+
+
+def companions_of(scenario: Scenario, beside: Path, most_bytes: int = MOST_BYTES) -> dict[str, Path]:
+    """Return the companions of a scenario's script, which is started in `beside`.
+
+    One in a sandbox, a stranger's, is given what it sees where it lies, and no other file that it may name: no link
+    leads out of its folder, and nothing of a home comes along.
+    """
+    if not scenario.sandboxed:
+        return companions(scenario.path, beside, most_bytes, scenario.arguments)
+    own = own_folder(scenario.path)
+    if own is None:
+        return {}
+    own = own.resolve()
+    beside = beside if beside.resolve().is_relative_to(own) else scenario.path.parent
+    found = companions(scenario.path, beside, most_bytes, scenario.arguments)
+    return {name: path for name, path in found.items() if path.resolve().is_relative_to(own)}
 
 
 def copy_companions(files: dict[str, Path], folder: Path) -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 SUITE_ROOT = Path(__file__).absolute().parents[2] / "scenarios"
 VARIABLE_PREFIX = "WHICHTORCH_"
+NATIVE_BYTES = 10_000_000  # of all native sources of a script
 
 _START = "# /// "
 _END = "# ///"
@@ -259,15 +260,39 @@ def _check_row(header: _Header, row: dict[str, Any], variants: dict[str, Any], k
             header.note(f"{name} is never {value!r}; {_nearest(str(value), known)}", *keys, "variant")
 
 
+def native_source(script: Path, name: str, most_bytes: int = NATIVE_BYTES) -> bytes:
+    """Return the contents of a native source. Raises ValueError for all but a file in the script's folder, or below it.
+
+    The tool reads it outside of the sandbox that the script may run in, so a stranger's header must not lead it to
+    other files of the user's, nor to a device without an end.
+    """
+    try:
+        folder = script.parent.resolve()
+        path = (folder / name).resolve()  # a link in the folder may lead out of it
+        if not Path(name).is_absolute() and path.is_relative_to(folder) and path.is_file():
+            with path.open("rb") as file:
+                content = file.read(most_bytes + 1)
+            if len(content) <= most_bytes:
+                return content
+    except (OSError, RuntimeError, ValueError):  # RuntimeError: links in a circle; ValueError: a null byte in the name
+        pass
+    most = f"{NATIVE_BYTES / 1e6:.0f} MB"
+    raise ValueError(f"{name!r} is no file in the script's folder, or all sources are larger than {most}")
+
+
 def _native_sources(header: _Header) -> Iterator[bytes]:
-    """Yield the contents of the native sources, since a scenario's hash covers them too. Note those missing."""
+    """Yield the contents of the native sources, since a scenario's hash covers them too. Note those it cannot have."""
+    room = NATIVE_BYTES
     for name in _list_at(header.table, "native"):
         if not isinstance(name, str):
             continue  # pydantic reports it
         try:
-            yield b"\0" + (header.path.parent / name).read_bytes()
-        except (OSError, ValueError):  # ValueError: a null byte in the name
-            header.note(f"there is no file {name!r} beside the script", "native")
+            content = native_source(header.path, name, room)
+        except ValueError as error:
+            header.note(str(error), "native")
+        else:
+            room -= len(content)
+            yield b"\0" + content
 
 
 def _list_at(table: dict[str, Any], key: str) -> list[Any]:

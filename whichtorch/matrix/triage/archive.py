@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from contextlib import contextmanager
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -73,7 +74,10 @@ def _read(archive: Path, file: zipfile.ZipFile) -> Case:
     if FILE not in file.namelist():
         raise UsageError(f"{archive} cannot be read as a case: it holds no {FILE}")
     try:
-        return Case.model_validate_json(file.read(FILE))
+        case = Case.model_validate_json(file.read(FILE))
     except ValidationError as error:
         mistakes = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         raise UsageError(f"{archive} holds no case of this form: {mistakes}") from None
+    if PurePath(case.script).name != case.script:  # a stranger's case may name a script of the user's
+        raise UsageError(f"{archive} holds no case of this form: script: {case.script!r} is no name of a file in it")
+    return case

@@ -16,7 +16,7 @@ from whichtorch.matrix.run.cache_chain import run_chain
 from whichtorch.matrix.run.signals import Lookout
 from whichtorch.matrix.run.test_session import read_session
 from whichtorch.matrix.search.worker_pool import WorkerPool
-from whichtorch.matrix.suite.companions import companions, copy_companions
+from whichtorch.matrix.suite.companions import companions_of, copy_companions
 from whichtorch.matrix.trial.observation import Observation, text_of
 from whichtorch.matrix.trial.overlays import overlays_below
 from whichtorch.matrix.trial.variation import NOTES, PLAIN, Variation
@@ -72,7 +72,7 @@ class Runner:
     def companions(self) -> dict[str, Path]:
         """What the script needs beside itself."""
         scenario = self.planned.scenario
-        return companions(scenario.path, scenario.folder or self.beside, arguments=scenario.arguments)
+        return companions_of(scenario, scenario.folder or self.beside)
 
     def at(self, environment: Environment) -> Runner:
         """Return where the same test runs in another environment."""
