@@ -14,7 +14,7 @@ from tests.cli.shell import User
 from whichtorch.matrix.process import sandbox
 from whichtorch.matrix.process.sandbox import KINDS, Sandbox
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are of Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are of Linux")
 
 
 @pytest.fixture(params=KINDS)
@@ -39,9 +39,9 @@ def test_records_are_apart(user: User, kind: Sandbox) -> None:
     """What ran in a sandbox answers nothing without one, nor the other way round; its rerun is in a sandbox."""
     (user.folder / "own").mkdir()
     script = user.script("own/repro.py", "import os\nraise SystemExit('HOME' in os.environ and os.getpid() == 2)\n")
-    walled = attempt(user, script, "--sandbox", kind)
-    assert (walled["outcome"], walled["evidence"]["sandbox"]) == ("fail", kind)
-    assert "--sandbox auto" in walled["said"]
+    confined = attempt(user, script, "--sandbox", kind)
+    assert (confined["outcome"], confined["evidence"]["sandbox"]) == ("fail", kind)
+    assert "--sandbox auto" in confined["said"]
     assert attempt(user, script)["outcome"] == "pass"
     assert "all known" in attempt(user, script, "--sandbox", "auto")["said"]
     first, second = user.records()

@@ -1,4 +1,4 @@
-"""The wall around a script: each way out of it is tried by a real script, behind each kind of wall that works here."""
+"""The sandbox around a script: a real script tries each way out, in each kind of sandbox that works here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.process.supervision import Ending
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are of Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are of Linux")
 
 ROOM_MB = 30
 WAYS = [name for name, value in vars(escapes).items() if getattr(value, "__doc__", None) and callable(value)]
@@ -39,7 +39,7 @@ STOPPED |= dict.fromkeys(
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> Sandbox:
-    """Each kind of wall that works on this machine."""
+    """Each kind of sandbox that works on this machine."""
     found: Sandbox = request.param
     if problem := sandbox.why_not(found):
         pytest.skip(f"{found}: {problem}")
@@ -48,7 +48,7 @@ def kind(request: pytest.FixtureRequest) -> Sandbox:
 
 @pytest.fixture
 def facts(tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """Make on the machine what a script behind a wall must not reach; return where it is."""
+    """Make on the machine what a script in a sandbox must not reach; return where it is."""
     home, torch = tmp_path / "home", tmp_path / "site-packages" / "torch" / "__init__.py"
     key, records = home / ".ssh" / "id_rsa", tmp_path / "state" / "runs" / "1" / "records.jsonl"
     for path in (key, torch, records):
@@ -104,7 +104,7 @@ def facts(tmp_path: Path) -> Iterator[dict[str, Any]]:
 
 
 def run(kind: Sandbox, folder: Path, program: str, *arguments: str, **fields: Any) -> Ending:
-    """Run a program of this folder's behind a wall, from a copy in a folder of its own; it writes to `attempt`."""
+    """Run a program of this folder's in a sandbox, from a copy in a folder of its own; it writes to `attempt`."""
     own, attempt = folder / "own", folder / "attempt"
     own.mkdir(exist_ok=True)
     attempt.mkdir(exist_ok=True)
@@ -113,7 +113,7 @@ def run(kind: Sandbox, folder: Path, program: str, *arguments: str, **fields: An
     link = own / "link"
     link.unlink(missing_ok=True)
     link.symlink_to(folder / "home" / ".ssh" / "id_rsa")
-    wall = sandbox.wall_of(
+    spec = sandbox.sandbox_spec(
         kind,
         [own, folder / "site-packages", *sandbox.interpreter_folders(Path(sys.executable))],
         {attempt: attempt},
@@ -129,13 +129,13 @@ def run(kind: Sandbox, folder: Path, program: str, *arguments: str, **fields: An
         "memory_mb": 400,
         "processes": 60,
     }
-    return supervision.start(supervision.Task(**task | {"wall": wall} | fields)).wait()
+    return supervision.start(supervision.Task(**task | {"sandbox": spec} | fields)).wait()
 
 
 def run_code(
     kind: Sandbox, folder: Path, code: str, shown: Iterable[Path] = (), program: str = sys.executable
 ) -> Ending:
-    """Run a text behind a wall; it writes to `folder`."""
+    """Run a text in a sandbox; it writes to `folder`."""
     task = supervision.Task(
         argv=(program, "-c", code),
         cwd=str(folder),
@@ -143,7 +143,7 @@ def run_code(
         stdout=str(folder / "out"),
         stderr=str(folder / "err"),
         timeout=30.0,
-        wall=sandbox.wall_of(
+        sandbox=sandbox.sandbox_spec(
             kind, [*shown, *sandbox.interpreter_folders(Path(program))], {folder: folder}, room_mb=ROOM_MB
         ),
     )

@@ -21,6 +21,13 @@ class McpOptions:
         parse=megabytes,
         help="Room for environments, e.g. 60GB. [default: 80 % of what is free]",
     )
+    memory_mb: float = option(
+        "--memory",
+        default=4096.0,
+        metavar="SIZE",
+        parse=megabytes,
+        help="How much memory a script may use, all of its processes together. [default: 4096MB]",
+    )
     sandbox: Sandbox = option(default=Sandbox.AUTO, help="Where scripts run: auto, bubblewrap, unshare or off.")
     may_read_stacks: bool = option(
         "--stacks", default=False, help="Let clients read the stacks of your processes, with local variables."

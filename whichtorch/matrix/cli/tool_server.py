@@ -166,7 +166,7 @@ class _CommandRunner:
         if name == "stacks":
             return []
         room = [f"--disk={self.options.disk_mb:g}MB"] if self.options.disk_mb else []
-        return ["--events=-", f"--sandbox={self.options.sandbox}", *room]
+        return ["--events=-", f"--sandbox={self.options.sandbox}", f"--memory={self.options.memory_mb:g}MB", *room]
 
     @contextlib.asynccontextmanager
     async def _process(self, words: list[str], folder: Path) -> AsyncIterator[Any]:

@@ -1,6 +1,6 @@
-"""A wall of the kernel's own: namespaces, mounts and a filter of system calls, for a process that builds them itself.
+"""A sandbox without a program of its own: namespaces, mounts and a filter of system calls that a process makes itself.
 
-Every step is a call of the C library, because a wall is built for each run, and no program need be started for it.
+Every step is a call of the C library: a sandbox is made for each run, and starting a program for it would take longer.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ _LOAD, _EQUAL, _LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # linux
 _NUMBER, _MACHINE, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct seccomp_data
 
 
-def go_behind(wall: Mapping[str, Any]) -> None:
-    """Put this process behind a wall, as the first one there, and give up what could lead back out of it.
+def enter_sandbox(spec: Mapping[str, Any]) -> None:
+    """Put this process in a sandbox, as the first one there, and give up what could lead back out of it.
 
-    Where bubblewrap has built the wall, it is there already. Otherwise, it goes on as a fork of itself, and its parent
-    waits for its end. Raises OSError where the kernel refuses a step.
+    Where bubblewrap has made the sandbox, it is in there already. Otherwise, it goes on as a fork of itself, and its
+    parent waits for its end. Raises OSError where the kernel refuses a step.
     """
-    # a script may send signals to whoever watches it
+    # the script could send signals to this process, which supervises it
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-    if wall["kind"] == "unshare":
-        places = layout.places(wall)
+    if spec["kind"] == "unshare":
+        places = layout.places(spec)
         _unshare()
         if first := os.fork():
             null = os.open("/dev/null", os.O_RDWR)
@@ -71,8 +71,8 @@ def go_behind(wall: Mapping[str, Any]) -> None:
             os.waitpid(first, 0)
             os._exit(0)
         _C.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        _enter(places, wall["room_mb"])
-    size = wall["room_mb"] * 1_000_000
+        _enter(places, spec["room_mb"])
+    size = spec["room_mb"] * 1_000_000
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")  # it cannot do that later for the script alone
@@ -105,7 +105,7 @@ def _enter(places: Mapping[str, tuple[str, str]], room_mb: int) -> None:
         for path, (kind, source) in places.items()
         if kind in (layout.READ, layout.WRITE)
     }
-    _mount("tmpfs", "/tmp", "mode=755", _NO_SUID | _NO_DEVICES)  # noqa: S108  the new root; it is hidden by it only here
+    _mount("tmpfs", "/tmp", "mode=755", _NO_SUID | _NO_DEVICES)  # noqa: S108  the new root, which hides /tmp in this namespace only
     os.chdir("/tmp")  # noqa: S108
     for path, (kind, source) in places.items():
         place = path[1:]

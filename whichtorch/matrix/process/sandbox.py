@@ -1,4 +1,4 @@
-"""The wall around a script from a stranger: which kinds of it work here, and what the script sees and may write."""
+"""The sandbox around a script from a stranger: which kinds of it work here, and what the script sees and may write."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLAIN = ("PATH", "LANG", "LC_", "TZ")  # variables of the user's that a script s
 
 
 class Sandbox(StrEnum):
-    """Whether scripts run behind a wall, and what builds it."""
+    """Whether scripts run in a sandbox, and what builds it."""
 
     OFF = "off"
     AUTO = "auto"  # bubblewrap if it works here, else unshare
@@ -41,7 +41,7 @@ KINDS = (Sandbox.BUBBLEWRAP, Sandbox.UNSHARE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wall:
+class SandboxSpec:
     """What a task sees of this machine, beside what the system itself has below /usr; all of it at its own path."""
 
     kind: str  # a value of Sandbox
@@ -51,15 +51,15 @@ class Wall:
     room_mb: int = ROOM_MB
 
 
-def wall_of(
+def sandbox_spec(
     kind: Sandbox,
     readable: Iterable[Path],
     writable: Mapping[Path, Path],
     hidden: Iterable[Path] = (),
     room_mb: int = ROOM_MB,
-) -> Wall:
-    """Return a wall; raises PreventedError where none of that kind can be built here."""
-    return Wall(
+) -> SandboxSpec:
+    """Return the spec of a sandbox; raises PreventedError where none of that kind can be built here."""
+    return SandboxSpec(
         kind=working_sandbox(kind),
         readable=tuple(dict.fromkeys(str(path.absolute()) for path in (*readable, *_watching()))),
         writable={str(path.absolute()): str(outside.absolute()) for path, outside in writable.items()},
@@ -114,7 +114,7 @@ def _holds_others(folder: Path) -> bool:
 
 
 def plain_environ(environ: Mapping[str, str], allowed: Collection[str]) -> dict[str, str]:
-    """Return those of the user's variables that a script behind a wall sees; `allowed` ones, too."""
+    """Return those of the user's variables that a script in a sandbox sees; `allowed` ones, too."""
     names = (*PLAIN, *allowed)
     families = tuple(name for name in names if name.endswith("_"))
     return {
@@ -124,14 +124,14 @@ def plain_environ(environ: Mapping[str, str], allowed: Collection[str]) -> dict[
     }
 
 
-def bubblewrap(wall: Wall) -> list[str]:
-    """Return the words before a command that put it behind a wall; none where it does that by itself."""
-    if wall.kind != Sandbox.BUBBLEWRAP:
+def bubblewrap(spec: SandboxSpec) -> list[str]:
+    """Return the words before a command that put it in a sandbox; none where it does that by itself."""
+    if spec.kind != Sandbox.BUBBLEWRAP:
         return []
     words = ["bwrap", "--unshare-all", "--die-with-parent", "--as-pid-1", "--cap-drop", "ALL", "--chdir", "/"]
     words += ["--uid", str(layout.USER), "--gid", str(layout.USER), "--hostname", layout.HOST]
-    room = str(wall.room_mb * 1_000_000)
-    for path, (kind, source) in layout.places(asdict(wall)).items():
+    room = str(spec.room_mb * 1_000_000)
+    for path, (kind, source) in layout.places(asdict(spec)).items():
         words += {
             layout.READ: ["--ro-bind", source, path],
             layout.WRITE: ["--bind", source, path],
@@ -145,7 +145,7 @@ def bubblewrap(wall: Wall) -> list[str]:
 
 
 def working_sandbox(asked: Sandbox = Sandbox.AUTO) -> Sandbox:
-    """Return which kind of wall works here. Raises PreventedError with the remedy where the one asked for does not."""
+    """Return which kind of sandbox works here. Raises PreventedError with the remedy if the one asked for does not."""
     problems = []
     for kind in KINDS if asked is Sandbox.AUTO else (asked,):
         problem = why_not(kind)
@@ -157,8 +157,8 @@ def working_sandbox(asked: Sandbox = Sandbox.AUTO) -> Sandbox:
 
 @cache
 def why_not(kind: Sandbox) -> str:
-    """Return why no wall of a kind can be built here, "" where one was built just now."""
-    from whichtorch.matrix.process import supervision  # here: its tasks have walls
+    """Return why no sandbox of a kind can be built here, "" where one was built just now."""
+    from whichtorch.matrix.process import supervision  # here: its tasks have sandboxes
     from whichtorch.matrix.process.temporary_folders import temporary_folder
 
     if kind is Sandbox.BUBBLEWRAP and shutil.which("bwrap") is None:
@@ -166,16 +166,16 @@ def why_not(kind: Sandbox) -> str:
     with temporary_folder() as folder:
         stdout, stderr = str(folder / "stdout"), str(folder / "stderr")
         argv = (sys.executable, "-I", "-S", "-c", "")
-        wall = Wall(kind=kind, readable=tuple(map(str, _watching())), writable={str(folder): str(folder)})
+        spec = SandboxSpec(kind=kind, readable=tuple(map(str, _watching())), writable={str(folder): str(folder)})
         task = supervision.Task(
-            argv=argv, cwd="/", env={}, stdout=stdout, stderr=stderr, timeout=TRIAL_TIMEOUT, wall=wall
+            argv=argv, cwd="/", env={}, stdout=stdout, stderr=stderr, timeout=TRIAL_TIMEOUT, sandbox=spec
         )
         ending = supervision.start(task).wait()
     return ending.problem or ("" if ending.exit_code == 0 else f"a trial ended by {ending.stopped_by}")
 
 
 def remedy() -> str:
-    """Return what makes a wall possible on this machine, as far as the kernel tells what is in the way."""
+    """Return what makes a sandbox possible on this machine, as far as the kernel tells what is in the way."""
     from whichtorch.matrix.process import namespaces  # here: it is for Linux
 
     if os.uname().machine not in namespaces.MACHINES:

@@ -1,4 +1,4 @@
-"""What is where inside a wall: a table of places, from which both kinds of wall are built."""
+"""What is where inside a sandbox: a table of places, from which both kind of sandbox are built."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ READ, WRITE, LINK, ROOM, EMPTY, PROCESSES, DEVICE_FOLDER = (
 )  # fmt: skip
 
 
-def places(wall: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+def places(spec: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Return by path inside what is there: its kind, and the path outside or a link's target.
 
-    A folder comes before what is below it. What is below a writable folder is just that: a script may have put links
-    there, which nobody follows from outside.
+    A folder comes before what is below it. Nothing is mounted below a writable folder: a script may have put links
+    there, and a mount through them would lead out of it.
     """
     rows: dict[str, tuple[str, str]] = {"/proc": (PROCESSES, ""), "/dev": (DEVICE_FOLDER, "")}
     rows |= dict.fromkeys(("/tmp", "/dev/shm"), (ROOM, "")) | {"/var/tmp": (LINK, "/tmp")}  # noqa: S108
@@ -42,9 +42,9 @@ def places(wall: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     rows |= {f"/etc/{name}": (READ, f"{OWN_SETTINGS}/{name}") for name in os.listdir(OWN_SETTINGS)}
     rows |= {path: (READ, path) for path in _kernel_files()}
     rows["/sys/devices/system"] = (READ, "/sys/devices/system")  # cores and nodes, which torch counts
-    rows |= dict.fromkeys(wall["hidden"], (EMPTY, ""))
-    rows |= {path: (READ, os.path.realpath(path)) for path in wall["readable"]}
-    rows |= {path: (WRITE, os.path.realpath(outside)) for path, outside in wall["writable"].items()}
+    rows |= dict.fromkeys(spec["hidden"], (EMPTY, ""))
+    rows |= {path: (READ, os.path.realpath(path)) for path in spec["readable"]}
+    rows |= {path: (WRITE, os.path.realpath(outside)) for path, outside in spec["writable"].items()}
     kept: dict[str, tuple[str, str]] = {}
     for path, (kind, source) in sorted(rows.items()):
         above = next((each for each in reversed(kept) if path.startswith(f"{each}/")), "")

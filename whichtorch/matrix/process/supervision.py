@@ -25,7 +25,7 @@ from whichtorch.matrix.model import AttemptEvidence, Model
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import capture
 from whichtorch.matrix.process.marks import MARK_VARIABLE, mark_for, sweep
-from whichtorch.matrix.process.sandbox import Wall, bubblewrap
+from whichtorch.matrix.process.sandbox import SandboxSpec, bubblewrap
 
 ROOT = str(Path(__file__).resolve().parents[3])  # the folder that holds the package `whichtorch`
 PROGRAM = "import sys; sys.path.insert(0, {!r}); from whichtorch.matrix.process.supervisor_program import main; main()"
@@ -33,7 +33,7 @@ OUTER_GRACE = 40.0  # seconds past the timeout: twice what a working supervisor 
 FORK_GRACE = 150.0  # seconds more, where a fork server may have to be started first
 SUSPENDED_AFTER = 3.0  # seconds of oversleeping after which tool and supervisor are assumed to have been stopped
 INTERRUPT_CHECK = 0.1  # seconds between looks at whether a task is to be interrupted
-WORDS_READ = 1000  # bytes of what a wall's builder says of its failure
+WORDS_READ = 1000  # bytes of what a sandbox's builder says of its failure
 INTERRUPT_PATIENCE = 2.5  # seconds from `interrupt` until the supervisor itself is given up
 
 
@@ -70,7 +70,7 @@ class Task:
     stacks: str | None = None  # folder for the stacks of a task stopped by stall or timeout; None: not taken
     collectors: dict[str, str] = field(default_factory=dict)  # paths of programs by name; others are searched for
     name: str = ""  # for people
-    wall: Wall | None = None  # around it; None: it may do what its user may
+    sandbox: SandboxSpec | None = None  # around it; None: it may do what its user may
     fork_level: str = ""  # of imports, that a fork server makes for it; "": all that its script may find made
     server: ForkServer | None = None  # None: the task is started as any program
 
@@ -238,7 +238,7 @@ def start(task: Task) -> Supervised:
     Return at once. What keeps the task from starting (no such program or folder) is its Ending's `problem`.
     """
     task = marked(replace(task, server=None))
-    return Supervised(task, launch(task.mark, task.wall))
+    return Supervised(task, launch(task.mark, task.sandbox))
 
 
 def marked(task: Task) -> Task:
@@ -246,19 +246,19 @@ def marked(task: Task) -> Task:
     return replace(task, mark=task.mark or mark_for(Path(task.cwd), os.urandom(6).hex()))
 
 
-def launch(mark: str, wall: Wall | None = None) -> subprocess.Popen[bytes]:
+def launch(mark: str, spec: SandboxSpec | None = None) -> subprocess.Popen[bytes]:
     """Start a supervisor, which waits for a task. Raises PreventedError where none can watch its processes.
 
-    Behind a wall, it is the first process there, so that it sees what the script does as without one.
+    in a sandbox, it is the first process there, so that it sees what the script does as without one.
     """
     if not kernel.HAS_PROC:
         raise PreventedError(f"processes cannot be watched on {sys.platform}", hint="run it on Linux")
     return subprocess.Popen(
-        [*(bubblewrap(wall) if wall else ()), sys.executable, "-I", "-S", "-c", PROGRAM.format(ROOT)],
+        [*(bubblewrap(spec) if spec else ()), sys.executable, "-I", "-S", "-c", PROGRAM.format(ROOT)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE if wall else subprocess.DEVNULL,
-        env=({"PATH": os.environ.get("PATH", os.defpath)} if wall else os.environ) | {MARK_VARIABLE: mark},
+        stderr=subprocess.PIPE if spec else subprocess.DEVNULL,
+        env=({"PATH": os.environ.get("PATH", os.defpath)} if spec else os.environ) | {MARK_VARIABLE: mark},
         start_new_session=True,  # Ctrl-C at the terminal is the tool's business
         bufsize=0,
     )

@@ -100,10 +100,10 @@ class Supervisor:
         return self._ending(stopped_by, seconds, survivors, sizes)
 
     def _start(self) -> None:
-        if self.task.get("wall"):
+        if self.task.get("sandbox"):
             from whichtorch.matrix.process import namespaces  # most supervisors need not pay for it
 
-            namespaces.go_behind(self.task["wall"])
+            namespaces.enter_sandbox(self.task["sandbox"])
             self.usage.tree = kernel.Tree(os.getpid())
         paths = dict.fromkeys((self.task["stdout"], self.task["stderr"]))  # one path merges them
         self.usage.files = [OutputFile(path) for path in paths]

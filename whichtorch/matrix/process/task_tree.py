@@ -35,7 +35,7 @@ HEAD = 1_000_000  # bytes kept from the beginning: the first error is there
 TAIL = 1_000_000  # bytes kept from the end: the last words are there
 PUNCH_EVERY = 32_000_000  # bytes of growth after which the middle is given back to the disk
 UNPUNCHED_LIMIT = 256_000_000  # bytes, where the filesystem cannot make holes: then the writer is stopped
-FILES_LIMIT = 50_000  # in the folders that may be written behind a wall
+FILES_LIMIT = 50_000  # in the folders that may be written in a sandbox
 BLOCK = 4096  # bytes; holes start and end at whole blocks
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # linux/falloc.h
 # UTF-8: the first byte says how many of 0x80 to 0xBF follow.
@@ -178,7 +178,7 @@ class TreeUsage:
         self.peak_rss = 0  # bytes
         self.next_look = 0.0  # seconds, monotonic
         self._processes: int = task["processes"]
-        self._wall: dict[str, Any] | None = task.get("wall")
+        self._sandbox: dict[str, Any] | None = task.get("sandbox")
         self._memory = task["memory_mb"] * 1_000_000 if task.get("memory_mb") else 1 << 60  # bytes
         self._children = children
         self._rss = 0  # bytes, at the last look
@@ -189,9 +189,9 @@ class TreeUsage:
         """Return the first limit that output or tree has passed, and plan the next look."""
         if not all(file.trim() for file in self.files):
             return "output"
-        if self._wall:
-            pids, most_bytes = [member.pid for member in self.members], self._wall["room_mb"] * 1_000_000
-            if layout.holds_more(self._wall["writable"], FILES_LIMIT, most_bytes, pids):
+        if self._sandbox:
+            pids, most_bytes = [member.pid for member in self.members], self._sandbox["room_mb"] * 1_000_000
+            if layout.holds_more(self._sandbox["writable"], FILES_LIMIT, most_bytes, pids):
                 return "output"
         return self.passed_tree_limit()
 

@@ -37,7 +37,7 @@ from whichtorch.matrix.model import (
 )
 from whichtorch.matrix.process import sandbox_layout as layout
 from whichtorch.matrix.process.marks import mark_for
-from whichtorch.matrix.process.sandbox import interpreter_folders, own_folder, wall_of
+from whichtorch.matrix.process.sandbox import interpreter_folders, own_folder, sandbox_spec
 from whichtorch.matrix.process.supervision import Ending, Task
 from whichtorch.matrix.run import test_session
 from whichtorch.matrix.run.cached_files import copy_folder
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.diagnosis.stacks import Process
     from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.process.executor import Executor
-    from whichtorch.matrix.process.sandbox import Wall
+    from whichtorch.matrix.process.sandbox import SandboxSpec
     from whichtorch.matrix.records.store import RunStore
     from whichtorch.matrix.run.attempt_request import AttemptRequest
     from whichtorch.matrix.run.test_session import TestSession
@@ -116,8 +116,8 @@ def run_attempt(
     if diagnosis:
         verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS, loop)
     evidence = _evidence(ending, verdict, order, planned.request.hardware_name)
-    if task.wall:
-        evidence = evidence.model_copy(update={"sandbox": task.wall.kind, **_accesses(folder / ACCESSES)})
+    if task.sandbox:
+        evidence = evidence.model_copy(update={"sandbox": task.sandbox.kind, **_accesses(folder / ACCESSES)})
     if session and not (command and command.test):
         evidence = evidence.model_copy(update={"tests": session.ids})
     if order.role is Role.OBSERVE:
@@ -306,14 +306,16 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
         sample=True,
         mark=mark_for(home, f"{folder.parent.name}/{folder.name}"),
         stacks=str(stacks),
-        wall=_wall(planned, environment, order, home, folder) if scenario.sandboxed else None,
+        sandbox=_sandbox(planned, environment, order, home, folder) if scenario.sandboxed else None,
         fork_level=order.fork_level,
         name=f"{planned.name}  {environment.label}",
     )
 
 
-def _wall(planned: PlannedCell, environment: Environment, order: AttemptRequest, home: Path, folder: Path) -> Wall:
-    """Return the wall of an attempt: it sees its environment, and writes its own files.
+def _sandbox(
+    planned: PlannedCell, environment: Environment, order: AttemptRequest, home: Path, folder: Path
+) -> SandboxSpec:
+    """Return the sandbox of an attempt: it sees its environment, and writes its own files.
 
     It also writes into a copy of its script's own folder, or only reads that folder if it is large.
     """
@@ -333,7 +335,7 @@ def _wall(planned: PlannedCell, environment: Environment, order: AttemptRequest,
     else:
         written[own] = folder / _PROJECT
         copy_folder(own, folder / _PROJECT)
-    return wall_of(planned.options.sandbox, shown, written, [home] if is_home_below else [])
+    return sandbox_spec(planned.options.sandbox, shown, written, [home] if is_home_below else [])
 
 
 def _resolved_argv(command: ProjectCommand, environ: Mapping[str, str], environment: Environment) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from whichtorch.matrix.environments.inside.build_native import NO_COMPILER
 from whichtorch.matrix.model import Config, Environment, StoppedBy, digest
 from whichtorch.matrix.privacy.redaction import Redactor
 from whichtorch.matrix.process.marks import mark_for
-from whichtorch.matrix.process.sandbox import interpreter_folders, own_folder, wall_of
+from whichtorch.matrix.process.sandbox import interpreter_folders, own_folder, sandbox_spec
 from whichtorch.matrix.process.supervision import Task
 from whichtorch.matrix.suite.headers import native_source
 
@@ -98,10 +98,10 @@ class NativeModules:
         # the linker gets a name of its own, so that a half-written module is never loaded
         partial = module.parent / f"partial-{os.getpid()}" / module.name
         partial.parent.mkdir(exist_ok=True)
-        sources, wall = _sources(planned), None
+        sources, spec = _sources(planned), None
         if planned.scenario.sandboxed:  # a stranger's sources may include any file
             readable = [*interpreter_folders(interpreter), BUILDER, *sources]
-            wall = wall_of(planned.options.sandbox, readable, {module.parent: module.parent})
+            spec = sandbox_spec(planned.options.sandbox, readable, {module.parent: module.parent})
         task = Task(
             argv=(str(interpreter), str(BUILDER), str(partial), *map(str, sources)),
             cwd=str(partial.parent),
@@ -111,7 +111,7 @@ class NativeModules:
             timeout=BUILD_TIMEOUT,
             memory_mb=BUILD_MEMORY_MB,
             mark=mark_for(self.home, module.parent.name),
-            wall=wall,
+            sandbox=spec,
         )
         names = ", ".join(planned.scenario.native)
         self.stage(environment.label, f"building {names}")

@@ -1,7 +1,7 @@
 """Note what a script in a sandbox tries to reach that is not there: other machines, files of the user, processes.
 
 Each process appends to the file that WHICHTORCH_ACCESSES names, a line per thing, MOST lines at most. Only what goes
-through Python is seen, and nothing is kept from happening: the wall does that. A script may forge lines.
+through Python is seen, and nothing is kept from happening: the sandbox does that. A script may forge lines.
 """
 # importing pathlib would take longer than all else here
 # ruff: noqa: PTH100, PTH109, PTH110, PTH120
