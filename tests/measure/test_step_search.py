@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 import pytest
 
@@ -79,6 +80,20 @@ def test_a_step_of_five_percent_is_found(at: int, seed: int) -> None:
     assert found(search) == [(at - 1, at, Effect.WORSE)]
     assert search.steps[0].estimate.low <= math.log(1.05) <= search.steps[0].estimate.high
     assert len({position for pair in machine.pairs for position in pair}) <= 7  # of 30 that could be installed
+
+
+@pytest.mark.parametrize("sigma", [0.03, 0.05])
+def test_a_step_is_found_in_noise_as_large_as_itself(sigma: float) -> None:
+    """A position that is measured wrongly once is measured again, and nobody is blamed instead."""
+    right, runs = 0, []
+    for seed, at in zip(range(12), range(2, 30, 2), strict=False):
+        machine = Machine(stepped(30, (at, 1.05)), sigma=sigma, seed=seed)
+        _, search = machine.searched()
+        right += found(search) == [(at - 1, at, Effect.WORSE)]
+        assert {step.after for step in search.steps} <= {at}
+        runs.append(machine.runs)
+    assert right >= 11
+    assert median(runs) < 800
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations_with_replacement
-from statistics import median
+from statistics import NormalDist, median
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.errors import UsageError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FIRST_LOOK = 12  # rounds: with fewer, no rank test has the level of a look
 GROWTH = 1.5  # of the number of rounds from look to look
 ALPHA = 0.005  # the probability that a series' intervals ever miss the center
+ONE_SIGMA = 2 * NormalDist().cdf(-1)  # the probability that a center is more than a standard error away
 ALIKE = 3  # rounds after which numbers that never change are taken for exact ones
 
 
@@ -36,6 +37,7 @@ class Estimate:
     low: float
     high: float
     rounds: int
+    error: float = 0.0  # standard error of the center; 0 of an exact one
 
     @property
     def margin(self) -> float:
@@ -69,8 +71,26 @@ def estimate(differences: Sequence[float], most: int) -> Estimate | None:
     if count < FIRST_LOOK:
         return None
     means = sorted((one + other) / 2 for one, other in combinations_with_replacement(differences, 2))
-    left_out = _rejected(count, ALPHA / len(looks(most)))
-    return Estimate(center=median(means), low=means[left_out], high=means[-1 - left_out], rounds=count)
+    left_out, likely = _rejected(count, ALPHA / len(looks(most))), _rejected(count, ONE_SIGMA)
+    return Estimate(
+        center=median(means),
+        low=means[left_out],
+        high=means[-1 - left_out],
+        rounds=count,
+        error=(means[-1 - likely] - means[likely]) / 2,
+    )
+
+
+def pooled(one: Estimate, other: Estimate) -> Estimate:
+    """Return the estimate of two series of the same differences."""
+    if not (one.error and other.error):
+        return other if one.error else one
+    first, second = one.error**-2, other.error**-2
+    center, error = (one.center * first + other.center * second) / (first + second), (first + second) ** -0.5
+    margin = error * NormalDist().inv_cdf(1 - ALPHA / 2 / len(looks(one.rounds + other.rounds)))
+    return Estimate(
+        center=center, low=center - margin, high=center + margin, rounds=one.rounds + other.rounds, error=error
+    )
 
 
 @lru_cache

@@ -5,15 +5,21 @@ The search is pure: what compares two positions is given to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from whichtorch.matrix.measure.estimate import Estimate
+from whichtorch.matrix.measure.estimate import Estimate, pooled
 from whichtorch.matrix.model.measurement import Effect
 
 # compares a position with another until the estimate of the difference is enough; or returns one that has no number
 Comparing = Callable[[int, int, Callable[[Estimate], bool]], Estimate | int]
 FINE = 0.25  # of the size that is asked for: an interval this narrow tells a place between two levels
+SURE = 0.97  # the chance of a gap from which on its two positions are compared with each other
+MOST_SAID = 6.0  # how much one position may say for or against a gap, a logarithm: noise has outliers
+QUESTIONS = 6  # for each halving of a range
+TRIES = 2  # gaps that are refuted, after which where the step is is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,48 +107,94 @@ class StepSearch:
         return self.ends is None or self.threshold.last_effect(self.levels[self.ends[1]]) is Effect.UNDECIDED
 
     def _explore(self, before: int, after: int) -> None:
-        """Find the steps between two positions whose levels differ."""
-        middle = self._measured_between(before, after)
-        if middle is None:
-            self._confirm(before, after)
-            return
-        for first, last in ((before, middle), (middle, after)):
-            if abs(self._level(last) - self._level(first)) >= self.threshold.size / 2:
-                self._explore(first, last)
+        """Find the steps between two positions whose levels differ.
 
-    def _measured_between(self, before: int, after: int) -> int | None:
-        """Measure a position between two others, the one nearest to the middle that can be measured; None if none."""
+        As long as each position has the level of one of the two ends, there is one step. It is searched as with answers
+        that may be wrong (Horstein, IEEE Transactions on Information Theory 9, 1963): a few rounds each of the position
+        that halves what is likely, until one gap is likely enough.
+        """
         assert self.ends is not None
-        middle = (before + after) / 2
-        cut = (self._level(before) + self._level(after)) / 2
-
-        def is_told(estimate: Estimate) -> bool:
-            return not estimate.low <= cut <= estimate.high or estimate.margin < FINE * self.threshold.size
-
-        for position in sorted(range(before + 1, after), key=lambda each: abs(each - middle)):
-            if position in self.dead:
-                continue
-            found = self.compare(self.ends[0], position, is_told)
-            if isinstance(found, Estimate):
-                self.levels[position] = found
-                return position
-            self.dead.add(found)
-            if found != position:  # the first one, which fails now and then: nothing can be compared with it any more
+        left, refuted = QUESTIONS * (after - before).bit_length(), list[tuple[int, int]]()
+        while len(refuted) < TRIES:
+            places = [each for each in range(before, after + 1) if each not in self.dead or each in {before, after}]
+            chances = self._chances(places, refuted)
+            gap = max(chances, key=lambda each: chances[each], default=None)
+            if gap is None:
                 break
-        return None
+            if chances[gap] >= SURE or left == 0 or self.ends[0] in self.dead:
+                if self._is_confirmed(*gap):
+                    self._explore_beside((before, gap[0]), (gap[1], after))
+                    return
+                refuted.append(gap)
+                continue
+            left -= 1
+            middle = min(places[1:-1], key=lambda each: abs(_chance_before(each, chances) - 0.5))
+            if self._is_measured(middle) and self._is_between(middle, before, after):
+                for first, last in ((before, middle), (middle, after)):
+                    if abs(self._level(last) - self._level(first)) >= self.threshold.size / 2:
+                        self._explore(first, last)
+                return
+        self.alike += refuted or [(before, after)]
+
+    def _chances(self, places: Sequence[int], refuted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], float]:
+        """Return how likely the step lies in each gap between places, if there is one step."""
+        first, last = self._level(places[0]), self._level(places[-1])
+        known = [each for each in places[1:-1] if each in self.levels]
+        logs = {
+            gap: sum(self._fit(each, first if each <= gap[0] else last) for each in known)
+            for gap in pairwise(places)
+            if gap not in refuted
+        }
+        most = max(logs.values(), default=0.0)
+        total = sum(math.exp(each - most) for each in logs.values())
+        return {gap: math.exp(each - most) / total for gap, each in logs.items()}
+
+    def _fit(self, position: int, level: float) -> float:
+        """Return the logarithm of the likelihood that a position has a level, for comparison with another level."""
+        found = self.levels[position]
+        error = max(found.error, self.threshold.size / 100)
+        return -min(MOST_SAID, ((found.center - level) / error) ** 2 / 2)
+
+    def _is_measured(self, position: int) -> bool:
+        """Compare a position with the first one in a few rounds more; return whether it has a number."""
+        assert self.ends is not None
+        found = self.compare(self.ends[0], position, lambda _: True)
+        if isinstance(found, int):  # it, or the first one, which fails now and then
+            self.dead.add(found)
+            return False
+        self.levels[position] = pooled(self.levels[position], found) if position in self.levels else found
+        return True
+
+    def _is_between(self, position: int, before: int, after: int) -> bool:
+        """Return whether a position has neither the level of the one end nor that of the other."""
+        found, fine = self.levels[position], FINE * self.threshold.size
+        least = fine + (found.margin if found.margin >= fine else 0.0)
+        return all(abs(found.center - self._level(end)) > least for end in (before, after))
+
+    def _explore_beside(self, *sides: tuple[int, int]) -> None:
+        """Look for more steps on both sides of one, where the levels of its ends say that there are."""
+        for first, last in sides:
+            found = [self.levels[each] for each in (first, last) if each in self.levels]
+            if first < last and len(found) == 2:
+                change = abs(found[1].center - found[0].center)
+                if change >= self.threshold.size / 2 and change > found[0].margin + found[1].margin:
+                    self._explore(first, last)
 
     def _level(self, position: int) -> float:
         return self.levels[position].center
 
-    def _confirm(self, before: int, after: int) -> None:
-        """Compare two neighbors with each other, in runs of their own, and keep the step between them."""
+    def _is_confirmed(self, before: int, after: int) -> bool:
+        """Compare two neighbors with each other, in runs of their own; keep the step between them if there is one."""
         found = self.compare(before, after, self.threshold.is_decided)
         if isinstance(found, int):  # a script that fails now and then
             self.dead.add(found)
             self.alike.append((before, after))
-            return
+            return True
         effect = self.threshold.last_effect(found)
         if effect.counts:
             self.steps.append(NumberStep(before=before, after=after, estimate=found, effect=effect))
-        else:
-            self.alike.append((before, after))
+        return effect.counts
+
+
+def _chance_before(position: int, chances: Mapping[tuple[int, int], float]) -> float:
+    return sum(chance for (_, last), chance in chances.items() if last <= position)
