@@ -51,7 +51,6 @@ class Report:
     """The parts of a report."""
 
     title: str
-    day: str  # on which it was filed, as 2026-11-01; "" if that is not known
     blocks: tuple[Block, ...]
     paragraphs: tuple[tuple[str, str], ...]  # section and text, in order
 
@@ -86,16 +85,14 @@ def read_report(content: bytes) -> Report:
         text = "" if b"\0" in content else content.decode("latin-1")
     if b"\0" in content:
         raise UsageError("the report is no text", hint="give the body of an issue, as Markdown or as GitHub's JSON")
-    title = day = ""
+    title = ""
     try:
         issue = json.loads(text) if text.lstrip().startswith("{") else None
     except (ValueError, RecursionError):
         issue = None
     if isinstance(issue, dict) and isinstance(issue.get("body") or "", str) and ("body" in issue or "title" in issue):
         title, text = str(issue.get("title") or ""), str(issue.get("body") or "")
-        found = re.match(r"\d{4}-\d\d-\d\d", str(issue.get("created_at") or ""))
-        day = found[0] if found else ""
-    return _parsed(_cleaned(title), day, _cleaned(text))
+    return _parsed(_cleaned(title), _cleaned(text))
 
 
 def _cleaned(text: str) -> str:
@@ -105,7 +102,7 @@ def _cleaned(text: str) -> str:
     return _MARKUP.sub(lambda found: found["fence"] or ("\n" if found["tag"] else ""), text)
 
 
-def _parsed(title: str, day: str, text: str) -> Report:
+def _parsed(title: str, text: str) -> Report:
     blocks: list[Block] = []
     paragraphs: list[tuple[str, str]] = []
     section = before = ""
@@ -122,7 +119,7 @@ def _parsed(title: str, day: str, text: str) -> Report:
             before = ""
     if not blocks and (match := re.search(rf"^\s*{_UNFENCED.pattern}", text, re.MULTILINE)):
         blocks = [Block(text=text[match.start() :].strip("\n"), section=section)]  # somebody forgot the fences
-    return Report(title=title, day=day, blocks=tuple(blocks), paragraphs=tuple(paragraphs))
+    return Report(title=title, blocks=tuple(blocks), paragraphs=tuple(paragraphs))
 
 
 def _pieces(tokens: Sequence[Token]) -> Iterator[tuple[str, str, str]]:
