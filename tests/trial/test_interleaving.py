@@ -60,6 +60,13 @@ def test_environments_take_turns() -> None:
     assert len({tuple(version for version, _ in each) for each in rounds}) > 2
 
 
+def test_a_later_series_has_other_seeds() -> None:
+    """What a seed of hashes costs is no part of what many series say together."""
+    meter = FakeMeter(lambda _environment, _number: 1.0)
+    Series(meter=cast("Meter", meter), environments=(OLD, NEW), rounds_before=40).run(never)
+    assert {seed for _, seed in meter.runs} == set(range(41, 53))
+
+
 def test_a_drift_of_the_machine_cancels_out() -> None:
     """Each run of all takes 1 % more than the one before; the two environments do not differ."""
     made: list[int] = []

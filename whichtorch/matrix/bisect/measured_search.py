@@ -48,6 +48,7 @@ class _MeasuredSearch:
     machine: MachineState = field(default_factory=MachineState)
     stopped: tuple[str, ...] = ()  # why the search ended early
     _meter: Meter | None = None
+    _rounds: int = 0
     _environments: dict[int, Environment] = field(default_factory=dict)
     _numbers: dict[str, Measurement] = field(default_factory=dict)  # by the environment's id: as first compared
     _missing: dict[int, NoNumberError] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class _MeasuredSearch:
         reference, other = environments
         if reference.id == other.id:  # days without a release between them
             return Estimate(center=0.0, low=0.0, high=0.0, rounds=0)
-        series = Series(meter=self._meter_of(reference), environments=environments)
+        series = Series(meter=self._meter_of(reference), environments=environments, rounds_before=self._rounds)
 
         def is_told(so_far: Series) -> bool:
             ledger.check_budget()
@@ -103,7 +104,7 @@ class _MeasuredSearch:
             return other.id in so_far.missing or (found is not None and is_enough(found))
 
         series.run(is_told)
-        self.machine = series.machine
+        self.machine, self._rounds = series.machine, self._rounds + series.rounds
         for place, position in positions.items():
             environment = self._environments[position]
             if reason := series.missing.get(environment.id):

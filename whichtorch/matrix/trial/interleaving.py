@@ -102,6 +102,7 @@ class Series:
 
     meter: Meter
     environments: Sequence[Environment]  # the first is the reference
+    rounds_before: int = 0  # of other series, whose seeds of hashes are not used again
     samples: dict[str, list[Sample]] = field(default_factory=dict)  # by the environment's id
     missing: dict[str, NoNumberError] = field(default_factory=dict)  # by id: why an environment has no numbers
     seconds: float = 0.0
@@ -150,7 +151,7 @@ class Series:
                 continue
             for left in reversed(range(TRIES)):
                 try:
-                    made[environment.id] = self.meter.sample(environment, seed=self.rounds + 1)
+                    made[environment.id] = self.meter.sample(environment, seed=self.rounds_before + self.rounds + 1)
                     break
                 except NoNumberError as error:
                     if not left:
