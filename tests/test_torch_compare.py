@@ -35,7 +35,7 @@ def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "whichtorch", *arguments],
         cwd=folder,
-        env=dict(os.environ) | {"WHICHTORCH_HOME": str(folder / "state"), "PYTHONPATH": str(ROOT)},
+        env={"WHICHTORCH_HOME": str(ROOT / ".whichtorch")} | os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=PATIENCE,

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,35 +37,27 @@ def test_the_fix_of_the_next_release_as_a_patch(tmp_path: Path) -> None:
     """A release fails, passes with the patch, and keeps every byte of its files."""
     (tmp_path / "fix.diff").write_text(FIX)
 
-    def outcomes(patches: str) -> list[str]:
-        argv = [
-            sys.executable,
-            "-m",
-            "whichtorch",
-            "matrix",
-            "--torch",
-            "2.11.0",
-            "--build",
-            "pypi",
-            "--scenario",
-            TEST,
-        ]
+    def run(patches: str) -> dict[str, Any]:
+        """Run the scenario with these patches in the project's own state."""
+        options = ("--torch", "2.11.0", "--build", "pypi", "--scenario", TEST, "--patch", patches, "--fresh")
         ended = subprocess.run(
-            [*argv, "--patch", patches, "--json", "result.json"],
+            [sys.executable, "-m", "whichtorch", "matrix", *options, "--json", "result.json"],
             cwd=tmp_path,
-            env=dict(os.environ) | {"WHICHTORCH_HOME": str(tmp_path / "state"), "PYTHONPATH": str(ROOT)},
+            env={"WHICHTORCH_HOME": str(ROOT / ".whichtorch")} | os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             timeout=PATIENCE,
             check=False,
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
-        return [cell["outcome"] for cell in json.loads((tmp_path / "result.json").read_text())["cells"]]
+        found: dict[str, Any] = json.loads((tmp_path / "result.json").read_text())
+        return found
 
-    assert outcomes("none") == ["fail"]
-    (venv,) = (tmp_path / "state" / "envs").glob("*/venv")
+    without = run("none")
+    assert [cell["outcome"] for cell in without["cells"]] == ["fail"]
+    venv = Path(without["environments"][0]["interpreter"]).parent.parent
     before = _hashes(venv)
-    assert outcomes("none,fix.diff") == ["fail", "pass"]
+    assert [cell["outcome"] for cell in run("none,fix.diff")["cells"]] == ["fail", "pass"]
     assert _hashes(venv) == before
 
 
