@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RELEASES = 30
-LOOPS = 1_000_000  # a tenth of a second
-SCRIPT = f"""import sys
+HASHES = 400_000  # a tenth of a second
+# One call into C: the same loop in Python takes 3 % more or less in each new process, on virtual machines.
+SCRIPT = f"""import hashlib
+import sys
 import torch
 release, planted, size = int(torch.__version__.split(".")[1]), int(sys.argv[1]), float(sys.argv[2])
-total = 0
-for each in range(int({LOOPS} * (1 + size * (release >= planted)))):
-    total += each * each % 7
+hashlib.pbkdf2_hmac("sha256", b"words", b"salt", int({HASHES} * (1 + size * (release >= planted))))
 """
 
 

@@ -99,6 +99,18 @@ def test_the_most_memory_is_noted(folder: Path) -> None:
     assert 80e6 < noted(folder, script)["peak"] < 300e6
 
 
+def test_pages_of_files_do_not_count(folder: Path) -> None:
+    """How many of a library's pages are resident says how its file came into memory, not what the script needs."""
+    (folder / "library").write_bytes(b"x" * 90_000_000)
+    mapped = f"import mmap\nfile = open({str(folder / 'library')!r}, 'rb')\n"
+    touched = "pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\npages.find(b'y')\nprint('imported')\n"
+    (folder / "torch" / "__init__.py").write_text(mapped + touched)
+    notes = noted(folder, "import torch\nprint('done')", every="")
+    assert notes["import"]["memory"] < 40e6
+    assert max(notes["steps"]) < 60e6
+    assert notes["peak"] < 60e6
+
+
 def test_memory_is_noted_at_each_line(folder: Path) -> None:
     """At those with a pattern, whatever pieces they are printed in, to either stream."""
     script = "import sys, torch\nkept = []\nfor step in range(10):\n    kept.append(bytearray(b'x' * 1_000_000))\n"

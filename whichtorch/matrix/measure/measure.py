@@ -48,10 +48,10 @@ class MeasureKind(RowEnum):
     WALL = "wall", KindRow("s")  # after the import of torch
     CPU = "cpu", KindRow("s")  # likewise, with children that have ended
     IMPORT = "import", KindRow("s")  # of `import torch`
-    IMPORT_MEMORY = "import-memory", KindRow("MB")  # resident, that `import torch` adds
+    IMPORT_MEMORY = "import-memory", KindRow("MB")  # that `import torch` adds, without the pages of libraries
     COMPILE = "compile", KindRow("s")  # in torch.compile, by torch's own clocks
-    PEAK = "peak", KindRow("MB")  # most resident memory of the script's process, without children
-    GROWTH = "growth", KindRow("kB a line", may_fork=True, is_ratio=False, worse=10)  # resident, per line printed
+    PEAK = "peak", KindRow("MB")  # most memory of the script's process, without children
+    GROWTH = "growth", KindRow("kB a line", may_fork=True, is_ratio=False, worse=10)  # per line printed
     OUTPUT = "output", KindRow("", may_fork=True, is_ratio=False)  # the largest difference from the reference's output
     PRINTED = "printed", KindRow("")  # a number that the script prints
 

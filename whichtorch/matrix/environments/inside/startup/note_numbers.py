@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 ASKED = "WHICHTORCH_MEASURE"  # JSON: the file to write, and the lines after which memory is noted
-PAGE = resource.getpagesize()
 MOST_STEPS = 100_000
 
 
@@ -54,12 +53,12 @@ class ImportClock:
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> None:
         """Note the first look for torch."""
         if name == "torch" and self.before is None:
-            self.before = time.perf_counter(), resident()
+            self.before = time.perf_counter(), own_memory()
 
     def stop(self, _torch: ModuleType) -> None:
         """Note what the import took; the script's own time begins now."""
         seconds, memory = self.before
-        self.notes["import"] = {"seconds": time.perf_counter() - seconds, "memory": resident() - memory}
+        self.notes["import"] = {"seconds": time.perf_counter() - seconds, "memory": own_memory() - memory}
         start(self.notes)
 
 
@@ -74,20 +73,35 @@ def cpu_seconds() -> float:
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
-def resident() -> int:
-    """Return the resident memory of this process, in bytes."""
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * PAGE
+def memory() -> dict[str, int]:
+    """Return the resident memory of this process by kind, and the most that it has had, in bytes."""
+    kinds = (b"VmHWM", b"RssAnon", b"RssFile", b"RssShmem")
+    with open("/proc/self/status", "rb") as file:
+        lines = (line.split() for line in file if line.startswith(kinds))
+        return {name.decode().rstrip(":"): int(kilobytes) * 1024 for name, kilobytes, _ in lines}
+
+
+def own_memory() -> int:
+    """Return the memory that this process has of its own, in bytes: not the pages of libraries.
+
+    How many pages of a file are mapped at a fault depends on how the file came into memory: the resident memory of
+    `import torch` fell from 445 to 385 MiB when the files of the same torch 2.1.2 were read anew.
+    """
+    now = memory()
+    return now["RssAnon"] + now["RssShmem"]
 
 
 def peak() -> int:
-    """Return the most resident memory that this process has had, in bytes. `ru_maxrss` may be that of its parent."""
-    with open("/proc/self/status", "rb") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(b"VmHWM:"))
+    """Return the most memory of its own that this process has had, in bytes. `ru_maxrss` may be that of its parent.
+
+    The kernel keeps no such figure. That of all resident memory is taken, less the files that are mapped now.
+    """
+    now = memory()
+    return now["VmHWM"] - now["RssFile"]
 
 
 def watch_lines(pattern: str, steps: list[int]) -> None:
-    """Note the resident memory after each line that the script prints and that has the pattern."""
+    """Note the memory of this process after each line that the script prints and that has the pattern."""
     import re
 
     wanted = re.compile(pattern)
@@ -99,7 +113,7 @@ def watch_lines(pattern: str, steps: list[int]) -> None:
             result = write(text)
             *lines, pending[0] = (pending[0] + text).split("\n")
             if len(steps) < MOST_STEPS:
-                steps.extend(resident() for line in lines if wanted.search(line))
+                steps.extend(own_memory() for line in lines if wanted.search(line))
             return result
 
         stream.write = written
