@@ -285,6 +285,13 @@ def test_a_number_that_changes_gradually_has_no_step(tmp_path: Path) -> None:
     assert "- peak: +10 % [+9, +11] from 2.0.0 to 2.7.0, but no single step of 5 %\n" in text
 
 
+def test_two_neighbors_without_a_step_are_told() -> None:
+    """With the size that counts: they may still differ by less."""
+    found = bisection("p.pp...p", AnswerKind.NONE, curve=curve(steps=(), threshold=0.05, alike=(("2.2.0", "2.3.0"),)))
+    note = "  note: no step of 5 % showed between 2.2.0 and 2.3.0 when they were compared with each other"
+    assert note in list(bisection_lines(found, 100))
+
+
 def test_no_text_breaks_it(tmp_path: Path) -> None:
     """A commit's subject, an exception's words or a script's name are shown, and nothing but shown."""
     hostile = probe("2.0.0", "H", title=HOSTILE, signature=HOSTILE, message=HOSTILE)

@@ -179,7 +179,8 @@ def level_rows(search: Bisection, curve: Curve) -> list[tuple[str, str, str]]:
 def curve_remarks(curve: Curve) -> Iterator[str]:
     """Yield what a curve does not show, and why, and what else the machine did."""
     for before, after in curve.alike:
-        yield f"  note: {before} and {after} could not be told apart when they were compared with each other"
+        size = _size(curve.threshold, curve)
+        yield f"  note: no step of {size} showed between {before} and {after} when they were compared with each other"
     for reason, values in grouped(curve.missing.items(), lambda item: item[1]).items():
         yield f"  no evidence: {', '.join(value for value, _ in values)}: {reason}"
     yield f"  load {curve.machine.load:g} while it was measured"

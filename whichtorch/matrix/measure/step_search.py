@@ -79,9 +79,7 @@ class StepSearch:
     steps: list[NumberStep] = field(default_factory=list)
     dead: set[int] = field(default_factory=set)  # positions without a number
     ends: tuple[int, int] | None = None  # the two that the others lie between
-    alike: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # neighbors whose levels differ, but that could not be told apart when compared
+    alike: list[tuple[int, int]] = field(default_factory=list)  # whose levels differ, but that showed no step
 
     def run(self) -> Effect:
         """Search; return how the last position compares with the first."""
