@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
+from statistics import fmean, stdev
 
 import pytest
 
@@ -39,16 +41,23 @@ def test_a_number_that_never_changes_is_exact(value: float) -> None:
 
 
 def test_noise_needs_the_first_look() -> None:
-    """Fewer differences than that give no interval."""
+    """Fewer differences give a guess, whose interval is Student's: 2 degrees of freedom, the fourth part of 0.5 %."""
     dice = random.Random(2)
     noise = [dice.gauss(0, 0.01) for _ in range(FIRST_LOOK)]
-    assert estimate(noise[:-1], 96) is None
-    assert estimate(noise, 96) is not None
+    assert estimate(noise[: ALIKE - 1], 96) is None
+    rough, found = estimate(noise[:ALIKE], 24), estimate(noise, 24)
+    assert rough is not None
+    assert found is not None
+    assert (rough.is_rough, found.is_rough) == (True, False)
+    assert (rough.center, rough.error) == pytest.approx((fmean(noise[:3]), stdev(noise[:3]) / math.sqrt(3)))
+    assert rough.margin == pytest.approx(28.258 * rough.error, rel=1e-3)  # tables have 28.258 for 0.125 %
 
 
 def test_differences_that_repeat_are_no_exact_ones() -> None:
     """One that differs from the others is enough for an interval."""
-    assert estimate([0.0] * (FIRST_LOOK - 2) + [0.5], 96) is None
+    guess = estimate([0.0] * (FIRST_LOOK - 2) + [0.5], 96)
+    assert guess is not None
+    assert guess.is_rough
     found = estimate([0.0] * (FIRST_LOOK - 1) + [0.5], 96)
     assert found is not None
     assert found.low <= found.center < found.high

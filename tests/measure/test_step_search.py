@@ -10,7 +10,7 @@ from statistics import median
 
 import pytest
 
-from whichtorch.matrix.measure.estimate import Estimate, estimate, looks
+from whichtorch.matrix.measure.estimate import FIRST_LOOK, Estimate, estimate, looks
 from whichtorch.matrix.measure.measure import measures_named
 from whichtorch.matrix.measure.step_search import StepSearch, Threshold
 from whichtorch.matrix.model import Effect
@@ -80,6 +80,38 @@ def test_a_step_of_five_percent_is_found(at: int, seed: int) -> None:
     assert found(search) == [(at - 1, at, Effect.WORSE)]
     assert search.steps[0].estimate.low <= math.log(1.05) <= search.steps[0].estimate.high
     assert len({position for pair in machine.pairs for position in pair}) <= 7  # of 30 that could be installed
+
+
+def test_a_quiet_number_takes_few_runs() -> None:
+    """Only the two ends and the two sides of the step need an interval; between them, three rounds tell the level."""
+    for seed, at in zip(range(60), [*range(1, 30)] * 3, strict=False):
+        machine = Machine(stepped(30, (at, 1.05)), sigma=0.005, seed=seed)
+        _, search = machine.searched(Threshold(size=math.log1p(0.04)))
+        assert found(search) == [(at - 1, at, Effect.WORSE)]
+        assert machine.runs <= 2 * (2 * FIRST_LOOK + 6 * FIRST_LOOK)
+
+
+def test_a_level_that_was_measured_worse_than_a_position_confuses_nothing() -> None:
+    """An end at 4.4 % and a position at 5 % have one level, however surely the position is not at 4.4 %."""
+    levels = {29: 0.044} | dict.fromkeys(range(17, 29), 0.05)
+    asked: list[tuple[int, int]] = []
+
+    def compare(first: int, second: int, is_enough: Callable[[Estimate], bool]) -> Estimate | int:
+        asked.append((first, second))
+        center = levels.get(second, 0.0) - levels.get(first, 0.0)
+        return Estimate(center=center, low=center - 0.002, high=center + 0.002, rounds=12, error=0.0005)
+
+    search = StepSearch(30, compare, Threshold(size=0.04))
+    search.run()
+    assert found(search) == [(16, 17, Effect.WORSE)]
+    assert len(asked) <= 10
+
+
+def test_a_guess_decides_nothing() -> None:
+    """Whatever its interval is: it holds for normal noise only."""
+    guess = Estimate(center=0.2, low=0.19, high=0.21, rounds=3, error=0.001, is_rough=True)
+    assert FIVE.effect(guess) is FIVE.last_effect(guess) is Effect.UNDECIDED
+    assert not FIVE.is_decided(guess)
 
 
 @pytest.mark.parametrize("sigma", [0.03, 0.05])

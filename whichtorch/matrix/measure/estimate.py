@@ -14,7 +14,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations_with_replacement
-from statistics import NormalDist, median
+from statistics import NormalDist, fmean, median, stdev
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.errors import UsageError
@@ -38,6 +38,7 @@ class Estimate:
     high: float
     rounds: int
     error: float = 0.0  # standard error of the center; 0 of an exact one
+    is_rough: bool = False  # of a few rounds, whose interval holds for normal noise only: it decides nothing
 
     @property
     def margin(self) -> float:
@@ -65,11 +66,13 @@ def looks(most: int) -> tuple[int, ...]:
 def estimate(differences: Sequence[float], most: int) -> Estimate | None:
     """Return the estimate of a series of at most `most` differences; None where there are too few for one."""
     count = len(differences)
-    if len(set(differences)) == 1 and count >= ALIKE:
+    if count < ALIKE:
+        return None
+    if len(set(differences)) == 1:
         (value,) = set(differences)
         return Estimate(center=value, low=value, high=value, rounds=count)
     if count < FIRST_LOOK:
-        return None
+        return _rough(differences, most)
     means = sorted((one + other) / 2 for one, other in combinations_with_replacement(differences, 2))
     left_out, likely = _rejected(count, ALPHA / len(looks(most))), _rejected(count, ONE_SIGMA)
     return Estimate(
@@ -79,6 +82,16 @@ def estimate(differences: Sequence[float], most: int) -> Estimate | None:
         rounds=count,
         error=(means[-1 - likely] - means[likely]) / 2,
     )
+
+
+def _rough(differences: Sequence[float], most: int) -> Estimate:
+    """Return the mean of a few differences, with Student's interval."""
+    from scipy.stats import t  # it takes a second
+
+    count, center = len(differences), fmean(differences)
+    error = stdev(differences, center) / math.sqrt(count)
+    margin = error * float(t.ppf(1 - ALPHA / 2 / len(looks(most)), count - 1))
+    return Estimate(center=center, low=center - margin, high=center + margin, rounds=count, error=error, is_rough=True)
 
 
 def pooled(one: Estimate, other: Estimate) -> Estimate:

@@ -6,8 +6,9 @@ The search is pure: what compares two positions is given to it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from whichtorch.matrix.measure.estimate import Estimate, pooled
@@ -16,8 +17,9 @@ from whichtorch.matrix.model.measurement import Effect
 # compares a position with another until the estimate of the difference is enough; or returns one that has no number
 Comparing = Callable[[int, int, Callable[[Estimate], bool]], Estimate | int]
 FINE = 0.25  # of the size that is asked for: an interval this narrow tells a place between two levels
+QUIET = 0.125  # of the size: with this standard error, a few rounds are enough beside one of the two levels
 SURE = 0.97  # the chance of a gap from which on its two positions are compared with each other
-MOST_SAID = 6.0  # how much one position may say for or against a gap, a logarithm: noise has outliers
+MOST_SAID = 6.0  # how much one comparison may say for or against a gap, a logarithm: noise has outliers
 QUESTIONS = 6  # for each halving of a range
 TRIES = 2  # gaps that are refuted, after which where the step is is not known
 
@@ -35,6 +37,8 @@ class Threshold:
 
     def effect(self, estimate: Estimate) -> Effect:
         """Return what an estimate says."""
+        if estimate.is_rough:
+            return Effect.UNDECIDED
         within = self.size * (1 - 1e-6)  # a difference that rounding made a little smaller than the size is as large
         if -within < estimate.low and estimate.high < within:
             return Effect.SAME
@@ -43,7 +47,7 @@ class Threshold:
     def last_effect(self, estimate: Estimate) -> Effect:
         """Return what an estimate says if no more rounds are made: an interval without zero is a change, too."""
         effect = self.effect(estimate)
-        return self._beyond(0.0, estimate) if effect is Effect.UNDECIDED else effect
+        return self._beyond(0.0, estimate) if effect is Effect.UNDECIDED and not estimate.is_rough else effect
 
     def is_decided(self, estimate: Estimate) -> bool:
         """Return whether no more rounds are needed."""
@@ -76,6 +80,7 @@ class StepSearch:
     compare: Comparing
     threshold: Threshold
     levels: dict[int, Estimate] = field(default_factory=dict)  # by position: the difference from the first that works
+    compared: Counter[int] = field(default_factory=Counter)  # by position: how often, with the first that works
     steps: list[NumberStep] = field(default_factory=list)
     dead: set[int] = field(default_factory=set)  # positions without a number
     ends: tuple[int, int] | None = None  # the two that the others lie between
@@ -127,7 +132,7 @@ class StepSearch:
                 continue
             left -= 1
             middle = min(places[1:-1], key=lambda each: abs(_chance_before(each, chances) - 0.5))
-            if self._is_measured(middle) and self._is_between(middle, before, after):
+            if self._is_measured(middle, before, after) and self._is_between(middle, before, after):
                 for first, last in ((before, middle), (middle, after)):
                     if abs(self._level(last) - self._level(first)) >= self.threshold.size / 2:
                         self._explore(first, last)
@@ -136,31 +141,38 @@ class StepSearch:
 
     def _chances(self, places: Sequence[int], refuted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], float]:
         """Return how likely the step lies in each gap between places, if there is one step."""
-        first, last = self._level(places[0]), self._level(places[-1])
         known = [each for each in places[1:-1] if each in self.levels]
-        logs = {
-            gap: sum(self._fit(each, first if each <= gap[0] else last) for each in known)
-            for gap in pairwise(places)
-            if gap not in refuted
-        }
+        said = {each: self._said(each, places[0], places[-1]) for each in known}
+        logs = {gap: sum(said[each][each > gap[0]] for each in known) for gap in pairwise(places) if gap not in refuted}
         most = max(logs.values(), default=0.0)
         total = sum(math.exp(each - most) for each in logs.values())
         return {gap: math.exp(each - most) / total for gap, each in logs.items()}
 
-    def _fit(self, position: int, level: float) -> float:
-        """Return the logarithm of the likelihood that a position has a level, for comparison with another level."""
+    def _said(self, position: int, first: int, last: int) -> tuple[float, float]:
+        """Return the logarithms of how likely a position has the level of the first, and of the last one."""
         found = self.levels[position]
         error = max(found.error, self.threshold.size / 100)
-        return -min(MOST_SAID, ((found.center - level) / error) ** 2 / 2)
+        fits = [-(((found.center - self._level(end)) / error) ** 2) / 2 for end in (first, last)]
+        of_first, of_last = (max(fit - max(fits), -MOST_SAID * self.compared[position]) for fit in fits)
+        return of_first, of_last
 
-    def _is_measured(self, position: int) -> bool:
+    def _is_measured(self, position: int, before: int, after: int) -> bool:
         """Compare a position with the first one in a few rounds more; return whether it has a number."""
         assert self.ends is not None
-        found = self.compare(self.ends[0], position, lambda _: True)
+        size = self.threshold.size
+
+        def is_enough(so_far: Estimate) -> bool:
+            away = min(abs(so_far.center - self._level(end)) for end in (before, after))
+            return not so_far.is_rough or (so_far.error <= QUIET * size and away <= FINE * size)
+
+        found = self.compare(self.ends[0], position, is_enough)
         if isinstance(found, int):  # it, or the first one, which fails now and then
             self.dead.add(found)
             return False
+        if found.is_rough:  # a few numbers may be alike by luck
+            found = replace(found, error=max(found.error, FINE * size))
         self.levels[position] = pooled(self.levels[position], found) if position in self.levels else found
+        self.compared[position] += 1
         return True
 
     def _is_between(self, position: int, before: int, after: int) -> bool:

@@ -187,7 +187,8 @@ class Series:
         except ValueError:
             return None
         pairs = zip(scaled[::2], scaled[1::2], strict=False)
-        return estimate([later - earlier for earlier, later in pairs], self.meter.most)
+        found = estimate([later - earlier for earlier, later in pairs], self.meter.most)
+        return None if found is None or found.is_rough else found
 
     def measurement(self, measure: Measure, environment: Environment) -> Measurement | None:
         """Return what is known of an environment's number, None where it has none."""
