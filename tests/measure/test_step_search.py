@@ -107,6 +107,13 @@ def test_a_level_that_was_measured_worse_than_a_position_confuses_nothing() -> N
     assert len(asked) <= 10
 
 
+@pytest.mark.parametrize(("slack", "effect"), [(0.0, Effect.SAME), (0.1, Effect.WORSE)])
+def test_a_change_may_lack_some_of_the_size(slack: float, effect: Effect) -> None:
+    """A search takes 4.8 % for 5 %, a table does not."""
+    found = Estimate(center=0.048, low=0.047, high=0.049, rounds=12)
+    assert Threshold(size=0.05, slack=slack).effect(found) is effect
+
+
 def test_a_guess_decides_nothing() -> None:
     """Whatever its interval is: it holds for normal noise only."""
     guess = Estimate(center=0.2, low=0.19, high=0.21, rounds=3, error=0.001, is_rough=True)

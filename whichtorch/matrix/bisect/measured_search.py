@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.position_evidence import PositionEvidence
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from whichtorch.matrix.measure.measure import Measure
     from whichtorch.matrix.model import Environment, Measurement
 
+SLACK = (
+    0.1  # part of the size that a step may lack: what a script does besides makes the share of torch's change smaller
+)
 # a change in whichever direction breaks a script that should print what it did
 CHANGES = {Effect.WORSE: Change.REGRESSION, Effect.DIFFERENT: Change.REGRESSION, Effect.BETTER: Change.FIX}
 
@@ -68,7 +71,8 @@ class _MeasuredSearch:
         """Search to the end, or until the budget is spent or a user stops it."""
         ledger = self.ledger
         high = len(ledger.axis.values) - 1 if ledger.goal.high is None else ledger.goal.high
-        search = StepSearch(high - self.low + 1, self._compared, self.measure.threshold)
+        threshold = replace(self.measure.threshold, slack=SLACK)
+        search = StepSearch(high - self.low + 1, self._compared, threshold)
         try:
             search.run()
         except KeyboardInterrupt as interrupt:

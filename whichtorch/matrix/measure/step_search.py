@@ -33,13 +33,14 @@ class Threshold:
     """
 
     size: float
+    slack: float = 1e-6  # part of the size that a change may lack; rounding takes a little
     either_way: bool = False  # a change counts in whichever direction
 
     def effect(self, estimate: Estimate) -> Effect:
         """Return what an estimate says."""
         if estimate.is_rough:
             return Effect.UNDECIDED
-        within = self.size * (1 - 1e-6)  # a difference that rounding made a little smaller than the size is as large
+        within = self.size * (1 - self.slack)
         if -within < estimate.low and estimate.high < within:
             return Effect.SAME
         return self._beyond(self.size / 2, estimate)
