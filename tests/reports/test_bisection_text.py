@@ -285,6 +285,17 @@ def test_a_number_that_changes_gradually_has_no_step(tmp_path: Path) -> None:
     assert "- peak: +10 % [+9, +11] from 2.0.0 to 2.7.0, but no single step of 5 %\n" in text
 
 
+def test_a_value_of_a_few_runs_is_told_without_an_interval() -> None:
+    """Its median against that of the first one, as a share or in the unit of the number."""
+    levels = {"2.0.0": (0, 0, 0), "2.7.0": (0.1, 0.1, 0.1)}
+    found = bisection("H.pp...p", curve=curve(levels=levels), boundaries=(boundary("2.2.0", "2.3.0"),))
+    lines = list(bisection_lines(found, 100))
+    assert "    2.3.0  550 MB       about +10 %" in lines
+    assert "    2.7.0  550 MB       +10 %" in lines
+    absolute = found.model_copy(update={"curve": curve(levels=levels, is_share=False)})
+    assert "    2.3.0  550 MB       about +50 MB" in list(bisection_lines(absolute, 100))
+
+
 def test_two_neighbors_without_a_step_are_told() -> None:
     """With the size that counts: they may still differ by less."""
     found = bisection("p.pp...p", AnswerKind.NONE, curve=curve(steps=(), threshold=0.05, alike=(("2.2.0", "2.3.0"),)))

@@ -165,15 +165,24 @@ def step_lines(search: Bisection, curve: Curve) -> Iterator[str]:
 
 def level_rows(search: Bisection, curve: Curve) -> list[tuple[str, str, str]]:
     """Return each value that was measured, in order: its number, and the change from the first one."""
-    measured = [value for value in search.values if value in curve.levels]
+    measured = [value for value in search.values if value in curve.levels or value in curve.values]
     return [
         (
             value,
             value_words(curve.values[value], curve.unit) if value in curve.values else "",
-            in_words(curve.levels[value], curve) if value != measured[0] else "",
+            _level_words(value, measured[0], curve) if value != measured[0] else "",
         )
         for value in measured
     ]
+
+
+def _level_words(value: str, first: str, curve: Curve) -> str:
+    """Return the change from the first value; after a few runs, it has no interval."""
+    if value in curve.levels or first not in curve.values:
+        return in_words(curve.levels.get(value), curve)
+    there, here = curve.values[value], curve.values[first]
+    about = there / here - 1 if curve.is_share else there - here
+    return f"about {in_words((about, about, about), curve)}"
 
 
 def curve_remarks(curve: Curve) -> Iterator[str]:

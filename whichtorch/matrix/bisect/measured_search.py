@@ -102,7 +102,7 @@ class _MeasuredSearch:
         def is_told(so_far: Series) -> bool:
             ledger.check_budget()
             found = so_far.difference(measure, other)
-            if found is not None:
+            if found is not None and not found.is_rough:
                 what = measure.words(found)
                 ledger.bench.emit(NumbersCompared(environment=other.label, reference=reference.label, what=what))
             return other.id in so_far.missing or (found is not None and is_enough(found))
@@ -170,7 +170,11 @@ class _MeasuredSearch:
                 )
                 for step in search.steps
             ),
-            levels={values[place]: measure.change_in(level) for place, level in sorted(search.levels.items())},
+            levels={
+                values[place]: measure.change_in(level)
+                for place, level in sorted(search.levels.items())
+                if not level.is_rough
+            },
             values={probe.value: number.value for probe in probes for number in probe.cell.numbers},
             missing={probe.value: probe.message for probe in probes if probe.outcome is not Outcome.PASS},
             alike=tuple((values[before], values[after]) for before, after in search.alike),

@@ -102,7 +102,12 @@ def pooled(one: Estimate, other: Estimate) -> Estimate:
     center, error = (one.center * first + other.center * second) / (first + second), (first + second) ** -0.5
     margin = error * NormalDist().inv_cdf(1 - ALPHA / 2 / len(looks(one.rounds + other.rounds)))
     return Estimate(
-        center=center, low=center - margin, high=center + margin, rounds=one.rounds + other.rounds, error=error
+        center=center,
+        low=center - margin,
+        high=center + margin,
+        rounds=one.rounds + other.rounds,
+        error=error,
+        is_rough=one.is_rough and other.is_rough,
     )
 
 

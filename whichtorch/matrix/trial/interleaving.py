@@ -167,7 +167,7 @@ class Series:
     def difference(self, measure: Measure, environment: Environment) -> Estimate | None:
         """Return by how much an environment is worse than the reference, on the measure's scale.
 
-        None without numbers, or with too few.
+        It is rough after a few rounds, and None after fewer or without numbers.
         """
         scaled = []
         for each in (environment, self.reference):
@@ -195,6 +195,7 @@ class Series:
         values, found = self.values(measure, environment), self.difference(measure, environment)
         if not values:
             return None
+        found = None if found and found.is_rough else found
         is_reference, drift = environment.id == self.reference.id, self.drift(measure)
         return Measurement(
             name=measure.name,
