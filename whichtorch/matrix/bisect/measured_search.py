@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.measure.measure import Measure
     from whichtorch.matrix.model import Environment, Measurement
 
-SLACK = (
-    0.1  # part of the size that a step may lack: what a script does besides makes the share of torch's change smaller
-)
+SLACK = 0.1  # part of the size that a step may lack: what a script does besides makes torch's share of it smaller
 # a change in whichever direction breaks a script that should print what it did
 CHANGES = {Effect.WORSE: Change.REGRESSION, Effect.DIFFERENT: Change.REGRESSION, Effect.BETTER: Change.FIX}
 

@@ -4,7 +4,8 @@ The center is the median of all means of two differences (Hodges and Lehmann, An
 1963), and the interval holds what Wilcoxon's signed-rank test does not reject. Both need no more than that the
 differences scatter as much to the one side as to the other, so that disturbed runs do no harm. The series is looked at
 after so many rounds as `looks` names, and each look has an equal part of the error that the whole series may make
-(Bonferroni's inequality): a decision at any look keeps the error level.
+(Bonferroni's inequality): a decision at any look keeps the error level. Before rank tests have that level, an estimate
+is rough: it is good for choosing what to measure next.
 """
 
 from __future__ import annotations
