@@ -133,6 +133,17 @@ def test_phases_of_the_compiler_are_noted(folder: Path) -> None:
     assert noted(folder, "import torch")["compile"] is None
 
 
+@pytest.mark.parametrize(("file", "counts"), [("_dynamo/convert_frame.py", True), ("_dynamo/utils.py", False)])
+def test_garbage_collections_within_a_compiler_are_noted(folder: Path, file: str, counts: bool) -> None:
+    """Those at other times take nothing from the compile."""
+    (folder / "torch" / file).write_text(
+        "import gc\ndef collect(): \n    kept = [[] for _ in range(300_000)]\n    gc.collect()\n"
+    )
+    module = f"torch.{file[:-3].replace('/', '.')}"
+    notes = noted(folder, f"import gc\ngc.disable()\nimport {module} as compiler\ncompiler.collect()\ngc.collect()")
+    assert (notes["collected"] > 0.001) == counts
+
+
 @pytest.mark.parametrize("end", ["raise SystemExit(3)", "raise ValueError", "import sys; sys.exit('no')"])
 def test_a_script_that_fails_is_measured_too(folder: Path, end: str) -> None:
     """It ends as it would have, and whoever reads the notes knows how."""

@@ -49,7 +49,7 @@ class MeasureKind(RowEnum):
     CPU = "cpu", KindRow("s")  # likewise, with children that have ended
     IMPORT = "import", KindRow("s")  # of `import torch`
     IMPORT_MEMORY = "import-memory", KindRow("MB")  # that `import torch` adds, without the pages of libraries
-    COMPILE = "compile", KindRow("s")  # in torch.compile, by torch's own clocks
+    COMPILE = "compile", KindRow("s")  # in torch.compile, by torch's own clocks, without garbage collections
     PEAK = "peak", KindRow("MB")  # most memory of the script's process, without children
     GROWTH = "growth", KindRow("kB a line", may_fork=True, is_ratio=False, worse=10)  # per line printed
     OUTPUT = "output", KindRow("", may_fork=True, is_ratio=False)  # the largest difference from the reference's output
