@@ -68,8 +68,8 @@ class ImportClock:
 class Collections:
     """A callback of the garbage collector that adds up the seconds that it takes within torch's compilers.
 
-    A full collection takes a tenth of a second after `import torch`. Whether a compile has one more of them is decided by
-    all objects that were made before: a line that is added anywhere moved a compile of half a second by a fifth.
+    A full collection takes a tenth of a second after `import torch`. Whether a compile has one more of them is decided
+    by all objects that were made before: a line that is added anywhere moved a compile of half a second by a fifth.
     """
 
     def __init__(self) -> None:
