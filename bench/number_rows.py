@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RELEASES = 30
 HASHES = 400_000  # a tenth of a second
-# One call into C: the same loop in Python takes 3 % more or less in each new process, on virtual machines.
+# One call into C: on virtual machines, a loop in Python varies by 3 % from process to process.
 SCRIPT = f"""import hashlib
 import sys
 import torch

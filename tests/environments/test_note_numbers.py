@@ -40,7 +40,7 @@ def run(folder: Path, script: str, every: str | None = None) -> subprocess.Compl
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "WHICHTORCH_"))}
     environ["PYTHONPATH"] = os.pathsep.join(map(str, (FOLDER, folder)))
     environ["WHICHTORCH_HOOKS"] = "note_numbers"
-    environ["WHICHTORCH_MEASURE"] = json.dumps({"file": str(folder / "notes.json"), "every": every})
+    environ["WHICHTORCH_MEASURE"] = json.dumps({"file": str(folder / "notes.json"), "every": every, "compile": True})
     command = [sys.executable, str(path)]
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
 
@@ -133,15 +133,18 @@ def test_phases_of_the_compiler_are_noted(folder: Path) -> None:
     assert noted(folder, "import torch")["compile"] is None
 
 
-@pytest.mark.parametrize(("file", "counts"), [("_dynamo/convert_frame.py", True), ("_dynamo/utils.py", False)])
-def test_garbage_collections_within_a_compiler_are_noted(folder: Path, file: str, counts: bool) -> None:
-    """Those at other times take nothing from the compile."""
-    (folder / "torch" / file).write_text(
-        "import gc\ndef collect(): \n    kept = [[] for _ in range(300_000)]\n    gc.collect()\n"
-    )
-    module = f"torch.{file[:-3].replace('/', '.')}"
-    notes = noted(folder, f"import gc\ngc.disable()\nimport {module} as compiler\ncompiler.collect()\ngc.collect()")
-    assert (notes["collected"] > 0.001) == counts
+@pytest.mark.parametrize(
+    ("module", "function", "counts"),
+    [("convert_frame", "compile_inner", True), ("convert_frame", "run", False), ("utils", "compile_inner", False)],
+)
+def test_garbage_collections_within_a_compiler_are_noted(
+    folder: Path, module: str, function: str, counts: bool
+) -> None:
+    """Those at other times, and in what was compiled, take nothing from the compile."""
+    source = f"import gc\ndef {function}(): \n    kept = [[] for _ in range(300_000)]\n    gc.collect()\n"
+    (folder / "torch" / "_dynamo" / f"{module}.py").write_text(source)
+    script = f"import gc\ngc.disable()\nimport torch._dynamo.{module} as called\ncalled.{function}()\ngc.collect()"
+    assert (noted(folder, script)["gc"] > 0.001) == counts
 
 
 @pytest.mark.parametrize("end", ["raise SystemExit(3)", "raise ValueError", "import sys; sys.exit('no')"])

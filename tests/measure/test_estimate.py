@@ -41,7 +41,7 @@ def test_a_number_that_never_changes_is_exact(value: float) -> None:
 
 
 def test_noise_needs_the_first_look() -> None:
-    """Fewer differences give a guess, whose interval is Student's: 2 degrees of freedom, the fourth part of 0.5 %."""
+    """Fewer differences give a guess, whose interval is Student's: 2 degrees of freedom, a quarter of 0.5 %."""
     dice = random.Random(2)
     noise = [dice.gauss(0, 0.01) for _ in range(FIRST_LOOK)]
     assert estimate(noise[: ALIKE - 1], 96) is None
@@ -61,6 +61,11 @@ def test_differences_that_repeat_are_no_exact_ones() -> None:
     found = estimate([0.0] * (FIRST_LOOK - 1) + [0.5], 96)
     assert found is not None
     assert found.low <= found.center < found.high
+
+
+def test_infinite_differences_give_no_guess() -> None:
+    """Outputs with other words are infinitely far from each other."""
+    assert estimate([math.inf, 0.0, math.inf], 96) is None
 
 
 def test_a_disturbed_run_says_little() -> None:

@@ -91,8 +91,8 @@ def test_a_quiet_number_takes_few_runs() -> None:
         assert machine.runs <= 2 * (2 * FIRST_LOOK + 6 * FIRST_LOOK)
 
 
-def test_a_level_that_was_measured_worse_than_a_position_confuses_nothing() -> None:
-    """An end at 4.4 % and a position at 5 % have one level, however surely the position is not at 4.4 %."""
+def test_an_end_that_was_measured_less_precisely_does_not_mislead() -> None:
+    """An end at 4.4 % and a position at 5 % have one level, though the position is clearly not at 4.4 %."""
     levels = {29: 0.044} | dict.fromkeys(range(17, 29), 0.05)
     asked: list[tuple[int, int]] = []
 
@@ -109,13 +109,38 @@ def test_a_level_that_was_measured_worse_than_a_position_confuses_nothing() -> N
 
 @pytest.mark.parametrize(("slack", "effect"), [(0.0, Effect.SAME), (0.1, Effect.WORSE)])
 def test_a_change_may_lack_some_of_the_size(slack: float, effect: Effect) -> None:
-    """A search takes 4.8 % for 5 %, a table does not."""
+    """A search for 5 % of a script's time finds 4.8 %, a table does not."""
     found = Estimate(center=0.048, low=0.047, high=0.049, rounds=12)
     assert Threshold(size=0.05, slack=slack).effect(found) is effect
 
 
+@pytest.mark.parametrize(("name", "effect"), [("cpu", Effect.WORSE), ("peak", Effect.WORSE), ("loss", Effect.SAME)])
+def test_only_numbers_of_a_whole_script_may_lack_some(name: str, effect: Effect) -> None:
+    """What a script prints is not diluted by what else it does."""
+    (measure,) = measures_named([name], None, None, "5%", None, "")
+    found = Estimate(center=math.log(1.048), low=math.log(1.047), high=math.log(1.049), rounds=12)
+    assert measure.search_threshold.effect(found) is effect
+    assert measure.threshold.effect(found) is Effect.SAME
+
+
+def test_outputs_with_other_words_have_a_step() -> None:
+    """Their distance from the first output is infinite, and all of them have one level."""
+    machine = Machine([0.0] * 12 + [math.inf] * 18, sigma=0, scale=lambda value: value)
+
+    def compare(first: int, second: int, is_enough: Callable[[Estimate], bool]) -> Estimate | int:
+        machine.pairs.append((first, second))
+        values = machine.values[second], machine.values[first]
+        center = 0.0 if values[0] == values[1] else math.inf
+        return Estimate(center=center, low=center, high=center, rounds=3)
+
+    search = StepSearch(30, compare, Threshold(size=0.001, either_way=True))
+    search.run()
+    assert found(search) == [(11, 12, Effect.DIFFERENT)]
+    assert len(machine.pairs) <= 8
+
+
 def test_a_guess_decides_nothing() -> None:
-    """Whatever its interval is: it holds for normal noise only."""
+    """Even with a narrow interval: it holds for normal noise only."""
     guess = Estimate(center=0.2, low=0.19, high=0.21, rounds=3, error=0.001, is_rough=True)
     assert FIVE.effect(guess) is FIVE.last_effect(guess) is Effect.UNDECIDED
     assert not FIVE.is_decided(guess)

@@ -286,20 +286,23 @@ def test_a_number_that_changes_gradually_has_no_step(tmp_path: Path) -> None:
 
 
 def test_a_value_of_a_few_runs_is_told_without_an_interval() -> None:
-    """Its median against that of the first one, as a share or in the unit of the number."""
+    """As a share, or in the unit of the number."""
     levels = {"2.0.0": (0, 0, 0), "2.7.0": (0.1, 0.1, 0.1)}
-    found = bisection("H.pp...p", curve=curve(levels=levels), boundaries=(boundary("2.2.0", "2.3.0"),))
+    guessed = curve(levels=levels, guesses={"2.2.0": 0.001, "2.3.0": 0.1})
+    found = bisection("H.pp...p", curve=guessed, boundaries=(boundary("2.2.0", "2.3.0"),))
     lines = list(bisection_lines(found, 100))
     assert "    2.3.0  550 MB       about +10 %" in lines
     assert "    2.7.0  550 MB       +10 %" in lines
-    absolute = found.model_copy(update={"curve": curve(levels=levels, is_share=False)})
-    assert "    2.3.0  550 MB       about +50 MB" in list(bisection_lines(absolute, 100))
+    absolute = curve(levels=levels, guesses={"2.3.0": 50}, is_share=False)
+    assert "    2.3.0  550 MB       about +50 MB" in list(
+        bisection_lines(found.model_copy(update={"curve": absolute}), 100)
+    )
 
 
 def test_two_neighbors_without_a_step_are_told() -> None:
-    """With the size that counts: they may still differ by less."""
+    """With the size that counts, because they may differ by less."""
     found = bisection("p.pp...p", AnswerKind.NONE, curve=curve(steps=(), threshold=0.05, alike=(("2.2.0", "2.3.0"),)))
-    note = "  note: no step of 5 % showed between 2.2.0 and 2.3.0 when they were compared with each other"
+    note = "  note: no step of 5 % was found between 2.2.0 and 2.3.0"
     assert note in list(bisection_lines(found, 100))
 
 

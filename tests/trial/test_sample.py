@@ -24,7 +24,7 @@ NOTES: dict[str, Any] = {
     "peak": 400_000_000,
     "steps": [],
     "compile": None,
-    "collected": 0.0,
+    "gc": 0.0,
 }
 
 
@@ -232,5 +232,5 @@ def test_how_far_outputs_are_apart(first: str, second: str, apart: float) -> Non
 
 def test_what_is_collected_while_it_compiles_does_not_count(tmp_path: Path) -> None:
     """Whether a collection falls into a compile is decided by what was made before."""
-    notes = NOTES | {"compile": {"_compile.compile_inner": 3.0}, "collected": 0.5}
+    notes = NOTES | {"compile": {"_compile.compile_inner": 3.0}, "gc": 0.5}
     assert sample_of(measures("compile"), observed(tmp_path, notes=notes), tmp_path, None).values == {"compile": 2.5}

@@ -165,31 +165,30 @@ def step_lines(search: Bisection, curve: Curve) -> Iterator[str]:
 
 def level_rows(search: Bisection, curve: Curve) -> list[tuple[str, str, str]]:
     """Return each value that was measured, in order: its number, and the change from the first one."""
-    measured = [value for value in search.values if value in curve.levels or value in curve.values]
+    measured = [value for value in search.values if value in curve.levels or value in curve.guesses]
     return [
         (
             value,
             value_words(curve.values[value], curve.unit) if value in curve.values else "",
-            _level_words(value, measured[0], curve) if value != measured[0] else "",
+            _change_from_first(value, curve) if value != measured[0] else "",
         )
         for value in measured
     ]
 
 
-def _level_words(value: str, first: str, curve: Curve) -> str:
-    """Return the change from the first value; after a few runs, it has no interval."""
-    if value in curve.levels or first not in curve.values:
-        return in_words(curve.levels.get(value), curve)
-    there, here = curve.values[value], curve.values[first]
-    about = there / here - 1 if curve.is_share else there - here
-    return f"about {in_words((about, about, about), curve)}"
+def _change_from_first(value: str, curve: Curve) -> str:
+    """Return the change of a value with its interval; a guess has none."""
+    if value in curve.levels:
+        return in_words(curve.levels[value], curve)
+    guess = curve.guesses[value]
+    return f"about {in_words((guess, guess, guess), curve)}"
 
 
 def curve_remarks(curve: Curve) -> Iterator[str]:
     """Yield what a curve does not show, and why, and what else the machine did."""
     for before, after in curve.alike:
         size = _size(curve.threshold, curve)
-        yield f"  note: no step of {size} showed between {before} and {after} when they were compared with each other"
+        yield f"  note: no step of {size} was found between {before} and {after}"
     for reason, values in grouped(curve.missing.items(), lambda item: item[1]).items():
         yield f"  no evidence: {', '.join(value for value, _ in values)}: {reason}"
     yield f"  load {curve.machine.load:g} while it was measured"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.position_evidence import PositionEvidence
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from whichtorch.matrix.measure.measure import Measure
     from whichtorch.matrix.model import Environment, Measurement
 
-SLACK = 0.1  # part of the size that a step may lack: what a script does besides makes torch's share of it smaller
 # a change in whichever direction breaks a script that should print what it did
 CHANGES = {Effect.WORSE: Change.REGRESSION, Effect.DIFFERENT: Change.REGRESSION, Effect.BETTER: Change.FIX}
 
@@ -49,7 +48,7 @@ class _MeasuredSearch:
     machine: MachineState = field(default_factory=MachineState)
     stopped: tuple[str, ...] = ()  # why the search ended early
     _meter: Meter | None = None
-    _rounds: int = 0
+    _rounds_done: int = 0
     _environments: dict[int, Environment] = field(default_factory=dict)
     _numbers: dict[str, Measurement] = field(default_factory=dict)  # by the environment's id: as first compared
     _missing: dict[int, NoNumberError] = field(default_factory=dict)
@@ -69,8 +68,7 @@ class _MeasuredSearch:
         """Search to the end, or until the budget is spent or a user stops it."""
         ledger = self.ledger
         high = len(ledger.axis.values) - 1 if ledger.goal.high is None else ledger.goal.high
-        threshold = replace(self.measure.threshold, slack=SLACK)
-        search = StepSearch(high - self.low + 1, self._compared, threshold)
+        search = StepSearch(high - self.low + 1, self._compared, self.measure.search_threshold)
         try:
             search.run()
         except KeyboardInterrupt as interrupt:
@@ -95,7 +93,7 @@ class _MeasuredSearch:
         reference, other = environments
         if reference.id == other.id:  # days without a release between them
             return Estimate(center=0.0, low=0.0, high=0.0, rounds=0)
-        series = Series(meter=self._meter_of(reference), environments=environments, rounds_before=self._rounds)
+        series = Series(meter=self._meter_of(reference), environments=environments, rounds_before=self._rounds_done)
 
         def is_told(so_far: Series) -> bool:
             ledger.check_budget()
@@ -106,7 +104,7 @@ class _MeasuredSearch:
             return other.id in so_far.missing or (found is not None and is_enough(found))
 
         series.run(is_told)
-        self.machine, self._rounds = series.machine, self._rounds + series.rounds
+        self.machine, self._rounds_done = series.machine, self._rounds_done + series.rounds
         for place, position in positions.items():
             environment = self._environments[position]
             if reason := series.missing.get(environment.id):
@@ -146,7 +144,13 @@ class _MeasuredSearch:
         kind = AnswerKind.BOUNDARY if steps else AnswerKind.NONE if is_known else AnswerKind.INCONCLUSIVE
         reasons = (*self.stopped, *notes, *(self._meter.notes if self._meter else ()))
         found = ledger.bisection(kind, reasons, [ledger.boundary(self._bracket(step)) for step in steps])
-        probes = tuple(map(_with_number, found.probes))
+        half = self.measure.threshold.size / 2
+        worse = {
+            ledger.axis.values[self.low + place]
+            for place, level in search.levels.items()
+            if level.is_rough and (abs(level.center) if self.measure.either_way else level.center) > half
+        }
+        probes = tuple(_with_number(probe, is_worse=probe.value in worse) for probe in found.probes)
         curve = self._curve(search, probes)
         return found.model_copy(update={"curve": curve, "probes": probes, "timeline": (), "unjudged": {}})
 
@@ -173,6 +177,9 @@ class _MeasuredSearch:
                 for place, level in sorted(search.levels.items())
                 if not level.is_rough
             },
+            guesses={
+                values[place]: measure.change_in(level)[0] for place, level in search.levels.items() if level.is_rough
+            },
             values={probe.value: number.value for probe in probes for number in probe.cell.numbers},
             missing={probe.value: probe.message for probe in probes if probe.outcome is not Outcome.PASS},
             alike=tuple((values[before], values[after]) for before, after in search.alike),
@@ -198,10 +205,10 @@ class _MeasuredSearch:
         return Bracket(before=before, after=after, change=change, confidence=1 - ALPHA, untestable_between=missing)
 
 
-def _with_number(probe: Probe) -> Probe:
-    """Return a probe with what its number says."""
+def _with_number(probe: Probe, *, is_worse: bool) -> Probe:
+    """Return a probe with what its number says, or a guess where its runs are too few to say it."""
     number = next(iter(probe.cell.numbers), None)
-    is_bad = number is not None and number.effect in {Effect.WORSE, Effect.DIFFERENT}
+    is_bad = is_worse if number is None or number.effect is None else number.effect in {Effect.WORSE, Effect.DIFFERENT}
     shown = SearchVerdict.BAD if is_bad else SearchVerdict.GOOD
     verdict = shown if probe.outcome is Outcome.PASS else SearchVerdict.UNTESTABLE
     rounds = len(number.samples) if number else 0

@@ -4,8 +4,8 @@ The center is the median of all means of two differences (Hodges and Lehmann, An
 1963), and the interval holds what Wilcoxon's signed-rank test does not reject. Both need no more than that the
 differences scatter as much to the one side as to the other, so that disturbed runs do no harm. The series is looked at
 after so many rounds as `looks` names, and each look has an equal part of the error that the whole series may make
-(Bonferroni's inequality): a decision at any look keeps the error level. Before rank tests have that level, an estimate
-is rough: it is good for choosing what to measure next.
+(Bonferroni's inequality): a decision at any look keeps the error level. With too few rounds for
+a rank test to have that level, an estimate is rough: it tells what to measure next, and decides nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Estimate:
     high: float
     rounds: int
     error: float = 0.0  # standard error of the center; 0 of an exact one
-    is_rough: bool = False  # of a few rounds, whose interval holds for normal noise only: it decides nothing
+    is_rough: bool = False  # from too few rounds for a rank test: its interval holds for normal noise only
 
     @property
     def margin(self) -> float:
@@ -73,7 +73,7 @@ def estimate(differences: Sequence[float], most: int) -> Estimate | None:
         (value,) = set(differences)
         return Estimate(center=value, low=value, high=value, rounds=count)
     if count < FIRST_LOOK:
-        return _rough(differences, most)
+        return _rough(differences, most) if all(map(math.isfinite, differences)) else None
     means = sorted((one + other) / 2 for one, other in combinations_with_replacement(differences, 2))
     left_out, likely = _rejected(count, ALPHA / len(looks(most))), _rejected(count, ONE_SIGMA)
     return Estimate(
@@ -108,7 +108,7 @@ def pooled(one: Estimate, other: Estimate) -> Estimate:
         high=center + margin,
         rounds=one.rounds + other.rounds,
         error=error,
-        is_rough=one.is_rough and other.is_rough,
+        is_rough=one.is_rough and other.is_rough and one.rounds + other.rounds < FIRST_LOOK,
     )
 
 

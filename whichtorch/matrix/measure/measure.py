@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
@@ -27,6 +27,7 @@ _GOOD = re.compile(
     r"/s\b|per_?s|throughput|bandwidth|flops|speed|fps|qps|ips\b|tokens|samples|acc|score|bleu|rouge|psnr|ssim|auc|\bf1|mfu",
     re.IGNORECASE,
 )
+DILUTION = 0.1  # share of a change of torch that the rest of a script may hide
 _CHANGE = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*(%?)\s*")
 
 
@@ -115,6 +116,12 @@ class Measure(Model):
         if self.is_share:
             size = -math.log1p(-size) if self.more_is_better and not self.either_way else math.log1p(size)
         return Threshold(size=size, either_way=self.either_way)
+
+    @property
+    def search_threshold(self) -> Threshold:
+        """The same for a search: 10 % less for a whole script, whose own work dilutes a change of torch."""
+        is_diluted = self.kind in {MeasureKind.WALL, MeasureKind.CPU, MeasureKind.PEAK}
+        return replace(self.threshold, slack=DILUTION) if is_diluted else self.threshold
 
 
 def change_words(change: ValueChange | None, unit: str, *, is_share: bool) -> str:

@@ -17,9 +17,9 @@ from whichtorch.matrix.model.measurement import Effect
 # compares a position with another until the estimate of the difference is enough; or returns one that has no number
 Comparing = Callable[[int, int, Callable[[Estimate], bool]], Estimate | int]
 FINE = 0.25  # of the size that is asked for: an interval this narrow tells a place between two levels
-QUIET = 0.125  # of the size: with this standard error, a few rounds are enough beside one of the two levels
+QUIET = 0.125  # of the size: with at most this standard error, three rounds tell which of two levels a place has
 SURE = 0.97  # the chance of a gap from which on its two positions are compared with each other
-MOST_SAID = 6.0  # how much one comparison may say for or against a gap, a logarithm: noise has outliers
+MOST_SAID = 6.0  # how much of a log-likelihood one comparison may add: an outlier must not decide
 QUESTIONS = 6  # for each halving of a range
 TRIES = 2  # gaps that are refuted, after which where the step is is not known
 
@@ -33,7 +33,7 @@ class Threshold:
     """
 
     size: float
-    slack: float = 1e-6  # part of the size that a change may lack; rounding takes a little
+    slack: float = 1e-6  # share of the size that a change may fall short of it: a little for rounding
     either_way: bool = False  # a change counts in whichever direction
 
     def effect(self, estimate: Estimate) -> Effect:
@@ -81,11 +81,13 @@ class StepSearch:
     compare: Comparing
     threshold: Threshold
     levels: dict[int, Estimate] = field(default_factory=dict)  # by position: the difference from the first that works
-    compared: Counter[int] = field(default_factory=Counter)  # by position: how often, with the first that works
+    comparisons: Counter[int] = field(default_factory=Counter)  # by position: with the first that works
     steps: list[NumberStep] = field(default_factory=list)
     dead: set[int] = field(default_factory=set)  # positions without a number
     ends: tuple[int, int] | None = None  # the two that the others lie between
-    alike: list[tuple[int, int]] = field(default_factory=list)  # whose levels differ, but that showed no step
+    alike: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # pairs whose levels differ, between which no step was found
 
     def run(self) -> Effect:
         """Search; return how the last position compares with the first."""
@@ -150,11 +152,11 @@ class StepSearch:
         return {gap: math.exp(each - most) / total for gap, each in logs.items()}
 
     def _said(self, position: int, first: int, last: int) -> tuple[float, float]:
-        """Return the logarithms of how likely a position has the level of the first, and of the last one."""
+        """Return log-likelihoods: that a position has the level of the first one, and that it has that of the last."""
         found = self.levels[position]
         error = max(found.error, self.threshold.size / 100)
-        fits = [-(((found.center - self._level(end)) / error) ** 2) / 2 for end in (first, last)]
-        of_first, of_last = (max(fit - max(fits), -MOST_SAID * self.compared[position]) for fit in fits)
+        fits = [-((_distance(found.center, self._level(end)) / error) ** 2) / 2 for end in (first, last)]
+        of_first, of_last = (max(fit - max(fits), -MOST_SAID * self.comparisons[position]) for fit in fits)
         return of_first, of_last
 
     def _is_measured(self, position: int, before: int, after: int) -> bool:
@@ -163,24 +165,24 @@ class StepSearch:
         size = self.threshold.size
 
         def is_enough(so_far: Estimate) -> bool:
-            away = min(abs(so_far.center - self._level(end)) for end in (before, after))
-            return not so_far.is_rough or (so_far.error <= QUIET * size and away <= FINE * size)
+            distance = min(_distance(so_far.center, self._level(end)) for end in (before, after))
+            return not so_far.is_rough or (so_far.error <= QUIET * size and distance <= FINE * size)
 
         found = self.compare(self.ends[0], position, is_enough)
         if isinstance(found, int):  # it, or the first one, which fails now and then
             self.dead.add(found)
             return False
-        if found.is_rough:  # a few numbers may be alike by luck
+        if found.is_rough:  # three numbers may agree by chance
             found = replace(found, error=max(found.error, FINE * size))
         self.levels[position] = pooled(self.levels[position], found) if position in self.levels else found
-        self.compared[position] += 1
+        self.comparisons[position] += 1
         return True
 
     def _is_between(self, position: int, before: int, after: int) -> bool:
         """Return whether a position has neither the level of the one end nor that of the other."""
         found, fine = self.levels[position], FINE * self.threshold.size
         least = fine + (found.margin if found.margin >= fine else 0.0)
-        return all(abs(found.center - self._level(end)) > least for end in (before, after))
+        return all(_distance(found.center, self._level(end)) > least for end in (before, after))
 
     def _explore_beside(self, *sides: tuple[int, int]) -> None:
         """Look for more steps on both sides of one, where the levels of its ends say that there are."""
@@ -205,6 +207,11 @@ class StepSearch:
         if effect.counts:
             self.steps.append(NumberStep(before=before, after=after, estimate=found, effect=effect))
         return effect.counts
+
+
+def _distance(one: float, other: float) -> float:
+    """Return how far two levels are from each other; outputs with other words than the first are infinitely far."""
+    return 0.0 if one == other else abs(one - other)
 
 
 def _chance_before(position: int, chances: Mapping[tuple[int, int], float]) -> float:

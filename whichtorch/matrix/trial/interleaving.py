@@ -85,7 +85,8 @@ class Meter:
 
     def _run(self, environment: Environment, seed: int) -> Sample:
         every = next((each.pattern for each in self.measures if each.kind is MeasureKind.GROWTH), None)
-        hooks = {"note_numbers": {"file": f"{NOTES}/{NOTE}", "every": every}}
+        compiles = any(each.kind is MeasureKind.COMPILE for each in self.measures)
+        hooks = {"note_numbers": {"file": f"{NOTES}/{NOTE}", "every": every, "compile": compiles}}
         runner = replace(self.runner, environment=environment, caches=None, forks=self.forks)
         variables = {} if self.forks or HASH_SEED in runner.planned.request.config.env else {HASH_SEED: str(seed)}
         limit, label, name = runner.planned.limits.timeout, environment.label, runner.planned.name
@@ -102,7 +103,7 @@ class Series:
 
     meter: Meter
     environments: Sequence[Environment]  # the first is the reference
-    rounds_before: int = 0  # of other series, whose seeds of hashes are not used again
+    rounds_before: int = 0  # of earlier series: no seed of hashes is used twice
     samples: dict[str, list[Sample]] = field(default_factory=dict)  # by the environment's id
     missing: dict[str, NoNumberError] = field(default_factory=dict)  # by id: why an environment has no numbers
     seconds: float = 0.0
@@ -167,7 +168,7 @@ class Series:
     def difference(self, measure: Measure, environment: Environment) -> Estimate | None:
         """Return by how much an environment is worse than the reference, on the measure's scale.
 
-        It is rough after a few rounds, and None after fewer or without numbers.
+        Rough before the first look, and None in the first rounds or without numbers.
         """
         scaled = []
         for each in (environment, self.reference):
@@ -177,7 +178,8 @@ class Series:
                 self.missing[each.id] = NoNumberError(str(error))
                 return None
         pairs = zip(*scaled, strict=False)
-        return estimate([value - reference for value, reference in pairs], self.meter.most)
+        # of outputs that differ in their words, the distance is infinite
+        return estimate([0.0 if value == other else value - other for value, other in pairs], self.meter.most)
 
     def drift(self, measure: Measure) -> Estimate | None:
         """Return by how much the reference changes from one run of its to the next: what the machine adds."""

@@ -84,7 +84,7 @@ def _noted(measure: Measure, told: Mapping[str, Any]) -> float:
         case MeasureKind.COMPILE:
             if not told["compile"]:
                 raise NoNumberError("it compiles nothing, or this release does not time its compilers")
-            return compile_total(told["compile"]) - float(told["collected"])
+            return max(0.0, compile_total(told["compile"]) - float(told["gc"]))
         case MeasureKind.GROWTH:
             return growth(told["steps"])
     return float(told[str(measure.kind)])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ASKED = "WHICHTORCH_MEASURE"  # JSON: the file to write, and the lines after which memory is noted
 MOST_STEPS = 100_000
-COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")  # that a compile runs in
+COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")  # a frame of these, while it compiles
 
 
 def install(after_import: Callable[[str, Callable[[ModuleType], object]], object]) -> None:
@@ -33,13 +33,14 @@ def install(after_import: Callable[[str, Callable[[ModuleType], object]], object
     if not asked:
         return
     told, pid = json.loads(asked), os.getpid()
-    notes = {"import": None, "steps": [], "collections": Collections()}  # type: dict[str, Any]
+    notes = {"import": None, "steps": [], "gc": GcClock()}  # type: dict[str, Any]
     start(notes)
     if "torch" not in sys.modules:
         clock = ImportClock(notes)
         sys.meta_path.insert(0, clock)
         after_import("torch", clock.stop)
-    gc.callbacks.append(notes["collections"])
+    if told["compile"]:
+        gc.callbacks.append(notes["gc"])
     if told["every"] is not None:
         watch_lines(told["every"], notes["steps"])
     # among the last to be called: what the script leaves to do counts
@@ -65,31 +66,34 @@ class ImportClock:
         start(self.notes)
 
 
-class Collections:
+class GcClock:
     """A callback of the garbage collector that adds up the seconds that it takes within torch's compilers.
 
-    A full collection takes a tenth of a second after `import torch`. Whether a compile has one more of them is decided
-    by all objects that were made before: a line that is added anywhere moved a compile of half a second by a fifth.
+    A full collection takes a tenth of a second after `import torch`. Whether one falls into a compile depends on all
+    objects that were made before: one unrelated line changed a compile of half a second by 20 %.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self.began = 0.0
+        self.began = 0.0  # when the collection began that is going on
 
     def __call__(self, phase: str, _about: dict[str, int]) -> None:
         """Note when a collection begins, and what it took when it ends."""
+        now = time.perf_counter()
         if phase == "start":
-            self.began = time.perf_counter()
-        elif is_compiling():
-            self.seconds += time.perf_counter() - self.began
+            self.began = now
+        elif is_within_compiler():
+            self.seconds += now - self.began
 
 
-def is_compiling() -> bool:
-    """Return whether one of torch's compilers is among the callers."""
+def is_within_compiler() -> bool:
+    """Return whether one of torch's compilers is among the callers, and not a compiled function that it has made."""
     frame = sys._getframe()  # type: Any
-    while frame is not None and not frame.f_code.co_filename.endswith(COMPILERS):
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(COMPILERS) and "compile" in frame.f_code.co_name:
+            return True
         frame = frame.f_back
-    return frame is not None
+    return False
 
 
 def start(notes: dict[str, Any]) -> None:
@@ -103,35 +107,35 @@ def cpu_seconds() -> float:
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
-def memory() -> dict[str, int]:
-    """Return the resident memory of this process by kind, and the most that it has had, in bytes."""
-    kinds = (b"VmHWM", b"RssAnon", b"RssFile", b"RssShmem")
+def resident() -> dict[str, int]:
+    """Return the resident memory of this process, its peak, and how much of it is of files, in bytes."""
+    kinds = (b"VmHWM", b"VmRSS", b"RssFile")
     with open("/proc/self/status", "rb") as file:
         lines = (line.split() for line in file if line.startswith(kinds))
         return {name.decode().rstrip(":"): int(kilobytes) * 1024 for name, kilobytes, _ in lines}
 
 
 def own_memory() -> int:
-    """Return the memory that this process has of its own, in bytes: not the pages of libraries.
+    """Return the anonymous and shared memory of this process, in bytes; pages of files do not count.
 
     How many pages of a file are mapped at a fault depends on how the file came into memory: the resident memory of
-    `import torch` fell from 445 to 385 MiB when the files of the same torch 2.1.2 were read anew.
+    `import torch` fell from 445 to 385 MiB when the files of the same torch 2.1.2 were read from disk again.
     """
-    now = memory()
-    return now["RssAnon"] + now["RssShmem"]
+    now = resident()
+    return now["VmRSS"] - now.get("RssFile", 0)  # Linux before 4.5 does not tell them apart
 
 
 def peak() -> int:
-    """Return the most memory of its own that this process has had, in bytes. `ru_maxrss` may be that of its parent.
+    """Return the peak of that memory, in bytes. `ru_maxrss` may be that of the parent.
 
-    The kernel keeps no such figure. That of all resident memory is taken, less the files that are mapped now.
+    The kernel keeps only the peak of all resident memory. What is resident of files now is taken from that.
     """
-    now = memory()
-    return now["VmHWM"] - now["RssFile"]
+    now = resident()
+    return max(now["VmHWM"] - now.get("RssFile", 0), own_memory())
 
 
 def watch_lines(pattern: str, steps: list[int]) -> None:
-    """Note the memory of this process after each line that the script prints and that has the pattern."""
+    """Note the memory of this process after each line that the script prints and that matches the pattern."""
     import re
 
     wanted = re.compile(pattern)
@@ -164,7 +168,7 @@ def finish(file: str, pid: int, notes: dict[str, Any]) -> None:
             "peak": peak(),
             "steps": notes["steps"],
             "compile": compile_seconds(),
-            "collected": notes["collections"].seconds,
+            "gc": notes["gc"].seconds,
         }  # type: dict[str, Any]
     except Exception as error:  # noqa: BLE001
         told = {"problem": type(error).__name__ + ": " + str(error)}
