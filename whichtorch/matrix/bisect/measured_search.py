@@ -97,7 +97,7 @@ class _MeasuredSearch:
 
         def is_told(so_far: Series) -> bool:
             ledger.check_budget()
-            found = so_far.difference(measure, other)
+            found = so_far.guess(measure, other)
             if found is not None and not found.is_rough:
                 what = measure.words(found)
                 ledger.bench.emit(NumbersCompared(environment=other.label, reference=reference.label, what=what))
@@ -112,7 +112,7 @@ class _MeasuredSearch:
                 return place
             if number := series.measurement(measure, environment):
                 self._numbers.setdefault(environment.id, number)
-        found = series.difference(measure, other)
+        found = series.guess(measure, other)
         assert found is not None
         return found
 

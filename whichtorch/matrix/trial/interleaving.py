@@ -168,8 +168,13 @@ class Series:
     def difference(self, measure: Measure, environment: Environment) -> Estimate | None:
         """Return by how much an environment is worse than the reference, on the measure's scale.
 
-        Rough before the first look, and None in the first rounds or without numbers.
+        None without numbers, or with too few.
         """
+        found = self.guess(measure, environment)
+        return None if found is None or found.is_rough else found
+
+    def guess(self, measure: Measure, environment: Environment) -> Estimate | None:
+        """Return the same, but rough where there are too few numbers to decide anything."""
         scaled = []
         for each in (environment, self.reference):
             try:
@@ -197,7 +202,6 @@ class Series:
         values, found = self.values(measure, environment), self.difference(measure, environment)
         if not values:
             return None
-        found = None if found and found.is_rough else found
         is_reference, drift = environment.id == self.reference.id, self.drift(measure)
         return Measurement(
             name=measure.name,

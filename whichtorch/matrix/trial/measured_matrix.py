@@ -112,7 +112,7 @@ def _is_decided(series: Series) -> bool:
             is_done = is_done and (
                 environment.id in series.missing or (found is not None and measure.threshold.is_decided(found))
             )
-            words += [f"{measure.name} {measure.words(found)}"] if found and not found.is_rough else []
+            words += [f"{measure.name} {measure.words(found)}"] if found else []
         if words:
             series.meter.emit(
                 NumbersCompared(environment=environment.label, reference=series.reference.label, what=", ".join(words))

@@ -131,7 +131,7 @@ def peak() -> int:
     The kernel keeps only the peak of all resident memory. What is resident of files now is taken from that.
     """
     now = resident()
-    return max(now["VmHWM"] - now.get("RssFile", 0), own_memory())
+    return max(now["VmHWM"], now["VmRSS"]) - now.get("RssFile", 0)
 
 
 def watch_lines(pattern: str, steps: list[int]) -> None:
