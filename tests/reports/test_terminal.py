@@ -109,6 +109,16 @@ def test_what_is_stopped_is_told_with_its_last_line() -> None:
     ]
 
 
+def test_a_measured_run_is_told_with_its_round() -> None:
+    """Who waits for a series sees how far it is."""
+    console = Console(file=io.StringIO(), width=200)
+    progress = Progress(console, 1)
+    progress(AttemptStarted(environment="here", cell="a", limit=60, round=5, rounds=12))
+    progress(Interrupted(why="the 60 s are over"))
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines()[1:] == ["  a  here  0 of 60 s, round 5 of at most 12"]
+
+
 def test_a_dropped_probe_is_not_shown_any_more() -> None:
     """Neither its attempt nor its install is told as what runs."""
     console = Console(file=io.StringIO(), width=200)

@@ -38,6 +38,8 @@ class AttemptStarted:
     goal: float | None = None  # seconds with a core that end it before
     why: str = ""  # of a rerun
     host: str = ""  # of a cluster
+    round: int | None = None  # of a measured series, from 1
+    rounds: int | None = None  # how many that series has at most
 
     @property
     def time(self) -> str:

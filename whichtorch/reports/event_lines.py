@@ -48,6 +48,8 @@ class EventLine(Model):
     reused: bool | None = None
     seconds: float | None = None
     limit: float | None = None
+    round: int | None = None
+    rounds: int | None = None
     reference: str = ""
     what: str = ""
     log: str = ""

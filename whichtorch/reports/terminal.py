@@ -159,7 +159,8 @@ class Progress:
                 return self._environment_line(event)
             case events.AttemptStarted():
                 host = f" on {event.host}" if event.host else ""
-                self._running[event.environment, event.cell] = (time.monotonic(), event.time + host)
+                turn = f", round {event.round} of at most {event.rounds}" if event.round else ""
+                self._running[event.environment, event.cell] = (time.monotonic(), event.time + host + turn)
                 again = f"{event.cell}  {event.environment}  again for {event.time}: {event.why}"
                 return Text(again, "dim") if event.why else None
             case events.TestsFound(cells=cells):
