@@ -26,11 +26,13 @@ class FakeMeter:
         self.measures: tuple[Measure, ...] = measures_named(["loss"], **(given | options), every="")
         self.most, self.answer = most, run
         self.runs: list[tuple[str, int]] = []  # version and seed
+        self.rounds: list[int] = []  # of each run
         self.emit: Callable[[Event], None] = lambda _: None
         self.is_cold = False
 
-    def sample(self, environment: Environment, seed: int) -> Sample:
+    def sample(self, environment: Environment, seed: int, round_number: int) -> Sample:
         self.runs.append((environment.torch, seed))
+        self.rounds.append(round_number)
         value = self.answer(environment, [version for version, _ in self.runs].count(environment.torch))
         return Sample(values={"loss": value}, start="cold")
 
@@ -61,10 +63,11 @@ def test_environments_take_turns() -> None:
 
 
 def test_a_later_series_has_other_seeds() -> None:
-    """What a seed of hashes costs is no part of what many series say together."""
+    """What a seed of hashes costs is no part of what many series say together; its rounds begin at 1 again."""
     meter = FakeMeter(lambda _environment, _number: 1.0)
     Series(meter=cast("Meter", meter), environments=(OLD, NEW), rounds_before=40).run(never)
     assert {seed for _, seed in meter.runs} == set(range(41, 53))
+    assert set(meter.rounds) == set(range(1, 13))
 
 
 def test_a_drift_of_the_machine_cancels_out() -> None:

@@ -63,18 +63,18 @@ class Meter:
     def __post_init__(self) -> None:
         self.forks = self.forks and all(each.kind.row.may_fork for each in self.measures)
 
-    def sample(self, environment: Environment, seed: int, number: int) -> Sample:
+    def sample(self, environment: Environment, seed: int, round_number: int) -> Sample:
         """Run the test once, with a seed of hashes, and return its numbers; the first run of all only warms up.
 
-        `number` is that of the round, for who watches.
+        The progress shows the number of the round.
 
         Raises NoNumberError where there are none, MixedStartsError where a run began in another way than the others.
         """
         if environment.id not in self._warm:
-            first = self._run(environment, seed, number)
+            first = self._run(environment, seed, round_number)
             self._warm.add(environment.id)
             self._reference = first.output if self._reference is None else self._reference
-        sample = self._run(environment, seed, number)
+        sample = self._run(environment, seed, round_number)
         self._start = self._start or sample.start
         if sample.start != self._start:
             raise MixedStartsError(f"{self._start} and {sample.start}")
@@ -85,7 +85,7 @@ class Meter:
         """Make all runs cold from now on."""
         self.forks, self._start = False, ""
 
-    def _run(self, environment: Environment, seed: int, number: int) -> Sample:
+    def _run(self, environment: Environment, seed: int, round_number: int) -> Sample:
         every = next((each.pattern for each in self.measures if each.kind is MeasureKind.GROWTH), None)
         compiles = any(each.kind is MeasureKind.COMPILE for each in self.measures)
         hooks = {"note_numbers": {"file": f"{NOTES}/{NOTE}", "every": every, "compile": compiles}}
@@ -93,7 +93,7 @@ class Meter:
         variables = {} if self.forks or HASH_SEED in runner.planned.request.config.env else {HASH_SEED: str(seed)}
         limit, label, name = runner.planned.limits.timeout, environment.label, runner.planned.name
         variation = Variation(hooks=hooks, variables=variables, may_fork=self.forks, is_brief=self.forks)
-        self.emit(AttemptStarted(environment=label, cell=name, limit=limit, round=number, rounds=self.most))
+        self.emit(AttemptStarted(environment=label, cell=name, limit=limit, round=round_number, rounds=self.most))
         seen = runner.run(limit, variation)
         self.emit(AttemptEnded(environment=label, cell=name, attempt=seen.record.attempt))
         return sample_of(self.measures, seen, runner.home, self._reference)
@@ -149,13 +149,15 @@ class Series:
 
     def _round(self, order: Sequence[Environment]) -> None:
         made: dict[str, Sample] = {}
-        number = self.rounds + 1
+        round_number = self.rounds + 1
         for environment in order:
             if environment.id in self.missing:
                 continue
             for left in reversed(range(TRIES)):
                 try:
-                    made[environment.id] = self.meter.sample(environment, self.rounds_before + number, number)
+                    made[environment.id] = self.meter.sample(
+                        environment, self.rounds_before + round_number, round_number
+                    )
                     break
                 except NoNumberError as error:
                     if not left:
