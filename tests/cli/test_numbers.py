@@ -72,6 +72,18 @@ def test_a_matrix_without_a_limit_is_never_red(user: User) -> None:
 
 
 @pytest.mark.shell
+def test_each_environment_is_measured_with_its_own_config(user: User) -> None:
+    """No run has the variables of the reference's config instead."""
+    (user.folder / "whichtorch.toml").write_text('[config.more]\nenv = { LEVEL = "3" }\n')
+    user.script("repro.py", "NOTE\nimport os\nimport torch\nprint('level=' + os.environ.get('LEVEL', '1'))\n")
+    asked = ("matrix", "repro.py", "--torch", "9.1.0,9.2.0", "--config", "default,more", "--measure", "level")
+    given(user, *asked, "--json", "answer.json")
+    configs = {each["id"]: each["config"] for each in written(user)["environments"]}
+    shown = [(configs[cell["environment"]], cell["numbers"][0]["value"]) for cell in written(user)["cells"]]
+    assert sorted(shown) == [("default", 1), ("default", 1), ("more", 3), ("more", 3)]
+
+
+@pytest.mark.shell
 def test_each_test_of_a_matrix_has_its_own_numbers(user: User) -> None:
     """One that prints none does not end the others: its rows have the reason, and the exit code says so."""
     user.script("first.py", "import torch\nprint('accuracy=1')\n")

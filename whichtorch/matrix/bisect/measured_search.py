@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.bisect.ledger import Ledger
     from whichtorch.matrix.measure.measure import Measure
     from whichtorch.matrix.model import Environment, Measurement
+    from whichtorch.matrix.plan.planning import PlannedCell
 
 # a change in whichever direction breaks a script that should print what it did
 CHANGES = {Effect.WORSE: Change.REGRESSION, Effect.DIFFERENT: Change.REGRESSION, Effect.BETTER: Change.FIX}
@@ -50,6 +51,7 @@ class _MeasuredSearch:
     _meter: Meter | None = None
     _rounds_done: int = 0
     _environments: dict[int, Environment] = field(default_factory=dict)
+    _cells: dict[str, PlannedCell] = field(default_factory=dict)  # the test in each environment, by its id
     _numbers: dict[str, Measurement] = field(default_factory=dict)  # by the environment's id: as first compared
     _missing: dict[int, NoNumberError] = field(default_factory=dict)
 
@@ -122,15 +124,15 @@ class _MeasuredSearch:
             ledger, request = self.ledger, self.ledger.axis.request(position)
             ledger.check_budget(wants_install=ledger.needs_install(position))
             made = self.held.enter_context(lent(ledger.bench.cache, request, ledger.bench.emit))
-            self._environments[position] = ledger.bench.site.with_variables(request, made)
+            environment = self._environments[position] = ledger.bench.site.with_variables(request, made)
+            self._cells[environment.id] = ledger.planned(position)
         return self._environments[position]
 
     def _meter_of(self, environment: Environment) -> Meter:
         """Return what makes the runs, opened with the first environment."""
         if self._meter is None:
-            request, planned = self.ledger.request, self.ledger.planned(self.low)
-            site = self.ledger.bench.site
-            opening = opened_meter(site, planned, environment, (self.measure,), request.rounds, SERVERS)
+            rounds, site = self.ledger.request.rounds, self.ledger.bench.site
+            opening = opened_meter(site, self._cells, environment, (self.measure,), rounds, SERVERS)
             self._meter = self.held.enter_context(opening)
         return self._meter
 

@@ -51,6 +51,7 @@ class Meter:
     """Makes measured runs of one test."""
 
     runner: Runner
+    cells: dict[str, PlannedCell]  # the test in each environment, by the environment's id: configs may differ
     measures: tuple[Measure, ...]
     most: int  # rounds of a series
     forks: bool = True
@@ -89,9 +90,10 @@ class Meter:
         every = next((each.pattern for each in self.measures if each.kind is MeasureKind.GROWTH), None)
         compiles = any(each.kind is MeasureKind.COMPILE for each in self.measures)
         hooks = {"note_numbers": {"file": f"{NOTES}/{NOTE}", "every": every, "compile": compiles}}
-        runner = replace(self.runner, environment=environment, caches=None, forks=self.forks)
-        variables = {} if self.forks or HASH_SEED in runner.planned.request.config.env else {HASH_SEED: str(seed)}
-        limit, label, name = runner.planned.limits.timeout, environment.label, runner.planned.name
+        planned = self.cells[environment.id]
+        runner = replace(self.runner, planned=planned, environment=environment, caches=None, forks=self.forks)
+        variables = {} if self.forks or HASH_SEED in planned.request.config.env else {HASH_SEED: str(seed)}
+        limit, label, name = planned.limits.timeout, environment.label, planned.name
         variation = Variation(hooks=hooks, variables=variables, may_fork=self.forks, is_brief=self.forks)
         self.emit(AttemptStarted(environment=label, cell=name, limit=limit, round=round_number, rounds=self.most))
         seen = runner.run(limit, variation)
@@ -286,14 +288,21 @@ def machine_state(since: Clocks) -> MachineState:
 
 @contextmanager
 def opened_meter(
-    site: Site, planned: PlannedCell, environment: Environment, measures: tuple[Measure, ...], most: int, servers: int
+    site: Site,
+    cells: dict[str, PlannedCell],
+    environment: Environment,
+    measures: tuple[Measure, ...],
+    most: int,
+    servers: int,
 ) -> Iterator[Meter]:
     """Open what makes measured runs of a test on this machine, with so many fork servers at once; stop it at the end.
 
-    Numbers of two machines do not compare, so the site must be this machine.
+    `cells` are the test in each environment, by the environment's id; the caller may add further ones. Numbers of two
+    machines do not compare, so the site must be this machine.
     """
     assert isinstance(site, LocalSite)
     with ForkingExecutor(servers) as forking, ExitStack() as held:
         held.callback(forking.interrupt)  # the site's executor goes on with the next test
-        runner = Runner.of_site(site, planned, environment, forking=forking)
-        yield Meter(runner=runner, measures=measures, most=most, emit=site.emit, forks=servers <= MOST_SERVERS)
+        runner = Runner.of_site(site, cells[environment.id], environment, forking=forking)
+        forks = servers <= MOST_SERVERS
+        yield Meter(runner=runner, cells=cells, measures=measures, most=most, emit=site.emit, forks=forks)

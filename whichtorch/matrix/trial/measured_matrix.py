@@ -73,13 +73,14 @@ def _measure(
     """
     first, own = next(iter(cells.values())), [environments[cell.request.key] for cell in cells.values()]
     usable = [environment for environment in own if environment.is_usable]
+    own_cells = {environment.id: cell for environment, cell in zip(own, cells.values(), strict=True)}
     site.store.add_scenario(first.scenario)
     missing: dict[str, NoNumberError] = {}
     notes: Sequence[str] = ()
     series: Series | None = None
     interrupt: KeyboardInterrupt | None = None
     while usable:
-        with opened_meter(site, first, usable[0], measures, most, len(usable)) as meter:
+        with opened_meter(site, own_cells, usable[0], measures, most, len(usable)) as meter:
             series = Series(meter=meter, environments=usable)
             try:
                 series.run(_is_decided)
