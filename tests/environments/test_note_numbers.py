@@ -93,6 +93,14 @@ def test_a_forked_child_writes_nothing(folder: Path) -> None:
     assert notes["import"] is not None
 
 
+@pytest.mark.parametrize("start", [FORKED + "if not child: os._exit(0)", "import subprocess\nsubprocess.run(['true'])"])
+def test_children_of_the_script_are_noted(folder: Path, start: str) -> None:
+    """Those that the import of torch starts are not the script's."""
+    (folder / "torch" / "__init__.py").write_text("import subprocess\nsubprocess.run(['true'])\n")
+    assert noted(folder, "import torch\n" + start)["has_children"]
+    assert not noted(folder, "import torch")["has_children"]
+
+
 def test_the_most_memory_is_noted(folder: Path) -> None:
     """Also if it was given back."""
     script = "import torch\nlarge = bytearray(b'x' * 80_000_000)\ndel large"

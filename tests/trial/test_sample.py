@@ -22,6 +22,7 @@ NOTES: dict[str, Any] = {
     "cpu": 3.0,
     "import": {"seconds": 1.5, "memory": 250_000_000},
     "peak": 400_000_000,
+    "has_children": False,
     "steps": [],
     "compile": None,
     "gc": 0.0,
@@ -131,6 +132,15 @@ def test_the_peak_is_that_of_the_scripts_own_process(tmp_path: Path) -> None:
     """A child that is just forked shares its parent's memory, and a sampled sum counts that twice."""
     seen = observed(tmp_path, peak_rss_mb=1000.0)
     assert sample_of(measures("peak"), seen, tmp_path, None).values["peak"] == 400.0
+
+
+def test_memory_without_that_of_children_is_told(tmp_path: Path) -> None:
+    """A number that leaves out what a worker holds says so; those that children do not touch have no such note."""
+    notes = NOTES | {"has_children": True}
+    told = "peak does not count the memory of the script's child processes"
+    assert sample_of(measures("peak", "wall"), observed(tmp_path, notes=notes), tmp_path, None).notes == (told,)
+    assert sample_of(measures("wall", "cpu"), observed(tmp_path, notes=notes), tmp_path, None).notes == ()
+    assert sample_of(measures("peak"), observed(tmp_path), tmp_path, None).notes == ()
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,8 @@ def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, refere
             values[each.name] = 0.0 if reference is None else distance(reference, output)
         else:
             values[each.name] = _noted(each, told)
+            if each.kind in {MeasureKind.PEAK, MeasureKind.GROWTH} and told["has_children"]:
+                notes.append(f"{each.name} does not count the memory of the script's child processes")
     return Sample(values=values, start=attempt.evidence.start, output=output, notes=tuple(notes))
 
 

@@ -98,13 +98,18 @@ def is_within_compiler() -> bool:
 
 def start(notes: dict[str, Any]) -> None:
     """Let the time of the script begin."""
-    notes["wall"], notes["cpu"] = time.perf_counter(), cpu_seconds()
+    notes["wall"], notes["cpu"], notes["faults"] = time.perf_counter(), cpu_seconds(), child_faults()
 
 
 def cpu_seconds() -> float:
     """Return the CPU time of this process and of its children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def child_faults() -> int:
+    """Return how many page faults the children had that have ended: each child has some."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
 
 
 def resident() -> dict[str, int]:
@@ -166,6 +171,7 @@ def finish(file: str, pid: int, notes: dict[str, Any]) -> None:
             "cpu": cpu_seconds() - notes["cpu"],
             "import": notes["import"],
             "peak": peak(),
+            "has_children": child_faults() > notes["faults"],
             "steps": notes["steps"],
             "compile": compile_seconds(),
             "gc": notes["gc"].seconds,
