@@ -40,7 +40,7 @@ def run(folder: Path, script: str, every: str | None = None) -> subprocess.Compl
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "WHICHTORCH_"))}
     environ["PYTHONPATH"] = os.pathsep.join(map(str, (FOLDER, folder)))
     environ["WHICHTORCH_HOOKS"] = "note_numbers"
-    environ["WHICHTORCH_MEASURE"] = json.dumps({"file": str(folder / "notes.json"), "every": every, "compile": True})
+    environ["WHICHTORCH_MEASURE"] = json.dumps({"file": str(folder / "notes"), "every": every, "compile": True})
     command = [sys.executable, str(path)]
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
 
@@ -49,7 +49,15 @@ def noted(folder: Path, script: str, every: str | None = None) -> dict[str, Any]
     """Return what was noted of a script that ends well."""
     ended = run(folder, script, every)
     assert (ended.returncode, ended.stderr) == (0, "")
-    return json.loads((folder / "notes.json").read_text())  # type: ignore[no-any-return]
+    (file,) = written(folder)
+    notes = json.loads(file.read_text())
+    file.unlink()
+    return notes  # type: ignore[no-any-return]
+
+
+def written(folder: Path) -> list[Path]:
+    """Return the files of notes, one of each process that was measured."""
+    return list(folder.glob("notes-*.json"))
 
 
 def test_the_import_of_torch_is_noted_apart(folder: Path) -> None:
@@ -88,8 +96,8 @@ def test_cpu_time_after_the_import_counts(folder: Path, who: str) -> None:
 
 def test_a_forked_child_writes_nothing(folder: Path) -> None:
     """It ends as Python does, before its parent, whose notes are the ones that count."""
-    script = "import torch\n" + FORKED + "else: raise SystemExit\nassert not os.path.exists('{}')"
-    notes = noted(folder, script.format(folder / "notes.json"))
+    script = "import glob\nimport torch\n" + FORKED + "else: raise SystemExit\nassert not glob.glob('{}/notes*')"
+    notes = noted(folder, script.format(folder))
     assert notes["import"] is not None
 
 
@@ -130,7 +138,8 @@ def test_memory_is_noted_at_each_line(folder: Path) -> None:
     assert noted(folder, script + printed)["steps"] == []
     ended = run(folder, "import sys\nfor step in range(3): print(step, file=sys.stderr)", every="")
     assert ended.stderr == "0\n1\n2\n"
-    assert len(json.loads((folder / "notes.json").read_text())["steps"]) == 3
+    (file,) = written(folder)
+    assert len(json.loads(file.read_text())["steps"]) == 3
 
 
 def test_phases_of_the_compiler_are_noted(folder: Path) -> None:
@@ -160,13 +169,13 @@ def test_a_script_that_fails_is_measured_too(folder: Path, end: str) -> None:
     """It ends as it would have, and whoever reads the notes knows how."""
     ended = run(folder, f"import torch\n{end}")
     assert ended.returncode in {1, 3}
-    assert (folder / "notes.json").exists()
+    assert written(folder)
 
 
 def test_a_process_that_ends_at_once_has_no_notes(folder: Path) -> None:
     """No exit handler runs then."""
     assert run(folder, "import os, torch\nos._exit(0)").returncode == 0
-    assert not (folder / "notes.json").exists()
+    assert not written(folder)
 
 
 def test_an_error_of_the_hook_is_written_down(folder: Path) -> None:

@@ -47,7 +47,7 @@ def observed(
         limits=Limits(timeout=60, memory_mb=1000),
         attempt=attempt(outcome, stdout="stdout.txt", **fields),
     )
-    texts = {} if notes is None else {NOTE: json.dumps(notes)}
+    texts = {} if notes is None else {f"{NOTE}-7.json": json.dumps(notes)}
     return Observation(record=record, stderr="", notes=texts)
 
 
@@ -158,6 +158,23 @@ def test_what_was_not_noted_is_missing(tmp_path: Path, name: str, notes: dict[st
     """The reason says why."""
     with pytest.raises(NoNumberError, match=reason):
         sample_of(measures(name), observed(tmp_path, notes=notes), tmp_path, None)
+
+
+def test_of_several_processes_the_one_with_torch_counts(tmp_path: Path) -> None:
+    """A command may start a Python without torch beside it; what it prints does not depend on who started what."""
+    helper, train = json.dumps(NOTES | {"wall": 0.1, "import": None}), json.dumps(NOTES)
+    seen = replace(observed(tmp_path, "loss=0.5"), notes={f"{NOTE}-7.json": train, f"{NOTE}-8.json": helper})
+    assert sample_of(measures("wall", "loss"), seen, tmp_path, None).values == {"wall": 2.0, "loss": 0.5}
+
+
+@pytest.mark.parametrize("imported", [NOTES["import"], None])
+def test_several_processes_alike_have_no_number(tmp_path: Path, imported: dict[str, Any] | None) -> None:
+    """The number of the last of them would be taken for that of the command. A printed number has no such doubt."""
+    each = json.dumps(NOTES | {"import": imported})
+    seen = replace(observed(tmp_path, "loss=0.5"), notes={f"{NOTE}-7.json": each, f"{NOTE}-8.json": each})
+    with pytest.raises(NoNumberError, match="it runs Python 2 times: measure each with a command of its own"):
+        sample_of(measures("wall"), seen, tmp_path, None)
+    assert sample_of(measures("loss"), seen, tmp_path, None).values == {"loss": 0.5}
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAIL, Outcome.HANG, Outcome.CRASH, Outcome.SKIP])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.trial.observation import Observation
 
-NOTE = "measured.json"  # that the start-up hook writes
+NOTE = "measured"  # how the names of the files begin that the start-up hook writes, one of each process of Python
 BYTES = {"MB": 1e6, "kB": 1e3}
 LEAST_STEPS = 8  # lines, of which the second half shows the growth
 # of a time that torch.utils.benchmark prints
@@ -53,9 +53,6 @@ def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, refere
         what = seen.record.signature or attempt.note
         raise NoNumberError(f"{attempt.outcome}" + (f": {what}" if what else ""), attempt.outcome)
     output = text_of(home / attempt.stdout)
-    told = json.loads(seen.notes.get(NOTE) or "{}")
-    if problem := told.get("problem"):
-        raise NoNumberError(f"it could not be measured: {problem}")
     values, notes = {}, []
     for each in measures:
         if each.kind is MeasureKind.PRINTED:
@@ -64,16 +61,32 @@ def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, refere
         elif each.kind is MeasureKind.OUTPUT:
             values[each.name] = 0.0 if reference is None else distance(reference, output)
         else:
+            told = _measured_process(seen)
             values[each.name] = _noted(each, told)
             if each.kind in {MeasureKind.PEAK, MeasureKind.GROWTH} and told["has_children"]:
                 notes.append(f"{each.name} does not count the memory of the script's child processes")
     return Sample(values=values, start=attempt.evidence.start, output=output, notes=tuple(notes))
 
 
-def _noted(measure: Measure, told: Mapping[str, Any]) -> float:
-    """Return a number from the notes of the start-up hook."""
-    if not told:
+def _measured_process(seen: Observation) -> Mapping[str, Any]:
+    """Return what the start-up hook noted of a run's process; of several, only one may have imported torch.
+
+    Raises NoNumberError where there is no such process, or where it could not be measured.
+    """
+    files = {name: text for name, text in seen.notes.items() if name.startswith(NOTE) and name.endswith(".json")}
+    noted: list[dict[str, Any]] = [json.loads(text) for text in files.values()]
+    with_torch = [told for told in noted if told.get("import") or "problem" in told] or noted
+    if not noted:
         raise NoNumberError("its process ended without its exit handlers, so that nothing was measured")
+    if len(with_torch) > 1:
+        raise NoNumberError(f"it runs Python {len(with_torch)} times: measure each with a command of its own")
+    if problem := with_torch[0].get("problem"):
+        raise NoNumberError(f"it could not be measured: {problem}")
+    return with_torch[0]
+
+
+def _noted(measure: Measure, told: Mapping[str, Any]) -> float:
+    """Return a number from what the start-up hook noted of a process."""
     match measure.kind:
         case MeasureKind.IMPORT | MeasureKind.IMPORT_MEMORY:
             if told["import"] is None:

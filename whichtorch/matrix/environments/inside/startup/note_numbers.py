@@ -1,8 +1,9 @@
 """For a measured run, note what it takes: seconds, CPU time, memory, compile time, and memory at the lines it prints.
 
-What is noted is written at the end of the process, as JSON, into the file that WHICHTORCH_MEASURE names. Only the
-process of the script is measured; its children that have ended count with their CPU time. An error of this hook is
-written there, too, and the script goes on.
+What is noted is written at the end of the process, as JSON, into a file whose name begins as WHICHTORCH_MEASURE says.
+Only the process of the script is measured; its children that have ended count with their CPU time. A command may start
+several processes of Python: each writes a file of its own. An error of this hook is written there, too, and the script
+goes on.
 """
 # importing pathlib would take time that counts
 # ruff: noqa: PTH105, PTH123
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Callable
 
-ASKED = "WHICHTORCH_MEASURE"  # JSON: the file to write, and the lines after which memory is noted
+ASKED = "WHICHTORCH_MEASURE"  # JSON: how the file's name begins, and the lines after which memory is noted
 MOST_STEPS = 100_000
 COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")  # a frame of these, while it compiles
 
@@ -44,7 +45,7 @@ def install(after_import: Callable[[str, Callable[[ModuleType], object]], object
     if told["every"] is not None:
         watch_lines(told["every"], notes["steps"])
     # among the last to be called: what the script leaves to do counts
-    atexit.register(finish, told["file"], pid, notes)
+    atexit.register(finish, "{}-{}.json".format(told["file"], pid), pid, notes)
 
 
 class ImportClock:
