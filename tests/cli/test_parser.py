@@ -37,7 +37,7 @@ class Outer:
     """A request with one of each kind."""
 
     name: str = argument("NAME", "What it is about.")
-    fruit: Fruit = option(default=Fruit.PLUM, help="Which.")
+    fruit: Fruit = option(default=Fruit.PLUM, if_bare=Fruit.APPLE, help="Which.")
     words: tuple[str, ...] = option("--word", default=(), help="Repeatable.")
     size: str | None = option(choices=("small", "-1"), help="One of a few texts.")
     quick: bool = option("--no-quick", default=True, help="Take your time.")
@@ -61,6 +61,12 @@ def given(*words: str) -> Any:
 def test_what_is_not_given_has_the_default_of_its_field() -> None:
     """Defaults are those of the request; a group is filled likewise."""
     assert given("x", "--count", "3") == Outer(name="x", count=3)
+
+
+@pytest.mark.parametrize("words", [("--count", "3", "--fruit"), ("--fruit", "--count", "3")])
+def test_a_value_that_may_be_left_out(words: tuple[str, ...]) -> None:
+    """At the end, and before another option."""
+    assert given("x", *words).fruit is Fruit.APPLE
 
 
 def test_values_are_read_by_the_types_of_fields() -> None:

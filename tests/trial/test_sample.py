@@ -137,7 +137,7 @@ def test_the_peak_is_that_of_the_scripts_own_process(tmp_path: Path) -> None:
 def test_memory_without_that_of_children_is_told(tmp_path: Path) -> None:
     """A number that leaves out what a worker holds says so; those that children do not touch have no such note."""
     notes = NOTES | {"has_children": True}
-    told = "peak does not count the memory of the script's child processes"
+    told = "memory is that of the script's own process: its child processes do not count"
     assert sample_of(measures("peak", "wall"), observed(tmp_path, notes=notes), tmp_path, None).notes == (told,)
     assert sample_of(measures("wall", "cpu"), observed(tmp_path, notes=notes), tmp_path, None).notes == ()
     assert sample_of(measures("peak"), observed(tmp_path), tmp_path, None).notes == ()

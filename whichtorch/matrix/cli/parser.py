@@ -108,7 +108,7 @@ class _OptionField:
             details |= {"default": str(self.default), "show_default": True}
         # is_flag=False tells click that the value may be left out, so that one that begins with "-" is none
         details |= {"is_flag": True} if kind is bool else {}
-        details |= {} if option.if_bare is None else {"is_flag": False, "flag_value": option.if_bare}
+        details |= {} if option.if_bare is None else {"is_flag": False, "flag_value": str(option.if_bare)}
         return _PanelOption([*names, self.key], type=kind, multiple=self.is_list, panel=option.panel, **details)
 
     def _click_type(self) -> click.ParamType[Any] | type:

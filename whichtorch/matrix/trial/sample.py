@@ -64,7 +64,7 @@ def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, refere
             told = _measured_process(seen)
             values[each.name] = _noted(each, told)
             if each.kind in {MeasureKind.PEAK, MeasureKind.GROWTH} and told["has_children"]:
-                notes.append(f"{each.name} does not count the memory of the script's child processes")
+                notes.append("memory is that of the script's own process: its child processes do not count")
     return Sample(values=values, start=attempt.evidence.start, output=output, notes=tuple(notes))
 
 
