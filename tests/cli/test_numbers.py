@@ -239,6 +239,15 @@ def test_a_script_without_the_number_ends_with_one_line(user: User, source: str,
 
 
 @pytest.mark.shell
+def test_each_reason_names_a_release(user: User) -> None:
+    """A patch, say, that does not apply to one of them."""
+    user.script("repro.py", "import torch\nassert torch.__version__ != '9.2.0', 'no'\nprint('accuracy=1')\n")
+    said = given(user, "bisect", "repro.py", "--torch", "9.1.0,9.2.0,9.3.0,9.4.0", "--measure", "loss", code=2)
+    reason = 'fail: AssertionError "no" in <module> (repro.py:2) (9.2.0)'
+    assert f"loss cannot be measured: it prints no loss (9.1.0 and 1 more); {reason}\n" in said
+
+
+@pytest.mark.shell
 def test_the_last_of_two_numbers_counts(user: User) -> None:
     """A note below the table says so."""
     user.script("repro.py", "import torch\nprint('loss=9')\n" + PRINTS_LOSS)

@@ -11,6 +11,7 @@ from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Bracket, 
 from whichtorch.matrix.environments.provider import lent
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.events import NumbersCompared
+from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.measure.estimate import ALPHA, Estimate
 from whichtorch.matrix.measure.step_search import NumberStep, StepSearch
 from whichtorch.matrix.model import Outcome
@@ -76,9 +77,16 @@ class _MeasuredSearch:
         except KeyboardInterrupt as interrupt:
             self.stopped = (ledger.bench.stop(interrupt),)
         if search.ends is None and not self.stopped and not self._numbers:
-            reasons = dict.fromkeys(map(str, self._missing.values()))
-            raise UsageError(f"{self.measure.name} cannot be measured: {'; '.join(reasons)}")
+            raise UsageError(f"{self.measure.name} cannot be measured: {self._reasons()}")
         return search
+
+    def _reasons(self) -> str:
+        """Return why values have no number, each reason with the first value that it concerns."""
+        said = []
+        for reason, positions in grouped(self._missing, lambda position: str(self._missing[position])).items():
+            more = f" and {len(positions) - 1} more" if len(positions) > 1 else ""
+            said.append(f"{reason} ({self.ledger.axis.values[positions[0]]}{more})")
+        return "; ".join(said)
 
     def _compared(self, first: int, second: int, is_enough: Callable[[Estimate], bool]) -> Estimate | int:
         """Return by how much a position of the search is worse than another, or one of them that has no number."""
