@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import threading
 import time
 import zipfile
@@ -430,6 +432,20 @@ def test_an_existing_interpreter_is_used_as_it_is(wheels: Path, make_cache: Make
     changed = make_cache()
     assert changed.known(request) is None
     assert changed.acquire(request).id != environment.id
+
+
+def test_builds_of_one_release_are_different_environments(wheels: Path, make_cache: MakeCache, tmp_path: Path) -> None:
+    """Builds with other options tell the same version, and so does a build that was made again."""
+    build_wheel(wheels, "2.11.0")
+    own = make_cache().acquire(ask("2.11.0"))
+    assert own.interpreter is not None
+    shutil.copytree(own.interpreter.parent.parent, tmp_path / "second", symlinks=True)
+    second = existing(tmp_path / "second" / "bin" / "python")
+    identity = make_cache().acquire(second).id
+    assert identity != make_cache().acquire(existing(own.interpreter)).id
+    (version,) = (tmp_path / "second").glob("lib/python*/site-packages/torch/version.py")
+    os.utime(version, ns=(version.stat().st_atime_ns, version.stat().st_mtime_ns + 1_000_000_000))
+    assert make_cache().acquire(second).id != identity
 
 
 def test_an_interpreter_that_is_not_there(tmp_path: Path, make_cache: MakeCache) -> None:

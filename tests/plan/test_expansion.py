@@ -97,6 +97,18 @@ def test_interpreters_are_taken_as_they_are(tmp_path: Path) -> None:
     assert request.options == ("--matrix", str(tmp_path / "matrix.toml"), "--interpreter", str(python))
 
 
+def test_interpreters_in_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """By as much of their paths as that takes; configs of one are named as ever."""
+    pythons = [tmp_path / name / ".venv" / "bin" / "python" for name in ("first", "second")]
+    text = '[axes]\ntorch = ["latest"]\nconfig = ["default", "single-thread"]\n'
+    labels = [each.label for each in requests_of(tmp_path, text, interpreters_given=pythons)]
+    assert labels == [
+        f"python-{name}-.venv{config}" for name in ("first", "second") for config in ("", "-single-thread")
+    ]
+    (request,) = requests_of(tmp_path, '[axes]\ntorch = ["latest"]\n', interpreters_given=pythons[:1])
+    assert request.label == "python-.venv"
+
+
 def test_python_is_part_of_the_label_where_it_is_an_axis(tmp_path: Path) -> None:
     """With one Python, that of the tool, labels stay short; a named one shows."""
     base = folder_of_wheels(tmp_path, "9.1.0") + '[axes]\ntorch = ["9.1.0"]\nbuild = ["mine"]\n'

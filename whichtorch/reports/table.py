@@ -123,13 +123,18 @@ def _code(cell: Cell | None, others: frozenset[tuple[str, str]], none: str = "-"
 
 
 def distinguishing_axes(environments: Iterable[Environment]) -> dict[str, str]:
-    """Return the fields that tell environments apart, and their titles; patch and hardware only where there is one."""
+    """Return the fields that tell environments apart, and their titles; patch and hardware only where there is one.
+
+    Of one release of torch there may be several builds, each in a venv of the user's: their labels tell them apart.
+    """
     environments = tuple(environments)
     is_patched = any(environment.patch != NO_PATCH for environment in environments)
     is_placed = any(environment.hardware for environment in environments)
     is_added = any(environment.added for environment in environments)
     added = {"added": "with"} if is_added else {}
-    return _AXES | added | ({"patch": "patch"} if is_patched else {}) | ({"hardware": "hardware"} if is_placed else {})
+    axes = _AXES | added | ({"patch": "patch"} if is_patched else {}) | ({"hardware": "hardware"} if is_placed else {})
+    seen = {tuple(getattr(environment, axis) for axis in axes) for environment in environments}
+    return axes if len(seen) == len(environments) else axes | {"label": "environment"}
 
 
 def column_heads(environments: Sequence[Environment]) -> tuple[str, list[str]]:

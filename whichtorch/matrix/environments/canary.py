@@ -107,16 +107,18 @@ def probed_interpreter(request: Request, folder: InstallFolder, disk: Disk, comm
         raise InstallError(f"there is no interpreter {interpreter}")
     result = run_probe(request, interpreter, commander)
     python = result.python
-    commits = {"torch": str(result.fingerprint.git_version)}
+    stamps = stamps_of(result.watched)
+    # two builds of one commit are two environments, and so is one that was built again
+    built = digest([result.fingerprint.git_version, *(stamp for stamp in stamps if not Path(stamp[0]).is_dir())])
     packages = [
-        Package(name=name, version=version, size=0, inode=0, digest=commits.get(name, ""))
+        Package(name=name, version=version, size=0, inode=0, digest=built if name == "torch" else "")
         for name, version in result.packages.items()
     ]
     beside = side_packages(request.config, python, interpreter, disk, commander) if python else []
     identity = environment_id(request, python, packages, beside)
     fields = {"id": identity, "torch": result.torch, "python": python, "interpreter": interpreter}
     fields |= {"packages": result.packages}
-    return _kept_if_usable(request, fields, result, folder, stamps_of(result.watched))
+    return _kept_if_usable(request, fields, result, folder, stamps)
 
 
 def _kept_if_usable(

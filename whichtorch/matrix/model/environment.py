@@ -113,6 +113,7 @@ class Request(Model):
     patch: Patch | None = None  # None: as it is installed
     hardware: Hardware | None = None  # None: any machine
     interpreter: Path | None = None  # an existing environment, used as it is
+    folder: str = ""  # what tells it from other such environments; "": the name of its folder
     requirements: tuple[str, ...] = ()  # for every environment of a matrix file
     added: tuple[str, ...] = ()  # those of `requirements` that options or the script ask for
     constraints: tuple[str, ...] = ()  # which versions packages have if they are needed
@@ -130,7 +131,7 @@ class Request(Model):
     def label(self) -> str:
         """What people call it: stable from night to night, unique within a matrix."""
         if self.interpreter is not None:
-            parts = ["python", _folder_name(self.interpreter)]
+            parts = ["python", self.folder or folder_of(self.interpreter).name or self.interpreter.name]
         else:
             wheel = self.torch.endswith(".whl")
             version = Path(self.torch).name.split("-")[1] if wheel else self.torch
@@ -210,14 +211,13 @@ def _added_parts(requirements: Sequence[str], overrides: Sequence[str]) -> list[
     return [kind + added_words(texts) for kind, texts in parts.items() if texts]
 
 
-def _folder_name(interpreter: Path) -> str:
-    """Return the name of the environment that holds `interpreter` (ENV/bin/python)."""
-    folder = interpreter.parent.parent if interpreter.parent.name in {"bin", "Scripts"} else interpreter.parent
-    return folder.name or interpreter.name
+def folder_of(interpreter: Path) -> Path:
+    """Return the environment that holds `interpreter` (ENV/bin/python)."""
+    return interpreter.parent.parent if interpreter.parent.name in {"bin", "Scripts"} else interpreter.parent
 
 
 # parts of a request
-_NOT_INSTALLED = {"config", "hardware", "problem", "show_python", "matrix", "patch", "added", "added_options"}
+_NOT_INSTALLED = {"config", "hardware", "problem", "show_python", "folder", "matrix", "patch", "added", "added_options"}
 
 
 class ProbedFacts(Model):

@@ -17,6 +17,7 @@ from whichtorch.matrix.environments.index import sources, version_specs
 from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON
 from whichtorch.matrix.errors import PreventedError, UsageError, WhichtorchError
 from whichtorch.matrix.model import ANY_HARDWARE, NO_PATCH, Build, Config, Environment, LocalProject, Patch, Request
+from whichtorch.matrix.model.environment import folder_of
 from whichtorch.matrix.plan.option import OUTPUTS
 from whichtorch.matrix.plan.script_needs import contents_of
 from whichtorch.matrix.privacy.redaction import restored
@@ -44,11 +45,26 @@ def config_of(file: MatrixFile, name: str) -> Config:
     return config.model_copy(update={"env": config.env | dict(file.needs.variables)})
 
 
-def existing(interpreter: Path, config: Config, file: MatrixFile | None = None) -> Request:
-    """Return the request for the environment of a user's own Python, with a config of a matrix file."""
-    path, options = (file.path, file.needs.variable_options) if file else (None, ())
-    build, own = Build(name=EXISTING), interpreter.absolute()
-    return Request(torch="", python="", build=build, config=config, interpreter=own, matrix=path, added_options=options)
+def existing(interpreter: Path, config: Config, file: MatrixFile | None = None, folder: str = "") -> Request:
+    """Return the request for the environment of a user's own Python, with a config of a matrix file.
+
+    `folder` is what tells it from other such environments, "" for the name of its folder.
+    """
+    own = {"interpreter": interpreter.absolute(), "folder": folder}
+    if file:
+        own |= {"matrix": file.path, "added_options": file.needs.variable_options}
+    return Request(torch="", python="", build=Build(name=EXISTING), config=config, **own)
+
+
+def _folder_names(interpreters: Sequence[Path]) -> dict[Path, str]:
+    """Return what tells environments apart: the end of each one's path, as short as that allows."""
+    parts = {each: folder_of(each.absolute()).parts[1:] for each in interpreters}
+    names: dict[Path, str] = {}
+    for depth in range(1, max(map(len, parts.values()), default=0) + 1):
+        names = {each: "-".join(own[-depth:]) for each, own in parts.items()}
+        if len({*names.values()}) == len({*parts.values()}):
+            break
+    return names
 
 
 def expand(
@@ -73,8 +89,9 @@ def expand(
     if interpreters_given and file.axes.patch != (NO_PATCH,):
         hint = "name a release with --torch, or apply the patch there yourself"
         raise UsageError("a patch is tried on what whichtorch installs, not on what --interpreter names", hint=hint)
+    folders = _folder_names(interpreters_given)
     for interpreter, name in itertools.product(interpreters_given, file.axes.config):
-        chosen.append(existing(interpreter, config_of(file, name), file))
+        chosen.append(existing(interpreter, config_of(file, name), file, folders[interpreter]))
     words = (*file.needs.options, *(["--override"] if file.needs.overrides else []))
     if interpreters_given and words:
         named = " and ".join(dict.fromkeys(word for word in words if word.startswith("--")))
