@@ -73,7 +73,7 @@ def test_a_matrix_without_a_limit_is_never_red(user: User) -> None:
 
 @pytest.mark.shell
 def test_each_environment_is_measured_with_its_own_config(user: User) -> None:
-    """No run has the variables of the reference's config instead."""
+    """No run uses the variables of the reference's config."""
     (user.folder / "whichtorch.toml").write_text('[config.more]\nenv = { LEVEL = "3" }\n')
     user.script("repro.py", "NOTE\nimport os\nimport torch\nprint('level=' + os.environ.get('LEVEL', '1'))\n")
     asked = ("matrix", "repro.py", "--torch", "9.1.0,9.2.0", "--config", "default,more", "--measure", "level")
@@ -240,11 +240,11 @@ def test_a_script_without_the_number_ends_with_one_line(user: User, source: str,
 
 @pytest.mark.shell
 def test_each_reason_names_a_release(user: User) -> None:
-    """A patch, say, that does not apply to one of them."""
+    """One release may fail otherwise than the others: with a patch, say, that does not apply to it."""
     user.script("repro.py", "import torch\nassert torch.__version__ != '9.2.0', 'no'\nprint('accuracy=1')\n")
     said = given(user, "bisect", "repro.py", "--torch", "9.1.0,9.2.0,9.3.0,9.4.0", "--measure", "loss", code=2)
     reason = 'fail: AssertionError "no" in <module> (repro.py:2) (9.2.0)'
-    assert f"loss cannot be measured: it prints no loss (9.1.0 and 1 more); {reason}\n" in said
+    assert f"loss cannot be measured: it prints no loss (9.1.0 and 2 more); {reason}\n" in said
 
 
 @pytest.mark.shell

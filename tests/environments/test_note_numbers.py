@@ -103,7 +103,7 @@ def test_a_forked_child_writes_nothing(folder: Path) -> None:
 
 @pytest.mark.parametrize("start", [FORKED + "if not child: os._exit(0)", "import subprocess\nsubprocess.run(['true'])"])
 def test_children_of_the_script_are_noted(folder: Path, start: str) -> None:
-    """Those that the import of torch starts are not the script's."""
+    """Children that the import of torch starts are not the script's."""
     (folder / "torch" / "__init__.py").write_text("import subprocess\nsubprocess.run(['true'])\n")
     assert noted(folder, "import torch\n" + start)["has_children"]
     assert not noted(folder, "import torch")["has_children"]

@@ -134,10 +134,10 @@ def test_the_peak_is_that_of_the_scripts_own_process(tmp_path: Path) -> None:
     assert sample_of(measures("peak"), seen, tmp_path, None).values["peak"] == 400.0
 
 
-def test_memory_without_that_of_children_is_told(tmp_path: Path) -> None:
-    """A number that leaves out what a worker holds says so; those that children do not touch have no such note."""
+def test_a_note_says_that_memory_leaves_out_children(tmp_path: Path) -> None:
+    """Numbers that children do not affect have no such note."""
     notes = NOTES | {"has_children": True}
-    told = "memory is that of the script's own process: its child processes do not count"
+    told = "memory is the script's own process only: child processes are not included"
     assert sample_of(measures("peak", "wall"), observed(tmp_path, notes=notes), tmp_path, None).notes == (told,)
     assert sample_of(measures("wall", "cpu"), observed(tmp_path, notes=notes), tmp_path, None).notes == ()
     assert sample_of(measures("peak"), observed(tmp_path), tmp_path, None).notes == ()
@@ -161,7 +161,7 @@ def test_what_was_not_noted_is_missing(tmp_path: Path, name: str, notes: dict[st
 
 
 def test_of_several_processes_the_one_with_torch_counts(tmp_path: Path) -> None:
-    """A command may start a Python without torch beside it; what it prints does not depend on who started what."""
+    """A command may start a Python without torch as well; a printed number does not depend on it."""
     helper, train = json.dumps(NOTES | {"wall": 0.1, "import": None}), json.dumps(NOTES)
     seen = replace(observed(tmp_path, "loss=0.5"), notes={f"{NOTE}-7.json": train, f"{NOTE}-8.json": helper})
     assert sample_of(measures("wall", "loss"), seen, tmp_path, None).values == {"wall": 2.0, "loss": 0.5}
@@ -169,10 +169,10 @@ def test_of_several_processes_the_one_with_torch_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("imported", [NOTES["import"], None])
 def test_several_processes_alike_have_no_number(tmp_path: Path, imported: dict[str, Any] | None) -> None:
-    """The number of the last of them would be taken for that of the command. A printed number has no such doubt."""
+    """None is chosen arbitrarily; a printed number is not affected."""
     each = json.dumps(NOTES | {"import": imported})
     seen = replace(observed(tmp_path, "loss=0.5"), notes={f"{NOTE}-7.json": each, f"{NOTE}-8.json": each})
-    with pytest.raises(NoNumberError, match="it runs Python 2 times: measure each with a command of its own"):
+    with pytest.raises(NoNumberError, match="it starts several Python processes: measure each"):
         sample_of(measures("wall"), seen, tmp_path, None)
     assert sample_of(measures("loss"), seen, tmp_path, None).values == {"loss": 0.5}
 

@@ -52,7 +52,7 @@ class _MeasuredSearch:
     _meter: Meter | None = None
     _rounds_done: int = 0
     _environments: dict[int, Environment] = field(default_factory=dict)
-    _cells: dict[str, PlannedCell] = field(default_factory=dict)  # the test in each environment, by its id
+    _cells: dict[str, PlannedCell] = field(default_factory=dict)  # by the environment's id: the test as it runs there
     _numbers: dict[str, Measurement] = field(default_factory=dict)  # by the environment's id: as first compared
     _missing: dict[int, NoNumberError] = field(default_factory=dict)
 
@@ -81,12 +81,12 @@ class _MeasuredSearch:
         return search
 
     def _reasons(self) -> str:
-        """Return why values have no number, each reason with the first value that it concerns."""
-        said = []
-        for reason, positions in grouped(self._missing, lambda position: str(self._missing[position])).items():
+        """Return each reason why there is no number, with the first value that it concerns and how many more."""
+        reasons = []
+        for reason, positions in grouped(sorted(self._missing), lambda each: str(self._missing[each])).items():
             more = f" and {len(positions) - 1} more" if len(positions) > 1 else ""
-            said.append(f"{reason} ({self.ledger.axis.values[positions[0]]}{more})")
-        return "; ".join(said)
+            reasons.append(f"{reason} ({self.ledger.axis.values[positions[0]]}{more})")
+        return "; ".join(reasons)
 
     def _compared(self, first: int, second: int, is_enough: Callable[[Estimate], bool]) -> Estimate | int:
         """Return by how much a position of the search is worse than another, or one of them that has no number."""
@@ -115,13 +115,14 @@ class _MeasuredSearch:
 
         series.run(is_told)
         self.machine, self._rounds_done = series.machine, self._rounds_done + series.rounds
-        for place, position in positions.items():
-            environment = self._environments[position]
-            if reason := series.missing.get(environment.id):
-                self._missing[position] = reason
-                return place
+        without = [place for place, each in zip(positions, environments, strict=True) if each.id in series.missing]
+        for place in without:
+            self._missing[positions[place]] = series.missing[self._environments[positions[place]].id]
+        for environment in () if reference.id in series.missing else environments:
             if number := series.measurement(measure, environment):
                 self._numbers.setdefault(environment.id, number)
+        if without:
+            return without[0]
         found = series.guess(measure, other)
         assert found is not None
         return found

@@ -50,10 +50,16 @@ def existing(interpreter: Path, config: Config, file: MatrixFile | None = None, 
 
     `folder` is what tells it from other such environments, "" for the name of its folder.
     """
-    own = {"interpreter": interpreter.absolute(), "folder": folder}
-    if file:
-        own |= {"matrix": file.path, "added_options": file.needs.variable_options}
-    return Request(torch="", python="", build=Build(name=EXISTING), config=config, **own)
+    return Request(
+        torch="",
+        python="",
+        build=Build(name=EXISTING),
+        config=config,
+        interpreter=interpreter.absolute(),
+        folder=folder,
+        matrix=file.path if file else None,
+        added_options=file.needs.variable_options if file else (),
+    )
 
 
 def _folder_names(interpreters: Sequence[Path]) -> dict[Path, str]:

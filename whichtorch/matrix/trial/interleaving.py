@@ -51,7 +51,7 @@ class Meter:
     """Makes measured runs of one test."""
 
     runner: Runner
-    cells: dict[str, PlannedCell]  # the test in each environment, by the environment's id: configs may differ
+    cells: dict[str, PlannedCell]  # by the environment's id: the test as it runs there, with the config of its own
     measures: tuple[Measure, ...]
     most: int  # rounds of a series
     forks: bool = True
@@ -297,8 +297,8 @@ def opened_meter(
 ) -> Iterator[Meter]:
     """Open what makes measured runs of a test on this machine, with so many fork servers at once; stop it at the end.
 
-    `cells` are the test in each environment, by the environment's id; the caller may add further ones. Numbers of two
-    machines do not compare, so the site must be this machine.
+    `cells` has the test as it runs in each environment, by the environment's id; the caller may add further ones.
+    Numbers of two machines do not compare, so the site must be this machine.
     """
     assert isinstance(site, LocalSite)
     with ForkingExecutor(servers) as forking, ExitStack() as held:

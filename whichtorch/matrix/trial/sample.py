@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.trial.observation import Observation
 
-NOTE = "measured"  # how the names of the files begin that the start-up hook writes, one of each process of Python
+NOTE = "measured"  # prefix of the files that the start-up hook writes, one for each Python process
 BYTES = {"MB": 1e6, "kB": 1e3}
 LEAST_STEPS = 8  # lines, of which the second half shows the growth
 # of a time that torch.utils.benchmark prints
@@ -53,6 +53,8 @@ def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, refere
         what = seen.record.signature or attempt.note
         raise NoNumberError(f"{attempt.outcome}" + (f": {what}" if what else ""), attempt.outcome)
     output = text_of(home / attempt.stdout)
+    is_printed = {MeasureKind.PRINTED, MeasureKind.OUTPUT}.__contains__
+    told = _measured_process(seen) if any(not is_printed(each.kind) for each in measures) else {}
     values, notes = {}, []
     for each in measures:
         if each.kind is MeasureKind.PRINTED:
@@ -61,28 +63,27 @@ def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, refere
         elif each.kind is MeasureKind.OUTPUT:
             values[each.name] = 0.0 if reference is None else distance(reference, output)
         else:
-            told = _measured_process(seen)
             values[each.name] = _noted(each, told)
             if each.kind in {MeasureKind.PEAK, MeasureKind.GROWTH} and told["has_children"]:
-                notes.append("memory is that of the script's own process: its child processes do not count")
+                notes.append("memory is the script's own process only: child processes are not included")
     return Sample(values=values, start=attempt.evidence.start, output=output, notes=tuple(notes))
 
 
 def _measured_process(seen: Observation) -> Mapping[str, Any]:
-    """Return what the start-up hook noted of a run's process; of several, only one may have imported torch.
+    """Return what the start-up hook noted of a run's only process, or of the only one that imported torch.
 
     Raises NoNumberError where there is no such process, or where it could not be measured.
     """
     files = {name: text for name, text in seen.notes.items() if name.startswith(NOTE) and name.endswith(".json")}
     noted: list[dict[str, Any]] = [json.loads(text) for text in files.values()]
-    with_torch = [told for told in noted if told.get("import") or "problem" in told] or noted
-    if not noted:
+    candidates = [told for told in noted if told.get("import")] or noted
+    if not candidates:
         raise NoNumberError("its process ended without its exit handlers, so that nothing was measured")
-    if len(with_torch) > 1:
-        raise NoNumberError(f"it runs Python {len(with_torch)} times: measure each with a command of its own")
-    if problem := with_torch[0].get("problem"):
+    if len(candidates) > 1:
+        raise NoNumberError("it starts several Python processes: measure each with a command of its own")
+    if problem := candidates[0].get("problem"):
         raise NoNumberError(f"it could not be measured: {problem}")
-    return with_torch[0]
+    return candidates[0]
 
 
 def _noted(measure: Measure, told: Mapping[str, Any]) -> float:

@@ -1,9 +1,9 @@
 """For a measured run, note what it takes: seconds, CPU time, memory, compile time, and memory at the lines it prints.
 
-What is noted is written at the end of the process, as JSON, into a file whose name begins as WHICHTORCH_MEASURE says.
-Only the process of the script is measured; its children that have ended count with their CPU time. A command may start
-several processes of Python: each writes a file of its own. An error of this hook is written there, too, and the script
-goes on.
+What is noted is written at the end of the process, as JSON, to a file whose prefix is in WHICHTORCH_MEASURE. Only the
+process of the script is measured; its children that have ended count with their CPU time. A command may start several
+Python processes: each writes a file of its own, but not those that another Python has started. An error of this hook is
+written to the file, too, and the script goes on.
 """
 # importing pathlib would take time that counts
 # ruff: noqa: PTH105, PTH123
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Callable
 
-ASKED = "WHICHTORCH_MEASURE"  # JSON: how the file's name begins, and the lines after which memory is noted
+ASKED = "WHICHTORCH_MEASURE"  # JSON: the prefix of the file, and the lines after which memory is noted
 MOST_STEPS = 100_000
 COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")  # a frame of these, while it compiles
 
@@ -109,7 +109,7 @@ def cpu_seconds() -> float:
 
 
 def child_faults() -> int:
-    """Return how many page faults the children had that have ended: each child has some."""
+    """Return the page faults of the children that have ended: every child has some, so an increase means a child."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
 
 
