@@ -98,3 +98,18 @@ def test_mistake_gives_one_clear_message(user: User, arguments: list[str], messa
     assert ended.returncode == 2, ended.stdout + ended.stderr
     assert message in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", ["matrix", "bisect"])
+def test_a_script_in_a_checkout_of_torch_is_refused(user: User, command: str) -> None:
+    """It would import the checkout everywhere. An environment of the user's may be a build of just that checkout."""
+    user.script("repro.py", "NOTE\nimport torch\n")
+    (user.folder / "torch").mkdir()
+    (user.folder / "torch" / "__init__.py").write_text("")
+    ended = user.run(command, "repro.py", "--torch", "9.1.0,9.2.0", "--build", "pypi")
+    assert ended.returncode == 2
+    assert "torch/__init__.py would be imported instead of the torch of each environment" in ended.stderr
+    assert "hint: move the script to another folder" in ended.stderr
+    assert user.runs("repro.py") == 0
+    ended = user.run("matrix", "repro.py", "--interpreter", "no/bin/python")
+    assert "would be imported" not in ended.stderr

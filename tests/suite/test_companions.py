@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from whichtorch.matrix.model import Scenario
 from whichtorch.matrix.suite import companions
 from whichtorch.matrix.suite.companions import copy_companions
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -38,6 +36,26 @@ def test_nothing_from_elsewhere_comes_along(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("no")
     script = write(tmp_path / "code", script=f"a = '../secret.txt', {str(tmp_path / 'secret.txt')!r}, 'script.py', ''")
     assert companions.companions(script, tmp_path / "code") == {}
+
+
+def test_torch_does_not_come_along(tmp_path: Path) -> None:
+    """A checkout of torch beside the script is not the script's: environments have a torch of their own."""
+    script = write(tmp_path, script="import torch.nn\nimport helper", helper="from torch import nn")
+    write(tmp_path / "torch", __init__="", nn="")
+    assert set(companions.companions(script, tmp_path)) == {"helper.py"}
+    assert set(companions.local_modules(script)) == {"helper.py"}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_hiding"), [("torch.py", True), ("torch/__init__.py", True), ("torch/nn.py", False)]
+)
+def test_a_torch_beside_a_script_hides_that_of_its_environment(tmp_path: Path, name: str, *, is_hiding: bool) -> None:
+    """Python looks beside the script first, but prefers an installed package to a folder without __init__.py."""
+    script = write(tmp_path, script="import torch", plain="print('no')")
+    (tmp_path / "torch").mkdir()
+    (tmp_path / name).write_text("")
+    assert companions.torch_beside(script) == (tmp_path / name if is_hiding else None)
+    assert companions.torch_beside(tmp_path / "plain.py") is None
 
 
 def test_large_files_are_left_out(tmp_path: Path) -> None:

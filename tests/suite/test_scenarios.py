@@ -136,6 +136,21 @@ def test_the_hash_follows_the_native_sources(tmp_path: Path) -> None:
     assert len(hashes) == 3
 
 
+@pytest.mark.parametrize("changed", ["helper.py", "deep.py", "pack/inner.py"])
+def test_the_hash_follows_the_modules_beside_a_script(tmp_path: Path, changed: str) -> None:
+    """Those that it imports, whatever imports them; no other module, and no file that it may write."""
+    (tmp_path / "pack").mkdir()
+    files = {"case.py": "import helper\nopen('rows.txt')", "helper.py": "from pack.inner import x\nimport deep, torch"}
+    for name, text in (files | {"deep.py": "", "pack/inner.py": "x = 1", "other.py": "", "rows.txt": "1"}).items():
+        (tmp_path / name).write_text(text)
+    before = read_scenario(tmp_path / "case.py").source_hash
+    (tmp_path / "other.py").write_text("x = 2")
+    (tmp_path / "rows.txt").write_text("2")
+    assert read_scenario(tmp_path / "case.py").source_hash == before
+    (tmp_path / changed).write_text("x = 2")
+    assert read_scenario(tmp_path / "case.py").source_hash != before
+
+
 def test_a_script_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     """A path with nothing or a folder behind it gives one line."""
     with pytest.raises(UsageError, match=r"cannot read the script .*none\.py: No such file"):

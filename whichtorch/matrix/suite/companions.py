@@ -51,6 +51,28 @@ def companions(
     return found
 
 
+def torch_beside(script: Path) -> Path | None:
+    """Return the file that a script would import as torch instead of its environment's, None where there is none."""
+    hiding = (script.parent / "torch.py", script.parent / "torch" / "__init__.py")
+    return next((path for path in hiding if path.is_file() and b"torch" in script.read_bytes()), None)
+
+
+def local_modules(script: Path) -> dict[str, bytes]:
+    """Return the texts of the modules beside a script that it imports, and of theirs, by their paths in its folder."""
+    found: dict[str, bytes] = {}
+    unread = [(script.name, script)]
+    while unread:
+        name, path = unread.pop()
+        if name in found:
+            continue
+        try:
+            found[name] = path.read_bytes()
+            unread += _modules(parse_module(found[name]), script.parent)
+        except (OSError, ValueError, SyntaxError):
+            continue
+    return {name: text for name, text in found.items() if name != script.name}
+
+
 def companions_of(scenario: Scenario, beside: Path, most_bytes: int = MOST_BYTES) -> dict[str, Path]:
     """Return the companions of a scenario's script, which is started in `beside`.
 
@@ -82,11 +104,11 @@ def _modules(tree: ast.AST, folder: Path) -> Iterator[tuple[str, Path]]:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
             names = [node.module] if node.module else [alias.name for alias in node.names]
-        for name in names:
-            top = folder / name.partition(".")[0]
+        tops = {name.partition(".")[0] for name in names} - {"torch"}  # environments have it
+        for top in map(folder.joinpath, sorted(tops)):
             if top.with_suffix(".py").is_file():
                 yield f"{top.name}.py", top.with_suffix(".py")
-            elif (top / "__init__.py").is_file():
+            elif top.is_dir():  # with or without an __init__.py
                 for path in sorted(top.rglob("*.py")):
                     yield str(path.relative_to(folder)), path
 

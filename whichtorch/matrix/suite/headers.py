@@ -32,6 +32,7 @@ from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Condition, Expectation, Outcome, Scenario
 from whichtorch.matrix.source.uncalled_tests import uncalled_tests
 from whichtorch.matrix.suite.chain import RUNS, Chain, is_chain_key
+from whichtorch.matrix.suite.companions import local_modules
 from whichtorch.matrix.suite.toml_lines import line_of, line_of_error, parsed
 
 if TYPE_CHECKING:
@@ -167,6 +168,8 @@ def read_scenario(path: Path, name: str | None = None) -> Scenario:
     _check(header)
     uncalled = () if in_suite else uncalled_tests(source)
     source += b"".join(_native_sources(header))
+    for module, text in sorted(local_modules(path).items()):  # with another helper, it is another test
+        source += b"\0" + module.encode() + b"\0" + text
     source_hash = hashlib.sha256(source).hexdigest()[:12]
     given = {"name": name, "path": str(path.absolute()), "source_hash": source_hash, "in_suite": in_suite}
     given |= {"uncalled": uncalled, **needs}
