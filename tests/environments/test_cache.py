@@ -448,6 +448,31 @@ def test_builds_of_one_release_are_different_environments(wheels: Path, make_cac
     assert make_cache().acquire(second).id != identity
 
 
+def test_what_is_edited_in_an_environment_of_the_users_makes_it_another(wheels: Path, make_cache: MakeCache) -> None:
+    """A file of torch, and one of a project that was installed with `pip install -e`."""
+    build_wheel(wheels, "2.11.0")
+    own = make_cache().acquire(ask("2.11.0"))
+    assert own.interpreter is not None
+    (site,) = own.interpreter.parent.parent.glob("lib/python*/site-packages")
+    project = wheels.parent / "project"
+    (project / "code").mkdir(parents=True)
+    files = [site / "torch" / "edited.py", project / "code" / "module.py"]
+    for file in files:
+        file.write_text("x = 1\n")
+    (site / "project-1.0.dist-info").mkdir()
+    (site / "project-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: project\nVersion: 1.0\n")
+    told = {"url": project.as_uri(), "dir_info": {"editable": True}}
+    (site / "project-1.0.dist-info" / "direct_url.json").write_text(json.dumps(told))
+    request = existing(own.interpreter)
+    seen = [make_cache().acquire(request).id]
+    for file in files:
+        assert make_cache().known(request) is not None
+        file.write_text("x = 2\nand_more = 3\n")
+        assert make_cache().known(request) is None
+        seen.append(make_cache().acquire(request).id)
+    assert len({*seen}) == 3
+
+
 def test_an_interpreter_that_is_not_there(tmp_path: Path, make_cache: MakeCache) -> None:
     """A path without an interpreter is unbuildable and named."""
     environment = make_cache().acquire(existing(tmp_path / "bin" / "python"))

@@ -20,7 +20,9 @@ import traceback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+MOST_WATCHED = 20000  # Python files: torch has 2,500
 
 # The folder of this script holds the tool's modules, which an environment must not see.
 if sys.path and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
@@ -81,9 +83,34 @@ def watched(torch):  # type: (object) -> list[str]
     """Return files and folders whose change of time means: another environment than the one probed."""
     folders = [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
     home = os.path.dirname(os.path.abspath(torch.__file__))  # type: ignore[attr-defined]
-    inside = ["version.py", os.path.join("lib", "libtorch_cpu.so"), os.path.join("lib", "libtorch_python.so")]
-    files = [os.path.join(home, name) for name in inside]
-    return [path for path in [*folders, *files] if os.path.exists(path)]
+    libraries = [os.path.join(home, "lib", name) for name in ("libtorch_cpu.so", "libtorch_python.so")]
+    sources = [path for root in [home, *editable()] for path in python_files(root)]
+    return [path for path in [*folders, *libraries] if os.path.exists(path)] + sources[:MOST_WATCHED]
+
+
+def editable():  # type: () -> list[str]
+    """Return the folders of projects that were installed with `pip install -e`: their files are changed in place."""
+    from importlib import metadata
+    from urllib.parse import unquote, urlparse
+
+    found = []
+    for distribution in metadata.distributions():
+        try:
+            told = json.loads(distribution.read_text("direct_url.json") or "{}")
+            if told.get("dir_info", {}).get("editable"):
+                found.append(unquote(urlparse(told["url"]).path))
+        except (AttributeError, LookupError, ValueError):
+            continue
+    return sorted(found)
+
+
+def python_files(root):  # type: (str) -> Iterator[str]
+    """Yield the Python files below a folder; nothing of hidden folders and of environments."""
+    for folder, below, names in os.walk(root):
+        below[:] = sorted(name for name in below if not name.startswith(".") and name != "site-packages")
+        for name in sorted(names):
+            if name.endswith(".py"):
+                yield os.path.join(folder, name)
 
 
 def fingerprint(torch):  # type: (object) -> dict[str, object]
