@@ -39,6 +39,7 @@ def test_a_worse_number_is_red_in_the_second_night(user: User, tmp_path: Path) -
         said = given(user, *measured, *baseline, code=code)
         assert ("loss is worse than in" in said) == (night in {1, 2})
         assert ("two runs in a row say so" in said) == (night == 2)
+        assert "did not come to its end" not in said
     compared = user.run("compare", "latest~3", "latest")
     assert compared.returncode == 1, compared.stdout + compared.stderr
     assert "+50 % (against torch-9.1.0-pypi +0 %, now +50 %); two runs in a row say so" in compared.stdout

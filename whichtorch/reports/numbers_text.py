@@ -255,4 +255,5 @@ def _bars(heights: Sequence[float]) -> str:
     """Return numbers as bars of text, the latest of them."""
     shown = [height for height in heights if math.isfinite(height)][-BARS_SHOWN:]
     low, high = min(shown, default=0.0), max(shown, default=0.0)
-    return "".join(BARS[round((each - low) / ((high - low) or 1) * (len(BARS) - 1))] for each in shown)
+    is_flat = math.isclose(low, high, abs_tol=1e-9)  # but for the rounding of floats
+    return "".join(BARS[0 if is_flat else round((each - low) / (high - low) * (len(BARS) - 1))] for each in shown)

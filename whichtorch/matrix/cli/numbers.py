@@ -31,12 +31,12 @@ def measured(
 
     opened = measured_run(planned, measures, most, machines, display.progress)
     with command.terminating_like_interrupt(), opened as (store, notes):
-        stored = store.stored()
-        cells = stored.result.cells
+        cells = store.stored().result.cells
         is_worse = any(number.effect in {Effect.WORSE, Effect.DIFFERENT} for cell in cells for number in cell.numbers)
         code = Exit.RED if is_worse and is_asked else command.exit_code(store.tally)
         code = Exit.INTERRUPTED if store.run.interrupted else code
         store.run = store.run.model_copy(update={"exit_code": int(code)})
+    stored = store.stored()  # with the end of the run
     display.say(number_lines(stored.result, notes))
     if code is not Exit.INTERRUPTED and cells and not any(cell.numbers for cell in cells):
         reasons = dict.fromkeys(cell.reason or str(cell.outcome) for cell in cells)
