@@ -103,14 +103,18 @@ def _modules(tree: ast.AST, folder: Path) -> Iterator[tuple[str, Path]]:
     for node in ast.walk(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
-            names = [node.module] if node.module else [alias.name for alias in node.names]
-        tops = {name.partition(".")[0] for name in names} - {"torch"}  # environments have it
-        for top in map(folder.joinpath, sorted(tops)):
-            if top.with_suffix(".py").is_file():
-                yield f"{top.name}.py", top.with_suffix(".py")
-            elif top.is_dir():  # with or without an __init__.py
-                for path in sorted(top.rglob("*.py")):
-                    yield str(path.relative_to(folder)), path
+            below = f"{node.module}." if node.module else ""
+            names = [node.module or "", *(below + alias.name for alias in node.names)]
+        for name in names:
+            top = folder / name.partition(".")[0]
+            if name.partition(".")[0] in {"", "torch"}:  # environments have a torch
+                continue
+            if (top / "__init__.py").is_file():
+                found = sorted(top.rglob("*.py"))
+            else:  # a module, or one in a folder without __init__.py, which may hold a million other files
+                found = [path for path in (top, folder / name.replace(".", "/")) if path.with_suffix(".py").is_file()]
+            for path in found:
+                yield str(path.relative_to(folder).with_suffix(".py")), path.with_suffix(".py")
 
 
 def _texts(tree: ast.AST) -> Iterator[str]:
