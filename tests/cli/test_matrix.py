@@ -52,6 +52,27 @@ def test_second_run_costs_no_install_and_no_attempt(user: User, wheels: Path) ->
     assert again.stdout.splitlines()[-2] == "2 cells, 1 not as expected"
 
 
+@pytest.mark.shell
+@pytest.mark.parametrize("change", ["a module beside it", "a variable of the shell"])
+def test_what_changes_a_script_from_outside_runs_it_again(user: User, change: str) -> None:
+    """And what is known is shown again once it is as before."""
+    user.script(
+        "repro.py",
+        "NOTE\nimport os\nimport torch\nimport helper\n"
+        "assert helper.good and os.environ.get('CUDA_VISIBLE_DEVICES') != ''\n",
+    )
+    helper, asked = user.folder / "helper.py", ("matrix", "repro.py", "--torch", "9.1.0")
+    environ = {}
+    for code, runs in ((0, 1), (1, 2), (0, 2)):
+        if change == "a module beside it":
+            helper.write_text(f"good = {code == 0}\n")
+        else:
+            helper.write_text("good = True\n")
+            environ = {"CUDA_VISIBLE_DEVICES": "" if code else "0"}
+        ended = user.run(*asked, environ=environ)
+        assert (ended.returncode, user.runs("repro.py")) == (code, runs), ended.stdout + ended.stderr
+
+
 def test_list_runs_nothing_and_shows_what_is_known(user: User) -> None:
     """--list is a look: known outcomes, what would run, what would be installed."""
     script = user.script("repro.py", FAILS_IN_OLD)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whichtorch.matrix.environments.configs import BUILTIN, config_named
+from whichtorch.matrix.environments.configs import BUILTIN, config_named, variables_digest
 from whichtorch.matrix.environments.inside.startup import FOLDER
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Config
@@ -15,6 +15,14 @@ def test_the_promised_configs_are_there() -> None:
     promised = {"default", "single-thread", "iomp", "cpp-meta", "dispatch-trace", "no-compile-threads"}
     assert promised == set(BUILTIN)
     assert all(config.summary and config.name == name for name, config in BUILTIN.items())
+
+
+def test_variables_of_the_shell_count_if_they_steer_torch() -> None:
+    """Not those of the locale, and none that torch does not read."""
+    assert variables_digest({"HOME": "/home/me", "LANG": "C", "LC_ALL": "C", "TZ": "UTC", "CCACHE_DIR": "x"}) == ""
+    seen = [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": ""}, {"NCCL_DEBUG": "0"}, {"CC": "gcc"}]
+    assert len({variables_digest(each) for each in seen} | {""}) == 5
+    assert variables_digest(seen[0] | {"TZ": "UTC"}) == variables_digest(seen[0])
 
 
 def test_default_changes_nothing() -> None:

@@ -100,16 +100,17 @@ def test_unwritable_state_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_key_depends_on_all_that_makes_a_test() -> None:
-    """Environment, source, variant and limits each make another test."""
+    """Environment, source, variant, limits and the user's variables each make another test."""
     keys = {
         record_key("e", "hash", {"op": "mm"}, LIMITS),
         record_key("f", "hash", {"op": "mm"}, LIMITS),
         record_key("e", "other", {"op": "mm"}, LIMITS),
         record_key("e", "hash", {"op": "add"}, LIMITS),
         record_key("e", "hash", {"op": "mm"}, Limits(timeout=10, memory_mb=1000)),
+        record_key("e", "hash", {"op": "mm"}, LIMITS, variables="v"),
         record_key("e", "hash", {"op": "mm"}, Limits(timeout=60, memory_mb=1000, stall=False)),
     }
-    assert len(keys) == 6
+    assert len(keys) == 7
 
 
 def test_of_a_huge_run_only_tests_that_do_not_simply_pass_are_shown(

@@ -65,6 +65,7 @@ ALLOWED = (
     *("NCCL_", "RCCL_", "GLOO_", "UCX_", "FI_", "TRITON_", "XLA_", "ATEN_", "NUMEXPR_", "GOTO_NUM_THREADS"),
     *("LD_LIBRARY_PATH", "LD_BIND_NOW", "GLIBC_TUNABLES", "MALLOC_", "CC", "CXX", "LANG", "LC_", "TZ"),
 )
+_LOCALE = ("LANG", "LC_", "TZ")  # differ between a terminal and a nightly job
 _FAMILIES = tuple(name for name in ALLOWED if name.endswith("_"))
 
 
@@ -112,6 +113,13 @@ def recorded(environ: Mapping[str, str], config: Config) -> dict[str, str]:
     """Return the variables that are kept with a cell's records: the config's and the allowed ones."""
     names = sorted(name for name in environ if name in config.env or name in ALLOWED or name.startswith(_FAMILIES))
     return {name: TOKEN if is_secret(name) else environ[name] for name in names}
+
+
+def variables_digest(environ: Mapping[str, str] = os.environ) -> str:
+    """Return what stands for the user's variables that may change what torch does, "" where none of them is set."""
+    names = (name for name in environ if name in ALLOWED or name.startswith(_FAMILIES))
+    own = sorted((name, environ[name]) for name in names if not name.startswith(_LOCALE))
+    return digest(own) if own else ""
 
 
 def side_packages_folder(config: Config, python: str, home: Path) -> Path | None:

@@ -95,9 +95,9 @@ def combine(attempts: Sequence[Attempt]) -> Attempt | None:
     return max(decided, key=weight, default=None)
 
 
-def record_key(environment: str, source_hash: str, variant: dict[str, str], limits: Limits) -> str:
+def record_key(environment: str, source_hash: str, variant: dict[str, str], limits: Limits, variables: str = "") -> str:
     """Return what makes two attempts the same test, so that nothing is tested twice."""
-    return digest([environment, source_hash, variant, limits.model_dump()], 20)
+    return digest([environment, source_hash, variant, limits.model_dump(), *filter(None, [variables])], 20)
 
 
 class Doubt(StrEnum):

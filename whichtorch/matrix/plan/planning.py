@@ -117,7 +117,7 @@ class PlannedCell:
 
     def key(self, environment: Environment) -> str:
         """Return the key of its records."""
-        return record_key(environment.id, self.scenario.source_hash, self.variant, self.limits)
+        return record_key(environment.id, self.scenario.source_hash, self.variant, self.limits, self.options.variables)
 
     def of_test(self, id_: str) -> PlannedCell:
         """Return the cell of one test of a command."""

@@ -1,6 +1,6 @@
 """The options that decide how cells are run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from whichtorch.matrix.plan.option import Strings, megabytes, option, seconds
@@ -24,12 +24,18 @@ jobs_option = partial(
 )
 
 
+def _variables() -> str:
+    from whichtorch.matrix.environments.configs import variables_digest
+
+    return variables_digest()
+
+
 CHAINED = ("runs", "vary", "cache_dir")  # fields that make an attempt a chain of runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How cells are run. The last three are not options of the command line."""
+    """How cells are run. The last four are not options of the command line."""
 
     timeout: float | None = running_option(
         metavar="TIME", parse=seconds, help="How long an attempt may take, instead of the test's own timeout."
@@ -69,6 +75,7 @@ class RunOptions:
     until: frozenset[str] = frozenset()  # outcomes: after an attempt with one of these, no other is made
     provisional: bool = False  # a slow attempt does not get a longer look
     in_search: bool = False  # passes elsewhere are known: many times their duration counts as a hang
+    variables: str = field(default_factory=_variables)  # digest of those of the user's shell that steer torch
 
     @property
     def chain(self) -> dict[str, str]:
