@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,32 @@ def test_nothing_from_elsewhere_comes_along(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("no")
     script = write(tmp_path / "code", script=f"a = '../secret.txt', {str(tmp_path / 'secret.txt')!r}, 'script.py', ''")
     assert companions.companions(script, tmp_path / "code") == {}
+
+
+def test_modules_in_folders_without_init_are_found_by_name(tmp_path: Path) -> None:
+    """With those that they import relatively; other files of such a folder, which may be data, do not count."""
+    script = write(tmp_path, script="from data.read import rows\nimport tests.tools.deep")
+    write(tmp_path / "data", read="from . import parse\nfrom .names import x", parse="", names="", other="")
+    write(tmp_path / "tests", other="")
+    write(tmp_path / "tests" / "tools", __init__="", deep="")
+    expected = {"data/read.py", "data/parse.py", "data/names.py", "tests/tools/__init__.py", "tests/tools/deep.py"}
+    assert set(companions.local_modules(script)) == set(companions.companions(script, tmp_path)) == expected
+
+
+def test_a_large_package_is_walked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of its modules import others of it by its name; all of its modules count."""
+    script = write(tmp_path, script="import pack")
+    write(tmp_path / "pack", __init__="", **{f"m{number}": "import pack.m1, pack.m2" for number in range(300)})
+    walks: list[Path] = []
+    rglob = Path.rglob
+
+    def counted(path: Path, pattern: str) -> Iterator[Path]:
+        walks.append(path)
+        yield from rglob(path, pattern)
+
+    monkeypatch.setattr(Path, "rglob", counted)
+    assert len(companions.local_modules(script)) == 301
+    assert walks == [tmp_path / "pack"]
 
 
 def test_torch_does_not_come_along(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def measured(
         code = Exit.RED if is_worse and is_asked else command.exit_code(store.tally)
         code = Exit.INTERRUPTED if store.run.interrupted else code
         store.run = store.run.model_copy(update={"exit_code": int(code)})
-    stored = store.stored()  # with the end of the run
+    stored = store.stored()  # read again: the run is marked as ended now
     display.say(number_lines(stored.result, notes))
     if code is not Exit.INTERRUPTED and cells and not any(cell.numbers for cell in cells):
         reasons = dict.fromkeys(cell.reason or str(cell.outcome) for cell in cells)

@@ -14,6 +14,8 @@ from whichtorch.matrix.atomic_files import read_json, remove_tree, write_atomic
 from whichtorch.matrix.environments.commander import Commander, InstallError
 from whichtorch.matrix.environments.configs import cell_environ_of, side_packages_folder
 from whichtorch.matrix.environments.installation import (
+    PROBE,
+    PROBE_DIGEST,
     InstallFolder,
     Package,
     ProbedEnvironment,
@@ -28,8 +30,6 @@ from whichtorch.matrix.model import Config, Environment, Fingerprint, Outcome, R
 if TYPE_CHECKING:
     from whichtorch.matrix.environments.disk import Disk
 
-PROBE = Path(__file__).parent / "inside" / "probe.py"
-PROBE_DIGEST = digest(PROBE.read_text(encoding="utf-8"))  # what a probe asks
 PROBE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute
 
 

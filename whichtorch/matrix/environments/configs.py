@@ -116,10 +116,10 @@ def recorded(environ: Mapping[str, str], config: Config) -> dict[str, str]:
 
 
 def variables_digest(environ: Mapping[str, str] = os.environ) -> str:
-    """Return what stands for the user's variables that may change what torch does, "" where none of them is set."""
+    """Return a digest of the user's variables that may change what torch does, "" where none of them is set."""
     names = (name for name in environ if name in ALLOWED or name.startswith(_FAMILIES))
-    own = sorted((name, environ[name]) for name in names if not name.startswith(_LOCALE))
-    return digest(own) if own else ""
+    relevant = sorted((name, environ[name]) for name in names if not name.startswith(_LOCALE))
+    return digest(relevant) if relevant else ""
 
 
 def side_packages_folder(config: Config, python: str, home: Path) -> Path | None:

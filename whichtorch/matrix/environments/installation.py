@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+PROBE = Path(__file__).parent / "inside" / "probe.py"
+PROBE_DIGEST = digest(PROBE.read_text(encoding="utf-8"))  # what a probe asks
 SITE = "lib/python*/site-packages"  # below a venv
 Stamp = tuple[str, int, int]  # path, size in bytes (0 for a folder) and time of change (ns) of a file
 
@@ -103,6 +105,8 @@ class InstallFolder:
         # an environment of the user's must still be there; ours can be made again
         is_users = request.interpreter is not None
         if probed is None or not is_unchanged(probed.watched, missing_is_changed=is_users):
+            return None
+        if is_users and probed.asked != PROBE_DIGEST:  # which may have watched less
             return None
         return environment_of(request, probed.environment | ({} if is_users else {"interpreter": self.python}))
 

@@ -97,7 +97,9 @@ def combine(attempts: Sequence[Attempt]) -> Attempt | None:
 
 def record_key(environment: str, source_hash: str, variant: dict[str, str], limits: Limits, variables: str = "") -> str:
     """Return what makes two attempts the same test, so that nothing is tested twice."""
-    return digest([environment, source_hash, variant, limits.model_dump(), *filter(None, [variables])], 20)
+    return digest(
+        [environment, source_hash, variant, limits.model_dump(), *filter(None, [variables])], 20
+    )  # with "", as before
 
 
 class Doubt(StrEnum):

@@ -75,7 +75,7 @@ class RunOptions:
     until: frozenset[str] = frozenset()  # outcomes: after an attempt with one of these, no other is made
     provisional: bool = False  # a slow attempt does not get a longer look
     in_search: bool = False  # passes elsewhere are known: many times their duration counts as a hang
-    variables: str = field(default_factory=_variables)  # digest of those of the user's shell that steer torch
+    variables: str = field(default_factory=_variables)  # digest of the shell variables that may change what torch does
 
     @property
     def chain(self) -> dict[str, str]:

@@ -7,6 +7,7 @@ worker of a cluster runs is on another machine. What it reads has to come along.
 from __future__ import annotations
 
 import ast
+import itertools
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Scenario
 
 MOST_BYTES = 50_000_000  # of all that comes along: more is data that a case for a maintainer cannot have
+MOST_PARSED = 200  # modules: parsing takes some 10 ms each, at every command
 LONGEST_NAME = 200  # characters of a text that may be a file's name
 
 
@@ -33,6 +35,7 @@ def companions(
     """
     found: dict[str, Path] = {}
     given = dict(_files((word.rpartition("=")[2] for word in arguments), script.parent, beside))
+    walked: set[Path] = set()
     unread, room = [script], most_bytes
     while unread:
         file = unread.pop()
@@ -40,7 +43,7 @@ def companions(
             tree = parse_module(file.read_bytes())
         except (OSError, ValueError, SyntaxError):
             continue
-        modules = dict(_modules(tree, script.parent))
+        modules = _modules(tree, file, script.parent, walked)
         for name, path in {**modules, **given, **dict(_files(_texts(tree), script.parent, beside))}.items():
             size = path.stat().st_size
             if name in found or path == script or size > room:
@@ -53,21 +56,27 @@ def companions(
 
 def torch_beside(script: Path) -> Path | None:
     """Return the file that a script would import as torch instead of its environment's, None where there is none."""
-    hiding = (script.parent / "torch.py", script.parent / "torch" / "__init__.py")
-    return next((path for path in hiding if path.is_file() and b"torch" in script.read_bytes()), None)
+    folder = script.resolve().parent  # where Python looks first
+    hiding = [path for path in (folder / "torch.py", folder / "torch" / "__init__.py") if path.is_file()]
+    return hiding[0] if hiding and script.is_file() and b"torch" in script.read_bytes() else None
 
 
 def local_modules(script: Path) -> dict[str, bytes]:
-    """Return the texts of the modules beside a script that it imports, and of theirs, by their paths in its folder."""
+    """Return the texts of the modules beside a script that it imports, and of those that these import.
+
+    They are named by their paths in the script's folder. Of more than MOST_PARSED, the imports are not followed.
+    """
+    script = script.resolve()
     found: dict[str, bytes] = {}
-    unread = [(script.name, script)]
+    walked: set[Path] = set()
+    unread = {script.name: script}
     while unread:
-        name, path = unread.pop()
-        if name in found:
-            continue
+        name, path = unread.popitem()
         try:
             found[name] = path.read_bytes()
-            unread += _modules(parse_module(found[name]), script.parent)
+            if len(found) <= MOST_PARSED:
+                new = _modules(parse_module(found[name]), path, script.parent, walked)
+                unread |= {each: file for each, file in new.items() if each not in found}
         except (OSError, ValueError, SyntaxError):
             continue
     return {name: text for name, text in found.items() if name != script.name}
@@ -98,23 +107,34 @@ def copy_companions(files: dict[str, Path], folder: Path) -> None:
         shutil.copyfile(path, target)
 
 
-def _modules(tree: ast.AST, folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the modules and packages of a folder that a module imports."""
+def _modules(tree: ast.AST, file: Path, folder: Path, walked: set[Path]) -> dict[str, Path]:
+    """Return the modules of a folder that one of them, `file`, imports, by their paths in it.
+
+    All modules of a package come, once: it is `walked` then. A folder without __init__.py may hold a million other
+    files: there, a module is looked up by its name.
+    """
+    names: dict[str, None] = {}
     for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom):
-            below = f"{node.module}." if node.module else ""
-            names = [node.module or "", *(below + alias.name for alias in node.names)]
-        for name in names:
-            top = folder / name.partition(".")[0]
-            if name.partition(".")[0] in {"", "torch"}:  # environments have a torch
-                continue
-            if (top / "__init__.py").is_file():
-                found = sorted(top.rglob("*.py"))
-            else:  # a module, or one in a folder without __init__.py, which may hold a million other files
-                found = [path for path in (top, folder / name.replace(".", "/")) if path.with_suffix(".py").is_file()]
-            for path in found:
-                yield str(path.relative_to(folder).with_suffix(".py")), path.with_suffix(".py")
+        if isinstance(node, ast.Import):
+            names |= dict.fromkeys(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = file.parents[node.level - 1] if node.level else folder
+            inner = base.relative_to(folder).parts if base.is_relative_to(folder) else ()
+            start = [*inner, *filter(None, [node.module])]
+            names |= dict.fromkeys([".".join(start), *(".".join([*start, alias.name]) for alias in node.names)])
+    found: dict[Path, None] = {}
+    for name in names:
+        first, *parts = name.split(".")
+        top = folder / first
+        if first in {"", "torch"} or top in walked:  # torch comes from the environment
+            continue
+        if (top / "__init__.py").is_file():
+            walked.add(top)
+            found |= dict.fromkeys(sorted(top.rglob("*.py")))
+            continue
+        for path in itertools.accumulate(parts, Path.joinpath, initial=top):
+            found |= dict.fromkeys(each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file())
+    return {str(path.relative_to(folder)): path for path in found}
 
 
 def _texts(tree: ast.AST) -> Iterator[str]:

@@ -168,7 +168,7 @@ def read_scenario(path: Path, name: str | None = None) -> Scenario:
     _check(header)
     uncalled = () if in_suite else uncalled_tests(source)
     source += b"".join(_native_sources(header))
-    for module, text in sorted(local_modules(path).items()):  # with another helper, it is another test
+    for module, text in sorted(local_modules(path).items()):  # a changed helper makes it another test
         source += b"\0" + module.encode() + b"\0" + text
     source_hash = hashlib.sha256(source).hexdigest()[:12]
     given = {"name": name, "path": str(path.absolute()), "source_hash": source_hash, "in_suite": in_suite}

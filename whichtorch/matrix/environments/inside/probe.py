@@ -7,10 +7,12 @@ It is rewritten before every step, so that after a crash or a hang the step is k
 """
 
 # One flat file without pathlib, because it starts faster that way under every Python.
-# ruff: noqa: PTH100, PTH105, PTH110, PTH118, PTH119, PTH120, PTH123, BLE001, PERF203, TRY301, F401
+# ruff: noqa: PTH100, PTH207, PTH105, PTH110, PTH118, PTH119, PTH120, PTH123, BLE001, PERF203, TRY301, F401
 
 from __future__ import annotations
 
+import glob
+import itertools
 import json
 import os
 import platform
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MOST_WATCHED = 20000  # Python files: torch has 2,500
+NOT_WATCHED = ("site-packages", "dist-packages", "node_modules", "build")
 
 # The folder of this script holds the tool's modules, which an environment must not see.
 if sys.path and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
@@ -80,12 +83,13 @@ def packages():  # type: () -> dict[str, str]
 
 
 def watched(torch):  # type: (object) -> list[str]
-    """Return files and folders whose change of time means: another environment than the one probed."""
+    """Return the files and folders whose time of change tells that the environment has changed."""
     folders = [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
     home = os.path.dirname(os.path.abspath(torch.__file__))  # type: ignore[attr-defined]
-    libraries = [os.path.join(home, "lib", name) for name in ("libtorch_cpu.so", "libtorch_python.so")]
-    sources = [path for root in [home, *editable()] for path in python_files(root)]
-    return [path for path in [*folders, *libraries] if os.path.exists(path)] + sources[:MOST_WATCHED]
+    libraries = [path for names in ("_C*.so", "lib/*.so*") for path in sorted(glob.glob(os.path.join(home, names)))]
+    sources = (path for root in [home, *editable()] for path in python_files(root))
+    found = [*folders, *libraries, *itertools.islice(sources, MOST_WATCHED)]
+    return [path for path in dict.fromkeys(found) if os.path.exists(path)]
 
 
 def editable():  # type: () -> list[str]
@@ -96,18 +100,18 @@ def editable():  # type: () -> list[str]
     found = []
     for distribution in metadata.distributions():
         try:
-            told = json.loads(distribution.read_text("direct_url.json") or "{}")
-            if told.get("dir_info", {}).get("editable"):
-                found.append(unquote(urlparse(told["url"]).path))
+            direct_url = json.loads(distribution.read_text("direct_url.json") or "{}")
+            if direct_url.get("dir_info", {}).get("editable"):
+                found.append(unquote(urlparse(direct_url["url"]).path))
         except (AttributeError, LookupError, ValueError):
             continue
     return sorted(found)
 
 
 def python_files(root):  # type: (str) -> Iterator[str]
-    """Yield the Python files below a folder; nothing of hidden folders and of environments."""
+    """Yield the Python files below a folder, without those of hidden folders, of builds and of packages."""
     for folder, below, names in os.walk(root):
-        below[:] = sorted(name for name in below if not name.startswith(".") and name != "site-packages")
+        below[:] = sorted(name for name in below if not name.startswith(".") and name not in NOT_WATCHED)
         for name in sorted(names):
             if name.endswith(".py"):
                 yield os.path.join(folder, name)
