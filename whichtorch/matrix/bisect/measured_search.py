@@ -115,14 +115,14 @@ class _MeasuredSearch:
 
         series.run(is_told)
         self.machine, self._rounds_done = series.machine, self._rounds_done + series.rounds
-        without = [place for place, each in zip(positions, environments, strict=True) if each.id in series.missing]
-        for place in without:
-            self._missing[positions[place]] = series.missing[self._environments[positions[place]].id]
-        for environment in () if reference.id in series.missing else environments:
-            if number := series.measurement(measure, environment):
+        for position, environment in zip(positions.values(), environments, strict=True):
+            if reason := series.missing.get(environment.id):
+                self._missing[position] = reason
+            elif reference.id not in series.missing and (number := series.measurement(measure, environment)):
                 self._numbers.setdefault(environment.id, number)
-        if without:
-            return without[0]
+        for place, position in positions.items():
+            if position in self._missing:
+                return place
         found = series.guess(measure, other)
         assert found is not None
         return found

@@ -111,15 +111,20 @@ def cell_environ_of(
 
 def recorded(environ: Mapping[str, str], config: Config) -> dict[str, str]:
     """Return the variables that are kept with a cell's records: the config's and the allowed ones."""
-    names = sorted(name for name in environ if name in config.env or name in ALLOWED or name.startswith(_FAMILIES))
+    names = sorted(name for name in environ if name in config.env or _is_allowed(name))
     return {name: TOKEN if is_secret(name) else environ[name] for name in names}
 
 
 def variables_digest(environ: Mapping[str, str] = os.environ) -> str:
     """Return a digest of the user's variables that may change what torch does, "" where none of them is set."""
-    names = (name for name in environ if name in ALLOWED or name.startswith(_FAMILIES))
-    relevant = sorted((name, environ[name]) for name in names if not name.startswith(_LOCALE))
+    relevant = sorted(
+        (name, value) for name, value in environ.items() if _is_allowed(name) and not name.startswith(_LOCALE)
+    )
     return digest(relevant) if relevant else ""
+
+
+def _is_allowed(name: str) -> bool:
+    return name in ALLOWED or name.startswith(_FAMILIES)
 
 
 def side_packages_folder(config: Config, python: str, home: Path) -> Path | None:

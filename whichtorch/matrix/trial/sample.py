@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.trial.observation import Observation
 
 NOTE = "measured"  # prefix of the files that the start-up hook writes, one for each Python process
+FROM_OUTPUT = {MeasureKind.PRINTED, MeasureKind.OUTPUT}  # the other measures are read from these files
 BYTES = {"MB": 1e6, "kB": 1e3}
 LEAST_STEPS = 8  # lines, of which the second half shows the growth
 # of a time that torch.utils.benchmark prints
@@ -53,8 +54,7 @@ def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, refere
         what = seen.record.signature or attempt.note
         raise NoNumberError(f"{attempt.outcome}" + (f": {what}" if what else ""), attempt.outcome)
     output = text_of(home / attempt.stdout)
-    is_printed = {MeasureKind.PRINTED, MeasureKind.OUTPUT}.__contains__
-    told = _measured_process(seen) if any(not is_printed(each.kind) for each in measures) else {}
+    told = {} if {each.kind for each in measures} <= FROM_OUTPUT else _measured_process(seen)
     values, notes = {}, []
     for each in measures:
         if each.kind is MeasureKind.PRINTED:
@@ -74,8 +74,8 @@ def _measured_process(seen: Observation) -> Mapping[str, Any]:
 
     Raises NoNumberError where there is no such process, or where it could not be measured.
     """
-    files = {name: text for name, text in seen.notes.items() if name.startswith(NOTE) and name.endswith(".json")}
-    noted: list[dict[str, Any]] = [json.loads(text) for text in files.values()]
+    texts = (text for name, text in seen.notes.items() if name.startswith(NOTE) and name.endswith(".json"))
+    noted: list[dict[str, Any]] = [json.loads(text) for text in texts]
     candidates = [told for told in noted if told.get("import")] or noted
     if not candidates:
         raise NoNumberError("its process ended without its exit handlers, so that nothing was measured")
