@@ -111,5 +111,8 @@ def test_a_script_in_a_checkout_of_torch_is_refused(user: User, command: str) ->
     assert "torch/__init__.py would be imported instead of the torch of each environment" in ended.stderr
     assert "hint: move the script to another folder" in ended.stderr
     assert user.runs("repro.py") == 0
+    ended = user.run(command, "--torch", "9.1.0,9.2.0", "--build", "pypi", "--", "python", "-m", "repro")
+    assert ended.returncode == 2
+    assert "hint: start the command in another folder" in ended.stderr
     ended = user.run("matrix", "repro.py", "--interpreter", "no/bin/python")
     assert "would be imported" not in ended.stderr

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.model import Scenario
+from whichtorch.matrix.model import ProjectCommand, Scenario
 from whichtorch.matrix.suite import companions
 from whichtorch.matrix.suite.companions import copy_companions
 
@@ -81,8 +82,36 @@ def test_a_torch_beside_a_script_hides_that_of_its_environment(tmp_path: Path, n
     script = write(tmp_path, script="import torch", plain="print('no')")
     (tmp_path / "torch").mkdir()
     (tmp_path / name).write_text("")
-    assert companions.torch_beside(script) == (tmp_path / name if is_hiding else None)
-    assert companions.torch_beside(tmp_path / "plain.py") is None
+    found = [
+        companions.hiding_torch(Scenario(name="own", path=path, source_hash="hash", in_suite=False))
+        for path in (script, tmp_path / "plain.py")
+    ]
+    assert found == [tmp_path / name if is_hiding else None, None]
+
+
+@pytest.mark.parametrize(
+    ("words", "is_hiding"),
+    [
+        ("python -m pytest test", True),
+        ("env A=1 python3.12 -X dev -c 'import torch'", True),
+        ("torchrun --nproc-per-node 2 script.py", True),
+        ("pytest -x script.py::test_one", True),
+        ("python -P -m pytest test", False),
+        ("python test/script.py", False),
+        ("pytest test", False),
+        (f"bash -c '{'python x; ' * 100}python script.py'", False),
+    ],
+)
+def test_a_torch_where_a_command_starts_may_hide_that_of_its_environment(
+    tmp_path: Path, words: str, *, is_hiding: bool
+) -> None:
+    """With -m and -c, Python looks first where it is started; otherwise beside the script that the command names."""
+    for folder in (tmp_path, tmp_path / "test"):
+        write(folder, script="import torch")
+    write(tmp_path / "torch", __init__="")
+    command = ProjectCommand(words=tuple(shlex.split(words)), project="")
+    scenario = Scenario(name="own", path=tmp_path, source_hash="hash", in_suite=False, command=command)
+    assert companions.hiding_torch(scenario) == (tmp_path / "torch" / "__init__.py" if is_hiding else None)
 
 
 def test_large_files_are_left_out(tmp_path: Path) -> None:

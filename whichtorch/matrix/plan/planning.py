@@ -41,7 +41,7 @@ from whichtorch.matrix.plan.run_options import RunOptions as RunOptions  # noqa:
 from whichtorch.matrix.process.sandbox import Sandbox, plain_environ, working_sandbox
 from whichtorch.matrix.suite import selection
 from whichtorch.matrix.suite.chain import WRITTEN_BY, Chain
-from whichtorch.matrix.suite.companions import torch_beside
+from whichtorch.matrix.suite.companions import hiding_torch
 from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
@@ -66,10 +66,11 @@ class PlannedCell:
 
         Raises PreventedError where no sandbox works, UsageError where a script would import a torch beside it.
         """
-        is_script = not (self.scenario.command or self.scenario.in_suite)
-        if is_script and self.request.interpreter is None and (hiding := torch_beside(self.scenario.path)):
+        is_own = not self.scenario.in_suite
+        if is_own and self.request.interpreter is None and (hiding := hiding_torch(self.scenario)):
             what = f"{hiding} would be imported instead of the torch of each environment"
-            raise UsageError(what, hint="move the script to another folder")
+            started = "start the command in" if self.scenario.command else "move the script to"
+            raise UsageError(what, hint=f"{started} another folder")
         if self.options.sandbox is not Sandbox.OFF and working_sandbox(self.options.sandbox):
             object.__setattr__(self, "scenario", self.scenario.in_sandbox())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 50_000_000  # of all that comes along: more is data that a case for a maintainer cannot have
 MOST_PARSED = 200  # modules: parsing takes some 10 ms each, at every command
 LONGEST_NAME = 200  # characters of a text that may be a file's name
+_PYTHON = re.compile(r"python[\d.]*")
 
 
 def companions(
@@ -54,11 +56,36 @@ def companions(
     return found
 
 
-def torch_beside(script: Path) -> Path | None:
-    """Return the file that a script would import as torch instead of its environment's, None where there is none."""
-    folder = script.resolve().parent  # where Python looks first
+def hiding_torch(scenario: Scenario) -> Path | None:
+    """Return the file that a test would import as torch instead of its environment's, None where there is none.
+
+    Python looks first beside the script, or with -m and -c in the folder where it is started.
+    """
+    script = _started(scenario.command.words, scenario.path) if scenario.command else scenario.path
+    if script is None:
+        return None
+    folder = (script if script.is_dir() else script.parent).resolve()
     hiding = [path for path in (folder / "torch.py", folder / "torch" / "__init__.py") if path.is_file()]
-    return hiding[0] if hiding and script.is_file() and b"torch" in script.read_bytes() else None
+    is_reading = script.is_dir() or (script.is_file() and b"torch" in script.read_bytes())
+    return hiding[0] if hiding and is_reading else None
+
+
+def _started(words: Sequence[str], folder: Path) -> Path | None:
+    """Return the script that a command in `folder` starts, the folder itself for -m and -c of Python, None for neither.
+
+    A script may be started by Python, pytest or torchrun: it is the first file of Python that is named.
+    """
+    is_python = False
+    for word in words:
+        script = folder / word.partition("::")[0]
+        if script.suffix == ".py" and len(word) <= LONGEST_NAME and script.is_file():
+            return script
+        if is_python and word.startswith(("-I", "-P")):  # Python looks in its environment only
+            return None
+        if is_python and word in {"-m", "-c"}:
+            return folder
+        is_python = is_python or _PYTHON.fullmatch(Path(word).name) is not None
+    return None
 
 
 def local_modules(script: Path) -> dict[str, bytes]:
