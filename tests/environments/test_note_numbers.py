@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,21 +36,25 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, script: str, every: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a script as a measured one is run."""
+def run(
+    folder: Path, script: str, *arguments: str, every: str | None = None, valgrind: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a script as a measured one is run; arguments that begin with a dash are Python's."""
     path = folder / "script.py"
     path.write_text(script)
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "WHICHTORCH_"))}
     environ["PYTHONPATH"] = os.pathsep.join(map(str, (FOLDER, folder)))
     environ["WHICHTORCH_HOOKS"] = "note_numbers"
-    environ["WHICHTORCH_MEASURE"] = json.dumps({"file": str(folder / "notes"), "every": every, "compile": True})
-    command = [sys.executable, str(path)]
+    asked = {"file": str(folder / "notes"), "every": every, "compile": True, "valgrind": valgrind}
+    environ["WHICHTORCH_MEASURE"] = json.dumps(asked)
+    dashed = [each for each in arguments if each.startswith("-")]
+    command = [sys.executable, *dashed, str(path), *(each for each in arguments if each not in dashed)]
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
 
 
 def noted(folder: Path, script: str, every: str | None = None) -> dict[str, Any]:
     """Return what was noted of a script that ends well."""
-    ended = run(folder, script, every)
+    ended = run(folder, script, every=every)
     assert (ended.returncode, ended.stderr) == (0, "")
     (file,) = written(folder)
     notes = json.loads(file.read_text())
@@ -189,3 +196,23 @@ def test_the_script_does_not_see_that_it_is_measured(folder: Path) -> None:
     script = "import os, torch\nprint('WHICHTORCH_MEASURE' in os.environ, end='')"
     ended = run(folder, script, every="")
     assert (ended.stdout, ended.stderr, ended.returncode) == ("False", "", 0)
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="needs valgrind")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86-64 processor")
+def test_instructions_after_the_import_are_counted(folder: Path) -> None:
+    """In a process that starts itself again, with its arguments; twice the work takes twice the instructions."""
+    (folder / "torch" / "__init__.py").write_text("sum(range(100_000))\n")
+    script = "import sys, torch\nassert sys.flags.dont_write_bytecode and sys.argv[2:] == ['']\nsum(range({}))\n"
+
+    def counted(size: int) -> int:
+        ended = run(folder, script.format(size), "-B", "a b", "", valgrind=shutil.which("valgrind"))
+        assert (ended.returncode, ended.stderr) == (0, "")
+        (file,) = folder.glob("notes-*.counts")
+        (count,) = re.findall(r"^totals: (\d+)$", file.read_text(), re.MULTILINE)
+        file.unlink()
+        return int(count)
+
+    none, once, twice = map(counted, (0, 200_000, 400_000))
+    assert (twice - none) / (once - none) == pytest.approx(2, abs=0.01)
+    assert none < (once - none) / 10  # the import would take half of it

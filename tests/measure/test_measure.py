@@ -10,7 +10,14 @@ import pytest
 
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.measure.estimate import Estimate
-from whichtorch.matrix.measure.measure import Measure, MeasureKind, change_words, measures_named, printed_pattern
+from whichtorch.matrix.measure.measure import (
+    Measure,
+    MeasureKind,
+    change_words,
+    check_counter,
+    measures_named,
+    printed_pattern,
+)
 from whichtorch.matrix.model import Effect
 
 
@@ -234,3 +241,21 @@ def test_changes_are_written_with_their_interval(
 ) -> None:
     """An exact one has none."""
     assert change_words(change, unit, is_share=is_share) == words
+
+
+@pytest.mark.parametrize(("machine", "program", "words"), [("x86_64", None, "valgrind"), ("aarch64", "v", "aarch64")])
+def test_instructions_need_what_counts_them(
+    monkeypatch: pytest.MonkeyPatch, machine: str, program: str | None, words: str
+) -> None:
+    """The message names what is missing; other numbers do not need it."""
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr("shutil.which", lambda _: program)
+    check_counter(named("cpu"))
+    with pytest.raises(UsageError, match=words):
+        check_counter(named("instructions"))
+
+
+def test_instructions_are_measured_alone() -> None:
+    """Seconds and memory below valgrind are not those of the script."""
+    with pytest.raises(UsageError, match="--measure instructions goes alone"):
+        named("instructions", "cpu")

@@ -289,6 +289,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Supe
         name: supervised(folder / name, text, timeout=timeout, is_hard=True)
         for name, (text, timeout) in programs.items()
     }
+    asked = environ_of(folder / "measured" / "stacks") | {"WHICHTORCH_MEASURE": "{}"}
+    started["measured"] = supervised(folder / "measured", ENDLESS["same_numbers"], timeout=7.0, env=asked)
     yield started
     for each in started.values():
         each.interrupt()
@@ -317,6 +319,13 @@ def test_a_loop_that_counts_is_not_stopped(running: dict[str, Supervised]) -> No
     assert loop is not None
     assert (loop.repeats, loop.moves) == (False, True)
     assert "still changing, perhaps only slow: `n` " in loop.words
+
+
+@pytest.mark.xdist_group("loop_watch")
+def test_a_process_whose_numbers_are_measured_is_not_asked(running: dict[str, Supervised]) -> None:
+    """Its answers would take some of its own time; so its loop is not known, and has all of its time."""
+    ending = running["measured"].wait()
+    assert (ending.stopped_by, ending.loop) == ("timeout", None), ending
 
 
 @pytest.mark.xdist_group("loop_watch")

@@ -15,7 +15,16 @@ from tests.results import attempt
 from whichtorch.matrix.measure.measure import Measure, measures_named
 from whichtorch.matrix.model import Limits, Outcome, Record
 from whichtorch.matrix.trial.observation import Observation
-from whichtorch.matrix.trial.sample import NOTE, NoNumberError, Sample, compile_total, distance, growth, sample_of
+from whichtorch.matrix.trial.sample import (
+    COUNTS,
+    NOTE,
+    NoNumberError,
+    Sample,
+    compile_total,
+    distance,
+    growth,
+    sample_of,
+)
 
 NOTES: dict[str, Any] = {
     "wall": 2.0,
@@ -158,6 +167,30 @@ def test_what_was_not_noted_is_missing(tmp_path: Path, name: str, notes: dict[st
     """The reason says why."""
     with pytest.raises(NoNumberError, match=reason):
         sample_of(measures(name), observed(tmp_path, notes=notes), tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    ("counts", "imported", "told"),
+    [
+        ("events: Ir\nsummary: 0\n\ntotals: 13335281\n", NOTES["import"], 13.335281),
+        ("events: Ir\ntotals: 0\n", NOTES["import"], "valgrind counted nothing"),
+        ("", NOTES["import"], "valgrind counted nothing"),
+        ("", None, "it does not import torch"),
+    ],
+)
+def test_instructions_are_read_from_what_counted_them(
+    tmp_path: Path, counts: str, imported: dict[str, Any] | None, told: float | str
+) -> None:
+    """In millions, of the process that is measured; where there are none, the reason says why."""
+    seen = observed(tmp_path, notes=NOTES | {"import": imported})
+    notes = {**seen.notes, f"{NOTE}-7{COUNTS}": counts, f"{NOTE}-8{COUNTS}": "totals: 5\n"}
+    try:
+        found: float | str = sample_of(measures("instructions"), replace(seen, notes=notes), tmp_path, None).values[
+            "instructions"
+        ]
+    except NoNumberError as missing:
+        found = str(missing)
+    assert found == told
 
 
 def test_of_several_processes_the_one_with_torch_counts(tmp_path: Path) -> None:

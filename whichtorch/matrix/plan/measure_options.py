@@ -22,8 +22,8 @@ class MeasureOptions:
     measure: Strings = _number_option(
         default=(),
         metavar="NAME[,NAME]",
-        help="Compare numbers: wall, cpu, import, import-memory, compile, peak, growth, output, or one that the script "
-        "prints, as NAME=1.5 or NAME: 1.5.",
+        help="Compare numbers: wall, cpu, import, import-memory, compile, peak, growth, output, instructions (exact "
+        "but slow), or one that the script prints, as NAME=1.5 or NAME: 1.5.",
     )
     pattern: str | None = _number_option(
         metavar="REGEX", help="Where the number stands that the script prints: 'tokens/s: ([\\d.]+)'."
@@ -50,7 +50,7 @@ class MeasureOptions:
     def measures(self) -> "tuple[Measure, ...]":
         """The measures that the options name.
 
-        Raises UsageError for what is wrong with them, and where the library that measuring needs is missing.
+        Raises UsageError for what is wrong with them, and where a program or library that measuring needs is missing.
         """
         details = (("--pattern", self.pattern), ("--better", self.better), ("--worse", self.worse))
         given = [name for name, value in (*details, ("--differs", self.differs), ("--every", self.every)) if value]
@@ -61,7 +61,9 @@ class MeasureOptions:
                 raise UsageError(what, hint="name what is measured: --measure cpu")
             return ()
         from whichtorch.matrix.measure.estimate import check_statistics
-        from whichtorch.matrix.measure.measure import measures_named
+        from whichtorch.matrix.measure.measure import check_counter, measures_named
 
         check_statistics()
-        return measures_named(names, self.pattern, self.better, self.worse, self.differs, self.every or "")
+        measures = measures_named(names, self.pattern, self.better, self.worse, self.differs, self.every or "")
+        check_counter(measures)
+        return measures

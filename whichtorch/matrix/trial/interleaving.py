@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 MOST_SERVERS = 8  # fork servers that are kept alive: each holds some 300 MB; with more environments, all runs are cold
 HASH_SEED = "PYTHONHASHSEED"
+COUNTING = 10  # times the timeout that nobody chose, where instructions are counted
 TRIES = 2  # runs of an environment that give no number, after which it is left out
 _PRESSURE = Path("/proc/pressure/cpu")
 
@@ -87,14 +89,22 @@ class Meter:
         self.forks, self._start = False, ""
 
     def _run(self, environment: Environment, seed: int, round_number: int) -> Sample:
-        every = next((each.pattern for each in self.measures if each.kind is MeasureKind.GROWTH), None)
-        compiles = any(each.kind is MeasureKind.COMPILE for each in self.measures)
-        hooks = {"note_numbers": {"file": f"{NOTES}/{NOTE}", "every": every, "compile": compiles}}
+        patterns = {each.kind: each.pattern for each in self.measures}
+        is_counted = MeasureKind.INSTRUCTIONS in patterns
+        asked = {
+            "file": f"{NOTES}/{NOTE}",
+            "every": patterns.get(MeasureKind.GROWTH),
+            "compile": MeasureKind.COMPILE in patterns,
+            "valgrind": shutil.which("valgrind") if is_counted else None,
+        }
         planned = self.cells[environment.id]
         runner = replace(self.runner, planned=planned, environment=environment, caches=None, forks=self.forks)
         variables = {} if self.forks or HASH_SEED in planned.request.config.env else {HASH_SEED: str(seed)}
-        limit, label, name = planned.limits.timeout, environment.label, planned.name
-        variation = Variation(hooks=hooks, variables=variables, may_fork=self.forks, is_brief=self.forks)
+        limit = planned.limits.timeout * (COUNTING if is_counted and planned.looks_longer else 1)
+        label, name = environment.label, planned.name
+        variation = Variation(
+            hooks={"note_numbers": asked}, variables=variables, may_fork=self.forks, is_brief=self.forks
+        )
         self.emit(AttemptStarted(environment=label, cell=name, limit=limit, round=round_number, rounds=self.most))
         seen = runner.run(limit, variation)
         self.emit(AttemptEnded(environment=label, cell=name, attempt=seen.record.attempt))

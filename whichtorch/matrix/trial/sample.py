@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.trial.observation import Observation
 
 NOTE = "measured"  # prefix of the files that the start-up hook writes, one for each Python process
+COUNTS = ".counts"  # end of the name of the file that callgrind writes of such a process
 FROM_OUTPUT = {MeasureKind.PRINTED, MeasureKind.OUTPUT}  # the other measures are read from these files
 BYTES = {"MB": 1e6, "kB": 1e3}
 LEAST_STEPS = 8  # lines, of which the second half shows the growth
@@ -66,6 +67,8 @@ def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, refere
             values[each.name] = _noted(each, told)
             if each.kind in {MeasureKind.PEAK, MeasureKind.GROWTH} and told["has_children"]:
                 notes.append("memory is the script's own process only: child processes are not included")
+            if each.kind is MeasureKind.INSTRUCTIONS:
+                notes.append("instructions are counted by valgrind: a run takes far longer than the script alone")
     return Sample(values=values, start=attempt.evidence.start, output=output, notes=tuple(notes))
 
 
@@ -74,8 +77,11 @@ def _measured_process(seen: Observation) -> Mapping[str, Any]:
 
     Raises NoNumberError where there is no such process, or where it could not be measured.
     """
-    texts = (text for name, text in seen.notes.items() if name.startswith(NOTE) and name.endswith(".json"))
-    noted: list[dict[str, Any]] = [json.loads(text) for text in texts]
+    noted: list[dict[str, Any]] = [
+        json.loads(text) | {"counts": seen.notes.get(name.replace(".json", COUNTS), "")}
+        for name, text in seen.notes.items()
+        if name.startswith(NOTE) and name.endswith(".json")
+    ]
     candidates = [told for told in noted if told.get("import")] or noted
     if not candidates:
         raise NoNumberError("its process ended without its exit handlers, so that nothing was measured")
@@ -103,6 +109,13 @@ def _noted(measure: Measure, told: Mapping[str, Any]) -> float:
             return max(0.0, compile_total(told["compile"]) - float(told["gc"]))
         case MeasureKind.GROWTH:
             return growth(told["steps"])
+        case MeasureKind.INSTRUCTIONS:
+            found = re.search(r"^totals: (\d+)", told["counts"], re.MULTILINE)
+            if found is None or not int(found[1]):
+                raise NoNumberError(
+                    "it does not import torch" if told["import"] is None else "valgrind counted nothing"
+                )
+            return int(found[1]) / 1e6
     return float(told[str(measure.kind)])
 
 

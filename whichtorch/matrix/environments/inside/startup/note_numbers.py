@@ -4,6 +4,9 @@ What is noted is written at the end of the process, as JSON, to a file whose pre
 process of the script is measured; its children that have ended count with their CPU time. A command may start several
 Python processes: each writes a file of its own, but not those that another Python has started. An error of this hook is
 written to the file, too, and the script goes on.
+
+Where instructions are asked for, the process starts itself again under valgrind, whose callgrind counts them from the
+end of the import of torch to the end of the script, and writes them to a file beside the other one.
 """
 # importing pathlib would take time that counts
 # ruff: noqa: PTH105, PTH123
@@ -23,8 +26,11 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Callable
 
-ASKED = "WHICHTORCH_MEASURE"  # JSON: the prefix of the file, and the lines after which memory is noted
+ASKED = "WHICHTORCH_MEASURE"  # JSON: the prefix of the file, and what is noted
 MOST_STEPS = 100_000
+# of x86-64: a call with the address of a request. What valgrind knows it by does nothing elsewhere (valgrind.h).
+REQUEST_CODE = bytes.fromhex("4889f8 31d2 48c1c703 48c1c70d 48c1c73d 48c1c733 4887db 4889d0 c3")
+START_COUNTING, STOP_COUNTING = 0x43540004, 0x43540005  # "CT" and a number (callgrind.h)
 COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")  # a frame of these, while it compiles
 
 
@@ -34,7 +40,11 @@ def install(after_import: Callable[[str, Callable[[ModuleType], object]], object
     if not asked:
         return
     told, pid = json.loads(asked), os.getpid()
-    notes = {"import": None, "steps": [], "gc": GcClock()}  # type: dict[str, Any]
+    if told.get("valgrind"):
+        restart_below(told.pop("valgrind"), told)
+    notes = {"import": None, "steps": [], "gc": GcClock(), "request": None}  # type: dict[str, Any]
+    if told.get("is_counted"):
+        notes["request"] = request_function()
     start(notes)
     if "torch" not in sys.modules:
         clock = ImportClock(notes)
@@ -65,6 +75,38 @@ class ImportClock:
         seconds, memory = self.before
         self.notes["import"] = {"seconds": time.perf_counter() - seconds, "memory": own_memory() - memory}
         start(self.notes)
+        if self.notes["request"]:
+            self.notes["request"](START_COUNTING)
+
+
+def restart_below(valgrind: str, told: dict[str, Any]) -> None:
+    """Replace this process by one that runs the same below valgrind, at a fifth of its speed until it counts."""
+    with open("/proc/self/cmdline", "rb") as file:
+        arguments = [os.fsdecode(each) for each in file.read().split(b"\0")[1:-1]]
+    options = [
+        "--quiet",
+        "--tool=callgrind",
+        "--instr-atstart=no",
+        "--callgrind-out-file=" + told["file"] + "-%p.counts",
+    ]
+    environ = dict(os.environ, **{ASKED: json.dumps(dict(told, is_counted=True))})
+    os.execve(valgrind, [valgrind, *options, sys.executable, *arguments], environ)  # noqa: S606  there is no shell
+
+
+def request_function() -> Callable[[int], object]:
+    """Return a function that makes a request of callgrind's, by its number."""
+    import ctypes
+    import mmap
+
+    page = mmap.mmap(-1, len(REQUEST_CODE), prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    page.write(REQUEST_CODE)
+    call = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
+
+    def request(number: int, _code: mmap.mmap = page) -> None:  # without the page, there would be no code
+        asked = (ctypes.c_size_t * 6)(number)
+        call(ctypes.addressof(asked))
+
+    return request
 
 
 class GcClock:
@@ -167,6 +209,8 @@ def finish(file: str, pid: int, notes: dict[str, Any]) -> None:
     if os.getpid() != pid:
         return
     try:
+        if notes["request"]:
+            notes["request"](STOP_COUNTING)
         told = {
             "wall": time.perf_counter() - notes["wall"],
             "cpu": cpu_seconds() - notes["cpu"],
