@@ -66,7 +66,7 @@ def test_a_matrix_compares_a_printed_number(user: User) -> None:
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="needs valgrind")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86-64 processor")
 def test_a_matrix_compares_instructions(user: User) -> None:
-    """Those after the import of torch count: a loop that runs half as often again takes half as many again."""
+    """Only those after the import of torch count: 1.5 times the iterations take 1.5 times the instructions."""
     user.script("repro.py", "NOTE\nimport torch\nfor _ in range(int(float(torch.behaviour) * 2e5)): pass\n")
     asked = ("matrix", "repro.py", "--torch", "9.2.0,9.3.0", "--measure", "instructions", "--worse", "1%")
     assert user.start(*asked, "--rounds", "12", "--json", "answer.json", *BUILD).wait(5 * PATIENCE) == 1
@@ -297,7 +297,7 @@ def test_the_last_of_two_numbers_counts(user: User) -> None:
         (["bisect", "--measure", "cpu", "--axis", "config"], "--measure searches releases, days or commits"),
         (["bisect", "--measure", "cpu", "--flaky"], "--flaky cannot go with --measure"),
         (["matrix", "--measure", "cpu", "--rounds", "2"], "--rounds"),
-        (["matrix", "--measure", "cpu,instructions"], "--measure instructions goes alone"),
+        (["matrix", "--measure", "cpu,instructions"], "--measure instructions cannot be combined"),
         (["explain", "--measure", "cpu", "--torch", "9.1.0"], "a number is compared between environments"),
         (["explain", "--measure", "cpu", "--torch", "9.1.0,9.2.0", "--executor", "local"], "--measure goes with"),
     ],

@@ -201,7 +201,7 @@ def test_the_script_does_not_see_that_it_is_measured(folder: Path) -> None:
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="needs valgrind")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86-64 processor")
 def test_instructions_after_the_import_are_counted(folder: Path) -> None:
-    """In a process that starts itself again, with its arguments; twice the work takes twice the instructions."""
+    """The process that restarts keeps its arguments; twice the work takes twice the instructions."""
     (folder / "torch" / "__init__.py").write_text("sum(range(100_000))\n")
     script = "import sys, torch\nassert sys.flags.dont_write_bytecode and sys.argv[2:] == ['']\nsum(range({}))\n"
 
@@ -213,6 +213,6 @@ def test_instructions_after_the_import_are_counted(folder: Path) -> None:
         file.unlink()
         return int(count)
 
-    none, once, twice = map(counted, (0, 200_000, 400_000))
-    assert (twice - none) / (once - none) == pytest.approx(2, abs=0.01)
-    assert none < (once - none) / 10  # the import would take half of it
+    idle, once, twice = map(counted, (0, 200_000, 400_000))
+    assert (twice - idle) / (once - idle) == pytest.approx(2, abs=0.01)
+    assert idle < (once - idle) / 10  # with the import, it would be half of it

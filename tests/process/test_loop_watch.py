@@ -323,7 +323,7 @@ def test_a_loop_that_counts_is_not_stopped(running: dict[str, Supervised]) -> No
 
 @pytest.mark.xdist_group("loop_watch")
 def test_a_process_whose_numbers_are_measured_is_not_asked(running: dict[str, Supervised]) -> None:
-    """Its answers would take some of its own time; so its loop is not known, and has all of its time."""
+    """Its answers would take some of its own time, so its endless loop is not found, and runs to the timeout."""
     ending = running["measured"].wait()
     assert (ending.stopped_by, ending.loop) == ("timeout", None), ending
 

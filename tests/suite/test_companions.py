@@ -82,11 +82,14 @@ def test_a_torch_beside_a_script_hides_that_of_its_environment(tmp_path: Path, n
     script = write(tmp_path, script="import torch", plain="print('no')")
     (tmp_path / "torch").mkdir()
     (tmp_path / name).write_text("")
+    link = tmp_path / "elsewhere" / "link.py"
+    link.parent.mkdir()
+    link.symlink_to(script)
     found = [
         companions.hiding_torch(Scenario(name="own", path=path, source_hash="hash", in_suite=False))
-        for path in (script, tmp_path / "plain.py")
+        for path in (script, link, tmp_path / "plain.py")
     ]
-    assert found == [tmp_path / name if is_hiding else None, None]
+    assert found == [*[tmp_path / name if is_hiding else None] * 2, None]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +100,8 @@ def test_a_torch_beside_a_script_hides_that_of_its_environment(tmp_path: Path, n
         ("torchrun --nproc-per-node 2 script.py", True),
         ("pytest -x script.py::test_one", True),
         ("python -P -m pytest test", False),
+        ("python -umpytest test", True),
+        ("python -W error -uP -mpytest test", False),
         ("python test/script.py", False),
         ("pytest test", False),
         (f"bash -c '{'python x; ' * 100}python script.py'", False),

@@ -173,15 +173,15 @@ def test_what_was_not_noted_is_missing(tmp_path: Path, name: str, notes: dict[st
     ("counts", "imported", "told"),
     [
         ("events: Ir\nsummary: 0\n\ntotals: 13335281\n", NOTES["import"], 13.335281),
-        ("events: Ir\ntotals: 0\n", NOTES["import"], "valgrind counted nothing"),
-        ("", NOTES["import"], "valgrind counted nothing"),
+        ("events: Ir\ntotals: 0\n", NOTES["import"], "valgrind left no count"),
+        ("", NOTES["import"], "valgrind left no count"),
         ("", None, "it does not import torch"),
     ],
 )
-def test_instructions_are_read_from_what_counted_them(
+def test_instructions_are_read_from_the_file_of_callgrind(
     tmp_path: Path, counts: str, imported: dict[str, Any] | None, told: float | str
 ) -> None:
-    """In millions, of the process that is measured; where there are none, the reason says why."""
+    """They are told in millions, of the process that is measured. Without a count, the reason says why."""
     seen = observed(tmp_path, notes=NOTES | {"import": imported})
     notes = {**seen.notes, f"{NOTE}-7{COUNTS}": counts, f"{NOTE}-8{COUNTS}": "totals: 5\n"}
     try:

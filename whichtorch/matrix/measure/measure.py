@@ -55,7 +55,7 @@ class MeasureKind(RowEnum):
     COMPILE = "compile", KindRow("s")  # in torch.compile, by torch's own clocks, without garbage collections
     PEAK = "peak", KindRow("MB")  # most memory of the script's process, without children
     GROWTH = "growth", KindRow("kB a line", may_fork=True, is_ratio=False, worse=10)  # per line printed
-    INSTRUCTIONS = "instructions", KindRow("M", worse=0.01)  # millions after the import of torch, below valgrind
+    INSTRUCTIONS = "instructions", KindRow("M", worse=0.01)  # millions after the import of torch, by valgrind
     OUTPUT = "output", KindRow("", may_fork=True, is_ratio=False)  # the largest difference from the reference's output
     PRINTED = "printed", KindRow("")  # a number that the script prints
 
@@ -154,7 +154,7 @@ def measures_named(
     if MeasureKind.OUTPUT in names and size is None:
         wrong.append("--measure output needs --differs, the largest difference that is none")
     if MeasureKind.INSTRUCTIONS in names and len(set(names)) > 1:
-        wrong.append("--measure instructions goes alone: valgrind, which counts them, changes other numbers")
+        wrong.append("--measure instructions cannot be combined with other measures: valgrind changes them")
     if wrong:
         raise UsageError("\n".join(wrong))
     measures = []
@@ -181,14 +181,16 @@ def measures_named(
     return tuple(measures)
 
 
-def check_counter(measures: Sequence[Measure]) -> None:
-    """Raise UsageError where instructions are measured, and what counts them is missing."""
+def check_valgrind(measures: Sequence[Measure]) -> None:
+    """Raise UsageError where instructions are measured, and this machine cannot count them."""
     if not any(each.kind is MeasureKind.INSTRUCTIONS for each in measures):
         return
     if platform.machine() != "x86_64":
         raise UsageError(f"--measure instructions needs an x86-64 processor, and this one is {platform.machine()}")
     if not shutil.which("valgrind"):
-        raise UsageError("--measure instructions needs valgrind, which is not installed", hint="apt install valgrind")
+        raise UsageError(
+            "--measure instructions needs valgrind, which is not installed", hint="install it: apt install valgrind"
+        )
 
 
 def printed_pattern(name: str) -> str:

@@ -22,7 +22,7 @@ class MeasureOptions:
     measure: Strings = _number_option(
         default=(),
         metavar="NAME[,NAME]",
-        help="Compare numbers: wall, cpu, import, import-memory, compile, peak, growth, output, instructions (exact "
+        help="Compare numbers: wall, cpu, import, import-memory, compile, peak, growth, output, instructions (precise "
         "but slow), or one that the script prints, as NAME=1.5 or NAME: 1.5.",
     )
     pattern: str | None = _number_option(
@@ -50,7 +50,7 @@ class MeasureOptions:
     def measures(self) -> "tuple[Measure, ...]":
         """The measures that the options name.
 
-        Raises UsageError for what is wrong with them, and where a program or library that measuring needs is missing.
+        Raises UsageError for what is wrong with them, and where a program or library is missing.
         """
         details = (("--pattern", self.pattern), ("--better", self.better), ("--worse", self.worse))
         given = [name for name, value in (*details, ("--differs", self.differs), ("--every", self.every)) if value]
@@ -61,9 +61,9 @@ class MeasureOptions:
                 raise UsageError(what, hint="name what is measured: --measure cpu")
             return ()
         from whichtorch.matrix.measure.estimate import check_statistics
-        from whichtorch.matrix.measure.measure import check_counter, measures_named
+        from whichtorch.matrix.measure.measure import check_valgrind, measures_named
 
         check_statistics()
         measures = measures_named(names, self.pattern, self.better, self.worse, self.differs, self.every or "")
-        check_counter(measures)
+        check_valgrind(measures)
         return measures

@@ -69,8 +69,8 @@ class PlannedCell:
         is_own = not self.scenario.in_suite
         if is_own and self.request.interpreter is None and (hiding := hiding_torch(self.scenario)):
             what = f"{hiding} would be imported instead of the torch of each environment"
-            started = "start the command in" if self.scenario.command else "move the script to"
-            raise UsageError(what, hint=f"{started} another folder")
+            remedy = "run the command from" if self.scenario.command else "move the script to"
+            raise UsageError(what, hint=f"{remedy} another folder")
         if self.options.sandbox is not Sandbox.OFF and working_sandbox(self.options.sandbox):
             object.__setattr__(self, "scenario", self.scenario.in_sandbox())
 

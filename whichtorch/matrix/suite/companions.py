@@ -25,6 +25,7 @@ MOST_BYTES = 50_000_000  # of all that comes along: more is data that a case for
 MOST_PARSED = 200  # modules: parsing takes some 10 ms each, at every command
 LONGEST_NAME = 200  # characters of a text that may be a file's name
 _PYTHON = re.compile(r"python[\d.]*")
+_PYTHON_OPTIONS = re.compile(r"-([bBdEiIOPqRsSuvx]*)([cm]?)")  # those without a value, then what is run
 
 
 def companions(
@@ -59,31 +60,32 @@ def companions(
 def hiding_torch(scenario: Scenario) -> Path | None:
     """Return the file that a test would import as torch instead of its environment's, None where there is none.
 
-    Python looks first beside the script, or with -m and -c in the folder where it is started.
+    Python looks first in the script's folder, and with -m or -c in the working directory.
     """
     script = _started(scenario.command.words, scenario.path) if scenario.command else scenario.path
     if script is None:
         return None
-    folder = (script if script.is_dir() else script.parent).resolve()
+    folder = script if script.is_dir() else script.resolve().parent
     hiding = [path for path in (folder / "torch.py", folder / "torch" / "__init__.py") if path.is_file()]
     is_reading = script.is_dir() or (script.is_file() and b"torch" in script.read_bytes())
     return hiding[0] if hiding and is_reading else None
 
 
 def _started(words: Sequence[str], folder: Path) -> Path | None:
-    """Return the script that a command in `folder` starts, the folder itself for -m and -c of Python, None for neither.
+    """Return the script that a command in `folder` runs; for `python -m` and `-c`, the folder; None for neither.
 
-    A script may be started by Python, pytest or torchrun: it is the first file of Python that is named.
+    Python, pytest or torchrun may run the script: it is the first Python file of the command.
     """
     is_python = False
     for word in words:
         script = folder / word.partition("::")[0]
         if script.suffix == ".py" and len(word) <= LONGEST_NAME and script.is_file():
             return script
-        if is_python and word.startswith(("-I", "-P")):  # Python looks in its environment only
-            return None
-        if is_python and word in {"-m", "-c"}:
-            return folder
+        if is_python and (options := _PYTHON_OPTIONS.match(word)):
+            if {"I", "P"} & {*options[1]}:  # then, Python looks in neither folder
+                return None
+            if options[2]:
+                return folder
         is_python = is_python or _PYTHON.fullmatch(Path(word).name) is not None
     return None
 

@@ -19,8 +19,14 @@ if TYPE_CHECKING:
     from whichtorch.matrix.trial.observation import Observation
 
 NOTE = "measured"  # prefix of the files that the start-up hook writes, one for each Python process
-COUNTS = ".counts"  # end of the name of the file that callgrind writes of such a process
+COUNTS = ".counts"  # suffix of the file that callgrind writes for such a process
 FROM_OUTPUT = {MeasureKind.PRINTED, MeasureKind.OUTPUT}  # the other measures are read from these files
+# what is of the script's process alone, in words
+OWN_PROCESS = {
+    MeasureKind.PEAK: "memory is",
+    MeasureKind.GROWTH: "memory is",
+    MeasureKind.INSTRUCTIONS: "instructions are those of",
+}
 BYTES = {"MB": 1e6, "kB": 1e3}
 LEAST_STEPS = 8  # lines, of which the second half shows the growth
 # of a time that torch.utils.benchmark prints
@@ -65,10 +71,11 @@ def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, refere
             values[each.name] = 0.0 if reference is None else distance(reference, output)
         else:
             values[each.name] = _noted(each, told)
-            if each.kind in {MeasureKind.PEAK, MeasureKind.GROWTH} and told["has_children"]:
-                notes.append("memory is the script's own process only: child processes are not included")
+            if each.kind in OWN_PROCESS and told["has_children"]:
+                what = OWN_PROCESS[each.kind]
+                notes.append(f"{what} the script's own process only: child processes are not included")
             if each.kind is MeasureKind.INSTRUCTIONS:
-                notes.append("instructions are counted by valgrind: a run takes far longer than the script alone")
+                notes.append("valgrind counts instructions: each run is much slower than the script alone")
     return Sample(values=values, start=attempt.evidence.start, output=output, notes=tuple(notes))
 
 
@@ -78,7 +85,7 @@ def _measured_process(seen: Observation) -> Mapping[str, Any]:
     Raises NoNumberError where there is no such process, or where it could not be measured.
     """
     noted: list[dict[str, Any]] = [
-        json.loads(text) | {"counts": seen.notes.get(name.replace(".json", COUNTS), "")}
+        json.loads(text) | {"callgrind": seen.notes.get(name.removesuffix(".json") + COUNTS, "")}
         for name, text in seen.notes.items()
         if name.startswith(NOTE) and name.endswith(".json")
     ]
@@ -110,11 +117,11 @@ def _noted(measure: Measure, told: Mapping[str, Any]) -> float:
         case MeasureKind.GROWTH:
             return growth(told["steps"])
         case MeasureKind.INSTRUCTIONS:
-            found = re.search(r"^totals: (\d+)", told["counts"], re.MULTILINE)
+            if told["import"] is None:
+                raise NoNumberError("it does not import torch")
+            found = re.search(r"^totals: (\d+)", told["callgrind"], re.MULTILINE)
             if found is None or not int(found[1]):
-                raise NoNumberError(
-                    "it does not import torch" if told["import"] is None else "valgrind counted nothing"
-                )
+                raise NoNumberError("valgrind left no count")
             return int(found[1]) / 1e6
     return float(told[str(measure.kind)])
 

@@ -5,8 +5,8 @@ process of the script is measured; its children that have ended count with their
 Python processes: each writes a file of its own, but not those that another Python has started. An error of this hook is
 written to the file, too, and the script goes on.
 
-Where instructions are asked for, the process starts itself again under valgrind, whose callgrind counts them from the
-end of the import of torch to the end of the script, and writes them to a file beside the other one.
+To count instructions, the process restarts itself under valgrind, or ends if it cannot. Valgrind's tool callgrind counts
+from the end of the import of torch to the end of the script, and writes to a second file with the same prefix.
 """
 # importing pathlib would take time that counts
 # ruff: noqa: PTH105, PTH123
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Callable
 
-ASKED = "WHICHTORCH_MEASURE"  # JSON: the prefix of the file, and what is noted
+ASKED = "WHICHTORCH_MEASURE"  # JSON: the prefix of the file, and what to measure
 MOST_STEPS = 100_000
-# of x86-64: a call with the address of a request. What valgrind knows it by does nothing elsewhere (valgrind.h).
+# x86-64 code of a function that is given a request's address: what valgrind recognizes, and a return (valgrind.h)
 REQUEST_CODE = bytes.fromhex("4889f8 31d2 48c1c703 48c1c70d 48c1c73d 48c1c733 4887db 4889d0 c3")
 START_COUNTING, STOP_COUNTING = 0x43540004, 0x43540005  # "CT" and a number (callgrind.h)
 COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")  # a frame of these, while it compiles
@@ -41,10 +41,10 @@ def install(after_import: Callable[[str, Callable[[ModuleType], object]], object
         return
     told, pid = json.loads(asked), os.getpid()
     if told.get("valgrind"):
-        restart_below(told.pop("valgrind"), told)
-    notes = {"import": None, "steps": [], "gc": GcClock(), "request": None}  # type: dict[str, Any]
-    if told.get("is_counted"):
-        notes["request"] = request_function()
+        restart_under_valgrind(told.pop("valgrind"), told)
+    notes = {"import": None, "steps": [], "gc": GcClock(), "callgrind": None}  # type: dict[str, Any]
+    if told.get("counts"):
+        notes["callgrind"] = callgrind_function()
     start(notes)
     if "torch" not in sys.modules:
         clock = ImportClock(notes)
@@ -75,26 +75,26 @@ class ImportClock:
         seconds, memory = self.before
         self.notes["import"] = {"seconds": time.perf_counter() - seconds, "memory": own_memory() - memory}
         start(self.notes)
-        if self.notes["request"]:
-            self.notes["request"](START_COUNTING)
+        if self.notes["callgrind"]:
+            self.notes["callgrind"](START_COUNTING)
 
 
-def restart_below(valgrind: str, told: dict[str, Any]) -> None:
-    """Replace this process by one that runs the same below valgrind, at a fifth of its speed until it counts."""
+def restart_under_valgrind(valgrind: str, told: dict[str, Any]) -> None:
+    """Restart this process under valgrind, as the same process. It is a tenth as fast until counting starts."""
     with open("/proc/self/cmdline", "rb") as file:
         arguments = [os.fsdecode(each) for each in file.read().split(b"\0")[1:-1]]
-    options = [
-        "--quiet",
-        "--tool=callgrind",
-        "--instr-atstart=no",
-        "--callgrind-out-file=" + told["file"] + "-%p.counts",
-    ]
-    environ = dict(os.environ, **{ASKED: json.dumps(dict(told, is_counted=True))})
-    os.execve(valgrind, [valgrind, *options, sys.executable, *arguments], environ)  # noqa: S606  there is no shell
+    file = told["file"].replace("%", "%%") + "-%p.counts"
+    options = ["--quiet", "--tool=callgrind", "--instr-atstart=no", "--callgrind-out-file=" + file]
+    environ = {name: value for name, value in os.environ.items() if name != "VALGRIND_OPTS"}
+    environ[ASKED] = json.dumps(dict(told, counts=True))
+    try:
+        os.execve(valgrind, [valgrind, *options, sys.executable, *arguments], environ)  # noqa: S606  there is no shell
+    except OSError as error:
+        raise RuntimeError(f"{valgrind} does not start: {error}") from error
 
 
-def request_function() -> Callable[[int], object]:
-    """Return a function that makes a request of callgrind's, by its number."""
+def callgrind_function() -> Callable[[int], object]:
+    """Return a function that sends callgrind the request with a number."""
     import ctypes
     import mmap
 
@@ -102,11 +102,11 @@ def request_function() -> Callable[[int], object]:
     page.write(REQUEST_CODE)
     call = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
 
-    def request(number: int, _code: mmap.mmap = page) -> None:  # without the page, there would be no code
-        asked = (ctypes.c_size_t * 6)(number)
-        call(ctypes.addressof(asked))
+    def send(number: int, _code: mmap.mmap = page) -> None:  # it keeps the page with the code alive
+        request = (ctypes.c_size_t * 6)(number)
+        call(ctypes.addressof(request))
 
-    return request
+    return send
 
 
 class GcClock:
@@ -209,8 +209,8 @@ def finish(file: str, pid: int, notes: dict[str, Any]) -> None:
     if os.getpid() != pid:
         return
     try:
-        if notes["request"]:
-            notes["request"](STOP_COUNTING)
+        if notes["callgrind"]:
+            notes["callgrind"](STOP_COUNTING)
         told = {
             "wall": time.perf_counter() - notes["wall"],
             "cpu": cpu_seconds() - notes["cpu"],
