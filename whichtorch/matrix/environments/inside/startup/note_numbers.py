@@ -5,8 +5,8 @@ process of the script is measured; its children that have ended count with their
 Python processes: each writes a file of its own, but not those that another Python has started. An error of this hook is
 written to the file, too, and the script goes on.
 
-To count instructions, the process restarts itself under valgrind, or ends if it cannot. Its tool callgrind counts from the
-end of the import of torch to the end of the script, and writes to a second file with the same prefix.
+To count instructions, the process restarts itself under valgrind, or ends if it cannot. Its tool callgrind counts from
+the end of the import of torch to the end of the script, and writes to a second file with the same prefix.
 """
 # importing pathlib would take time that counts
 # ruff: noqa: PTH105, PTH123
