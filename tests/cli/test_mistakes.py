@@ -113,6 +113,6 @@ def test_a_script_in_a_checkout_of_torch_is_refused(user: User, command: str) ->
     assert user.runs("repro.py") == 0
     ended = user.run(command, "--torch", "9.1.0,9.2.0", "--build", "pypi", "--", "python", "-m", "repro")
     assert ended.returncode == 2
-    assert "hint: start the command in another folder" in ended.stderr
+    assert "hint: run the command from another folder" in ended.stderr
     ended = user.run("matrix", "repro.py", "--interpreter", "no/bin/python")
     assert "would be imported" not in ended.stderr
