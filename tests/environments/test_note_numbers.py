@@ -37,9 +37,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(
-    folder: Path, script: str, *arguments: str, every: str | None = None, valgrind: str | None = None
+    folder: Path,
+    script: str,
+    every: str | None = None,
+    *,
+    options: tuple[str, ...] = (),
+    arguments: tuple[str, ...] = (),
+    valgrind: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script as a measured one is run; arguments that begin with a dash are Python's."""
+    """Run a script with its arguments as a measured one is run; the options are Python's."""
     path = folder / "script.py"
     path.write_text(script)
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "WHICHTORCH_"))}
@@ -47,14 +53,13 @@ def run(
     environ["WHICHTORCH_HOOKS"] = "note_numbers"
     asked = {"file": str(folder / "notes"), "every": every, "compile": True, "valgrind": valgrind}
     environ["WHICHTORCH_MEASURE"] = json.dumps(asked)
-    dashed = [each for each in arguments if each.startswith("-")]
-    command = [sys.executable, *dashed, str(path), *(each for each in arguments if each not in dashed)]
+    command = [sys.executable, *options, str(path), *arguments]
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
 
 
 def noted(folder: Path, script: str, every: str | None = None) -> dict[str, Any]:
     """Return what was noted of a script that ends well."""
-    ended = run(folder, script, every=every)
+    ended = run(folder, script, every)
     assert (ended.returncode, ended.stderr) == (0, "")
     (file,) = written(folder)
     notes = json.loads(file.read_text())
@@ -203,10 +208,11 @@ def test_the_script_does_not_see_that_it_is_measured(folder: Path) -> None:
 def test_instructions_after_the_import_are_counted(folder: Path) -> None:
     """The process that restarts keeps its arguments; twice the work takes twice the instructions."""
     (folder / "torch" / "__init__.py").write_text("sum(range(100_000))\n")
-    script = "import sys, torch\nassert sys.flags.dont_write_bytecode and sys.argv[2:] == ['']\nsum(range({}))\n"
+    script = "import sys, torch\nassert sys.flags.dont_write_bytecode and sys.argv[1:] == ['a b', '']\nsum(range({}))\n"
+    given: dict[str, Any] = {"options": ("-B",), "arguments": ("a b", ""), "valgrind": shutil.which("valgrind")}
 
     def counted(size: int) -> int:
-        ended = run(folder, script.format(size), "-B", "a b", "", valgrind=shutil.which("valgrind"))
+        ended = run(folder, script.format(size), **given)
         assert (ended.returncode, ended.stderr) == (0, "")
         (file,) = folder.glob("notes-*.counts")
         (count,) = re.findall(r"^totals: (\d+)$", file.read_text(), re.MULTILINE)

@@ -289,8 +289,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Supe
         name: supervised(folder / name, text, timeout=timeout, is_hard=True)
         for name, (text, timeout) in programs.items()
     }
-    asked = environ_of(folder / "measured" / "stacks") | {"WHICHTORCH_MEASURE": "{}"}
-    started["measured"] = supervised(folder / "measured", ENDLESS["same_numbers"], timeout=7.0, env=asked)
+    started["measured"] = supervised(folder / "measured", ENDLESS["same_numbers"], timeout=7.0, is_measured=True)
     yield started
     for each in started.values():
         each.interrupt()

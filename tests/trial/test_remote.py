@@ -91,6 +91,15 @@ def test_a_trial_is_made_by_a_worker_and_its_files_and_notes_come_home(tmp_path:
         assert not any(file.read_text() for file in folder.glob("runs/*/records.jsonl"))
 
 
+def test_the_supervisor_knows_which_runs_are_measured(tmp_path: Path) -> None:
+    """They are the runs whose hook notes numbers; a measured process is not asked where its loop is."""
+    worker = FakeWorker(tmp_path, "w1", writes)
+    with Desk(tmp_path / "desk", (worker,)).runner() as runner:
+        for hooks in ({}, {"note_numbers": {"file": f"{NOTES}/a"}}):
+            runner.run(20, NOTING.model_copy(update={"hooks": hooks}))
+    assert [task.is_measured for task in worker.executor.tasks] == [False, True]
+
+
 @pytest.mark.parametrize(("losses", "tasks"), [(1, 2), (2, 3)])
 def test_a_trial_of_a_lost_worker_is_made_again(tmp_path: Path, losses: int, tasks: int) -> None:
     """What the lost worker had seen does not count, for it may be half of it."""

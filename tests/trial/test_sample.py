@@ -7,7 +7,7 @@ import math
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,6 +25,9 @@ from whichtorch.matrix.trial.sample import (
     growth,
     sample_of,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 NOTES: dict[str, Any] = {
     "wall": 2.0,
@@ -159,6 +162,7 @@ def test_a_note_says_that_memory_leaves_out_children(tmp_path: Path) -> None:
         ("cpu", {"problem": "OSError: no"}, "could not be measured: OSError: no"),
         ("import", NOTES | {"import": None}, "does not import torch"),
         ("import-memory", NOTES | {"import": None}, "does not import torch"),
+        ("instructions", NOTES | {"import": None}, "does not import torch"),
         ("compile", NOTES, "compiles nothing, or this release does not time its compilers"),
         ("growth", NOTES | {"steps": [1, 2, 3]}, "prints 3 lines to measure the memory at; 8 are the least"),
     ],
@@ -169,28 +173,18 @@ def test_what_was_not_noted_is_missing(tmp_path: Path, name: str, notes: dict[st
         sample_of(measures(name), observed(tmp_path, notes=notes), tmp_path, None)
 
 
-@pytest.mark.parametrize(
-    ("counts", "imported", "told"),
-    [
-        ("events: Ir\nsummary: 0\n\ntotals: 13335281\n", NOTES["import"], 13.335281),
-        ("events: Ir\ntotals: 0\n", NOTES["import"], "valgrind left no count"),
-        ("", NOTES["import"], "valgrind left no count"),
-        ("", None, "it does not import torch"),
-    ],
-)
-def test_instructions_are_read_from_the_file_of_callgrind(
-    tmp_path: Path, counts: str, imported: dict[str, Any] | None, told: float | str
-) -> None:
-    """They are told in millions, of the process that is measured. Without a count, the reason says why."""
-    seen = observed(tmp_path, notes=NOTES | {"import": imported})
-    notes = {**seen.notes, f"{NOTE}-7{COUNTS}": counts, f"{NOTE}-8{COUNTS}": "totals: 5\n"}
-    try:
-        found: float | str = sample_of(measures("instructions"), replace(seen, notes=notes), tmp_path, None).values[
-            "instructions"
-        ]
-    except NoNumberError as missing:
-        found = str(missing)
-    assert found == told
+def test_instructions_are_read_from_the_file_of_callgrind(tmp_path: Path) -> None:
+    """They are told in millions, of the process that is measured. A count of none is no number."""
+    seen = observed(tmp_path)
+
+    def counted(text: str) -> Mapping[str, float]:
+        notes = {**seen.notes, f"{NOTE}-7{COUNTS}": text, f"{NOTE}-8{COUNTS}": "totals: 5\n"}
+        return sample_of(measures("instructions"), replace(seen, notes=notes), tmp_path, None).values
+
+    assert counted("events: Ir\nsummary: 0\n\ntotals: 13335281\n") == {"instructions": 13.335281}
+    for text in ("events: Ir\ntotals: 0\n", ""):
+        with pytest.raises(NoNumberError, match="valgrind left no count"):
+            counted(text)
 
 
 def test_of_several_processes_the_one_with_torch_counts(tmp_path: Path) -> None:

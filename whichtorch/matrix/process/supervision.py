@@ -66,6 +66,7 @@ class Task:
     stall: bool = False  # stop early if it is proven that nothing in the tree can go on
     idle_limit: float | None = None  # seconds without any headway that end it as the timeout does
     sample: bool = False  # over the last seconds of a busy process, sample its stacks: is it still moving?
+    is_measured: bool = False  # it is not asked for its loop: the first answer takes 0.1 s of its own time
     mark: str = ""  # value of WHICHTORCH_ATTEMPT in the environment: finds survivors of a killed tool
     stacks: str | None = None  # folder for the stacks of a task stopped by stall or timeout; None: not taken
     collectors: dict[str, str] = field(default_factory=dict)  # paths of programs by name; others are searched for

@@ -36,7 +36,6 @@ STALL_FIRST = 0.4  # seconds after the start: most scripts are still importing
 HEADWAY_FIRST = 1.0  # seconds after the start: many tasks end before
 HEADWAY_OF_SHORT = 0.2  # of a short timeout
 SUSPENDED_AFTER = 3.0  # seconds of oversleeping after which this process is assumed to have been stopped
-MEASURE = "WHICHTORCH_MEASURE"  # variable of a task whose numbers are measured
 IDLE = 0.3  # of a core: a tree that uses more is not examined for a stall at all
 
 
@@ -172,8 +171,7 @@ class Supervisor:
             if self._diagnose(lambda: self._is_stalled(now)):
                 return "stall"
             self.usage.next_look = min(self.usage.next_look, self.next_snapshot)
-        # to answer takes time of the process that is measured: 0.1 s for the first question
-        may_ask = self.task["stall"] and self.task.get("stacks") and MEASURE not in self.task["env"]
+        may_ask = self.task["stall"] and self.task.get("stacks") and not self.task["is_measured"]
         if may_ask and self._diagnose(lambda: self._repeats(now)):
             return "stall"
         if self.task["sample"]:

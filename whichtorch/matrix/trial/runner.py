@@ -106,6 +106,7 @@ class Runner:
                 goal=variation.goal,
                 folder=folder,
                 notes=notes,
+                is_measured="note_numbers" in variation.hooks,
                 arguments=tuple(argument.replace(NOTES, str(notes)) for argument in variation.arguments),
                 caches=self.caches if may_fork else None,
                 hung_before=lambda signature: signature == variation.hung_at,
