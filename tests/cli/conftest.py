@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from tests.cli.prepared import prepare
 from tests.cli.shell import User, new_user, old_and_new
 from tests.wheels import Index
 
@@ -17,6 +19,21 @@ def wheels(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def user(tmp_path: Path, index: Index) -> User:
-    """Return somebody who has no settings but these."""
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the environments that all workers copy."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "prepared"
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path, index: Index) -> User:
+    """Return somebody who has no settings but these, and no environments."""
     return new_user(tmp_path, index)
+
+
+@pytest.fixture
+def user(newcomer: User, wheels: Path, kept: Path) -> User:
+    """Return somebody who has the environments of the old and the new torch, where the index has both."""
+    if all((wheels / f"torch-{version}-py3-none-any.whl").exists() for version in ("9.1.0", "9.2.0")):
+        prepare(newcomer, wheels, kept, "--torch", "9.1.0,9.2.0")
+    return newcomer

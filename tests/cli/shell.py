@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.cli import forked
 from tests.wheels import Index, build_companion, build_wheel
 
 ROOT = Path(__file__).parent.parent.parent
@@ -32,15 +33,7 @@ class User:
 
     def run(self, *arguments: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Give a command with its options, and wait for its end."""
-        return subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=self.environ | (environ or {}),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        return forked.run(arguments, self.folder, self.environ | (environ or {}), PATIENCE)
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Give a command with its options; what it says goes to output.txt."""

@@ -191,10 +191,10 @@ def test_caches_of_an_environment_that_only_its_label_names(user: User) -> None:
 
 
 @pytest.mark.parametrize("command", [("fix", "--bad", "9.1.0", "--good", "9.2.0"), ("triage", "--torch", "9.1.0")])
-def test_caches_of_another_environment_are_for_some_commands(user: User, command: tuple[str, ...]) -> None:
+def test_caches_of_another_environment_are_for_some_commands(newcomer: User, command: tuple[str, ...]) -> None:
     """The others say so before anything is installed."""
-    user.script("repro.py", STALE_IN_OLD)
-    ended = user.run(*command, "repro.py[runs=2,written-by=9.2.0]")
+    newcomer.script("repro.py", STALE_IN_OLD)
+    ended = newcomer.run(*command, "repro.py[runs=2,written-by=9.2.0]")
     said = "error: only matrix and bisect can run a test with written-by\n"
     assert (ended.returncode, said in ended.stderr) == (2, True), ended.stderr
-    assert not list((user.folder / ".whichtorch").rglob("venv"))
+    assert not list((newcomer.folder / ".whichtorch").rglob("venv"))

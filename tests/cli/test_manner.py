@@ -100,15 +100,15 @@ def test_last_failed_runs_what_failed(user: User) -> None:
     assert "2 environments, 4 cells" in last.stdout
 
 
-def test_quiet_and_verbose(user: User) -> None:
+def test_quiet_and_verbose(newcomer: User) -> None:
     """-q prints failures and the summary; -v also known cells, logs, and the commands of installs."""
-    script = user.script("repro.py", FAILS_IN_OLD)
-    lines = user.run("matrix", script, *BOTH, "-v").stdout.splitlines()
+    script = newcomer.script("repro.py", FAILS_IN_OLD)
+    lines = newcomer.run("matrix", script, *BOTH, "-v").stdout.splitlines()
     installs = [line for line in lines if line.startswith("torch-9.1.0-pypi: $ ")]
     assert any("pip" in line and "  log " in line for line in installs)
     assert any(re.search(r"FAIL! .*repro.py .*  log .*stderr.txt", line) for line in lines)
-    assert any("(known)" in line for line in user.run("matrix", script, *BOTH, "-v").stdout.splitlines())
-    quiet = [line for line in user.run("matrix", script, *BOTH, "-q").stdout.splitlines() if line]
+    assert any("(known)" in line for line in newcomer.run("matrix", script, *BOTH, "-v").stdout.splitlines())
+    quiet = [line for line in newcomer.run("matrix", script, *BOTH, "-q").stdout.splitlines() if line]
     assert quiet[0].startswith("FAIL!  repro.py")
     assert quiet[-1].startswith("next: ")
 

@@ -18,17 +18,17 @@ from tests.test_schema import generated
 from tests.wheels import build_wheel
 
 
-def test_matrix_from_nothing_to_a_table(user: User) -> None:
+def test_matrix_from_nothing_to_a_table(newcomer: User) -> None:
     """Two versions are installed, a script is run in both, and table, legend, red line and JSON agree."""
-    script = user.script("repro.py", FAILS_IN_OLD)
-    ended = user.run(
+    script = newcomer.script("repro.py", FAILS_IN_OLD)
+    ended = newcomer.run(
         "matrix", "--torch", "9.1.0,9.2.0", "--script", script, "--json", "result.json", "--markdown", "r.md"
     )
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "repro.py    FAIL!    pass" in ended.stdout
     assert "AssertionError: as it was, in <module> (repro.py:3)" in ended.stdout
     assert "build auto is pypi" in ended.stdout
-    result = json.loads((user.folder / "result.json").read_text())
+    result = json.loads((newcomer.folder / "result.json").read_text())
     jsonschema.validate(result, json.loads(generated()))
     assert [(cell["scenario"], cell["outcome"], cell["expected"]) for cell in result["cells"]] == [
         ("repro.py", "fail", False),
@@ -36,15 +36,15 @@ def test_matrix_from_nothing_to_a_table(user: User) -> None:
     ]
     log = Path(result["run"]["home"], result["cells"][0]["attempts"][0]["stderr"])
     assert "as it was" in log.read_text()
-    assert "| `repro.py` | FAIL! | pass |" in (user.folder / "r.md").read_text()
+    assert "| `repro.py` | FAIL! | pass |" in (newcomer.folder / "r.md").read_text()
 
 
-def test_second_run_costs_no_install_and_no_attempt(user: User, wheels: Path) -> None:
+def test_second_run_costs_no_install_and_no_attempt(newcomer: User, wheels: Path) -> None:
     """What is known is told at once, even with the index gone and the environments evicted."""
-    script = user.script("repro.py", FAILS_IN_OLD)
-    first = user.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script)
-    again = user.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script)
-    assert user.runs("repro.py") == 2
+    script = newcomer.script("repro.py", FAILS_IN_OLD)
+    first = newcomer.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script)
+    again = newcomer.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script)
+    assert newcomer.runs("repro.py") == 2
     assert again.stdout.count("known") == 1
     assert "2 environments, 2 cells; all known\n" in again.stdout
     assert again.returncode == first.returncode == 1
@@ -73,15 +73,15 @@ def test_what_changes_a_script_from_outside_runs_it_again(user: User, change: st
         assert (ended.returncode, user.runs("repro.py")) == (code, runs), ended.stdout + ended.stderr
 
 
-def test_list_runs_nothing_and_shows_what_is_known(user: User) -> None:
+def test_list_runs_nothing_and_shows_what_is_known(newcomer: User) -> None:
     """--list is a look: known outcomes, what would run, what would be installed."""
-    script = user.script("repro.py", FAILS_IN_OLD)
-    user.run("matrix", "--torch", "9.2.0", "--script", script)
-    listed = user.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script, "--list")
+    script = newcomer.script("repro.py", FAILS_IN_OLD)
+    newcomer.run("matrix", "--torch", "9.2.0", "--script", script)
+    listed = newcomer.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script, "--list")
     assert listed.returncode == 0
     assert "torch-9.1.0-pypi: to be installed; 1 of 1 cell to run" in listed.stdout
     assert "torch-9.2.0-pypi: installed; 0 of 1 cell to run" in listed.stdout
-    assert user.runs("repro.py") == 1
+    assert newcomer.runs("repro.py") == 1
 
 
 def test_rerun_command_of_a_red_cell_reruns_just_that(user: User) -> None:
@@ -96,21 +96,21 @@ def test_rerun_command_of_a_red_cell_reruns_just_that(user: User) -> None:
     assert "repro.py[case=bad]  FAIL!" in again.stdout
 
 
-def test_existing_environment_is_taken_as_it_is(user: User, tmp_path: Path) -> None:
+def test_existing_environment_is_taken_as_it_is(newcomer: User, tmp_path: Path) -> None:
     """--interpreter runs in an environment that whichtorch did not make, and changes nothing in it."""
-    script = user.script("repro.py", FAILS_IN_OLD)
-    user.run("matrix", "--torch", "9.2.0", "--script", script)
-    (python,) = (user.folder / ".whichtorch" / "envs").glob("*/venv/bin/python")
-    ended = user.run("matrix", "--interpreter", str(python), "--script", script)
+    script = newcomer.script("repro.py", FAILS_IN_OLD)
+    newcomer.run("matrix", "--torch", "9.2.0", "--script", script)
+    (python,) = (newcomer.folder / ".whichtorch" / "envs").glob("*/venv/bin/python")
+    ended = newcomer.run("matrix", "--interpreter", str(python), "--script", script)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "python-venv" in ended.stdout
-    assert user.runs("repro.py") == 2
+    assert newcomer.runs("repro.py") == 2
 
 
-def test_dead_index_prevents_and_says_so(user: User) -> None:
+def test_dead_index_prevents_and_says_so(newcomer: User) -> None:
     """Without network the cells are unbuildable with the index named, and the exit code is 3."""
-    script = user.script("repro.py", FAILS_IN_OLD)
-    ended = user.run(
+    script = newcomer.script("repro.py", FAILS_IN_OLD)
+    ended = newcomer.run(
         "matrix", "--torch", "9.2.0", "--script", script, environ={"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple"}
     )
     assert ended.returncode == 3, ended.stdout + ended.stderr
@@ -119,10 +119,10 @@ def test_dead_index_prevents_and_says_so(user: User) -> None:
     assert "Traceback" not in ended.stdout + ended.stderr
 
 
-def test_no_room_prevents_and_says_so(user: User) -> None:
+def test_no_room_prevents_and_says_so(newcomer: User) -> None:
     """A budget that no environment fits is told with its figures, and the exit code is 3."""
-    script = user.script("repro.py", FAILS_IN_OLD)
-    ended = user.run("matrix", "--torch", "9.2.0", "--script", script, "--disk", "0.001MB")
+    script = newcomer.script("repro.py", FAILS_IN_OLD)
+    ended = newcomer.run("matrix", "--torch", "9.2.0", "--script", script, "--disk", "0.001MB")
     assert ended.returncode == 3, ended.stdout + ended.stderr
     assert "room" in ended.stdout or "disk" in ended.stdout
 
@@ -136,14 +136,14 @@ def test_unwritable_state_prevents_and_says_so(user: User) -> None:
     assert "WHICHTORCH_HOME" in ended.stderr
 
 
-def test_broken_environment_costs_only_its_own_cells(user: User, wheels: Path) -> None:
+def test_broken_environment_costs_only_its_own_cells(newcomer: User, wheels: Path) -> None:
     """An environment whose canary fails is told with its log; the others run, and a red cell still means 1."""
     build_wheel(wheels, "9.3.0", behaviour="fails to import")
-    script = user.script("repro.py", FAILS_IN_OLD)
-    ended = user.run("matrix", "--torch", "9.2.0,9.3.0", "--script", script)
+    script = newcomer.script("repro.py", FAILS_IN_OLD)
+    ended = newcomer.run("matrix", "--torch", "9.2.0,9.3.0", "--script", script)
     assert ended.returncode == 3
     assert "broken  torch-9.3.0-pypi" in ended.stdout
-    assert user.run("matrix", "--torch", "9.1.0,9.3.0", "--script", script).returncode == 1
+    assert newcomer.run("matrix", "--torch", "9.1.0,9.3.0", "--script", script).returncode == 1
 
 
 def test_matrix_larger_than_the_disk_completes(user: User, wheels: Path) -> None:
@@ -228,22 +228,22 @@ def test_a_hang_is_shown_with_its_place(user: User) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_killed_tool_loses_nothing_and_leaves_nothing(user: User, times: int) -> None:
+def test_killed_tool_loses_nothing_and_leaves_nothing(newcomer: User, times: int) -> None:
     """After kill -9 the same command runs just what had not finished, and nothing of the first run is alive."""
-    first, second = user.script("first.py", "NOTE\n"), user.script("second.py", "NOTE\nimport time\ntime.sleep(1)\n")
+    first, second = newcomer.script("first.py", "NOTE\n"), newcomer.script("second.py", "NOTE\nimport time\ntime.sleep(1)\n")
     options = ["--torch", "9.2.0", "--script", first, "--script", second, "--jobs", "1"]
     for _ in range(times):
-        process = user.start("matrix", *options)
-        wait_for(lambda: user.runs(first) == 1 and user.runs(second) >= 1)
+        process = newcomer.start("matrix", *options)
+        wait_for(lambda: newcomer.runs(first) == 1 and newcomer.runs(second) >= 1)
         process.kill()
         process.wait(PATIENCE)
-    killed = user.runs(second)
-    ended = user.run("matrix", *options)
+    killed = newcomer.runs(second)
+    ended = newcomer.run("matrix", *options)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert user.runs(first) == 1
-    assert user.runs(second) == killed + 1
-    assert len(user.records()) == 2
-    assert not alive_in(user.folder)
+    assert newcomer.runs(first) == 1
+    assert newcomer.runs(second) == killed + 1
+    assert len(newcomer.records()) == 2
+    assert not alive_in(newcomer.folder)
 
 
 def test_output_that_nobody_reads_is_no_error(user: User) -> None:
@@ -263,11 +263,11 @@ def test_output_that_nobody_reads_is_no_error(user: User) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_a_forecast_says_what_it_depends_on(user: User) -> None:
+def test_a_forecast_says_what_it_depends_on(newcomer: User) -> None:
     """Tests that nobody has timed may hang, so the time is announced with that; what was timed is known."""
-    script = user.script("repro.py", "import torch\n")
-    first = user.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script)
+    script = newcomer.script("repro.py", "import torch\n")
+    first = newcomer.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script)
     assert "longer if a test that never ran takes more than 3 s\n" in first.stdout
-    again = user.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script, "--fresh")
+    again = newcomer.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script, "--fresh")
     assert "about 10 seconds with" in again.stdout
     assert "never ran" not in again.stdout

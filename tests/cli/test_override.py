@@ -86,9 +86,9 @@ def test_a_matrix_file_overrides(user: User) -> None:
     assert "whichtorch.toml:1: overrides: torch==9.1.0: torch is chosen by --torch and --build" in refused.stderr
 
 
-def test_all_mistakes_are_told_at_once(user: User) -> None:
+def test_all_mistakes_are_told_at_once(newcomer: User) -> None:
     """What names no version of a package is refused, before anything is installed."""
-    script = user.script("repro.py", SHOWS)
+    script = newcomer.script("repro.py", SHOWS)
     mistakes = {
         "foo=": "'foo=' is not a requirement",
         "Torch==9.1.0": "torch is chosen by --torch and --build",
@@ -97,13 +97,13 @@ def test_all_mistakes_are_told_at_once(user: User) -> None:
         "sympy": "it names no version; write sympy==VERSION",
         "sympy==1.12; python_version < '3'": "an override has no marker",
     }
-    ended = user.run("matrix", "--script", script, *(word for text in mistakes for word in ("--override", text)))
+    ended = newcomer.run("matrix", "--script", script, *(word for text in mistakes for word in ("--override", text)))
     assert ended.returncode == 2
     assert all(f"--override {text}: {told}" in ended.stderr for text, told in mistakes.items()), ended.stderr
-    ended = user.run("matrix", "--script", script, "--override", "sympy==1.12", "--interpreter", sys.executable)
+    ended = newcomer.run("matrix", "--script", script, "--override", "sympy==1.12", "--interpreter", sys.executable)
     assert ended.returncode == 2
     assert "--override: for what whichtorch installs, not for --interpreter" in ended.stderr
-    assert not (user.folder / ".whichtorch" / "envs").exists()
+    assert not (newcomer.folder / ".whichtorch" / "envs").exists()
 
 
 @pytest.mark.parametrize(

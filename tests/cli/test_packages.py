@@ -91,13 +91,13 @@ def test_requirements_files_are_read_as_pip_reads_them(user: User) -> None:
     assert "r.txt:4: torch==2.0 is left out" in str(result["said"])
 
 
-def test_all_mistakes_are_told_at_once(user: User) -> None:
+def test_all_mistakes_are_told_at_once(newcomer: User) -> None:
     """Each has its place; nothing is installed."""
-    (user.folder / "r.txt").write_text("-r gone.txt\n-c limits.txt\neinops =< 1\n-e ./nothing\n")
-    script = user.script("repro.py", NEEDS_EINOPS)
+    (newcomer.folder / "r.txt").write_text("-r gone.txt\n-c limits.txt\neinops =< 1\n-e ./nothing\n")
+    script = newcomer.script("repro.py", NEEDS_EINOPS)
     words = ["--with", "torch==2.5", "--with", "a b", "-r", "r.txt", "-r", "missing.txt"]
     for command in (["matrix", "--torch", "9.2.0", "--script", script], ["bisect", script], ["fix", script]):
-        ended = user.run(*command, *words)
+        ended = newcomer.run(*command, *words)
         assert ended.returncode == 2
         for told in (
             "--with torch==2.5: torch is chosen by --torch and --build",
@@ -109,7 +109,7 @@ def test_all_mistakes_are_told_at_once(user: User) -> None:
             "missing.txt: cannot read the requirements file missing.txt: No such file",
         ):
             assert told in ended.stderr, ended.stderr
-    assert not (user.folder / ".whichtorch" / "envs").exists()
+    assert not (newcomer.folder / ".whichtorch" / "envs").exists()
 
 
 def test_what_cannot_be_resolved_is_unbuildable(user: User, wheels: Path) -> None:

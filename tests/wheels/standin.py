@@ -160,7 +160,7 @@ def _write(
     wheel = folder / f"{name}-{version}-{tag}.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for path, text in files.items():
-            archive.writestr(path, text)
+            archive.writestr(zipfile.ZipInfo(path), text)  # without the time: the same wheel is the same file
     return wheel
 
 
