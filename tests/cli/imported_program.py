@@ -3,7 +3,13 @@
 import pkgutil
 from importlib import import_module
 
+import ruptures
+import scipy.stats
+
 import whichtorch
+
+assert ruptures
+assert scipy.stats
 
 for module in pkgutil.walk_packages(whichtorch.__path__, "whichtorch."):
     if not module.name.startswith(("whichtorch.scenarios", "whichtorch.matrix.environments.inside", "whichtorch.__main__")):

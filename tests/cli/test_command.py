@@ -310,14 +310,6 @@ def test_explain_answers_for_each_test_that_fails(user: User, project: Path) -> 
     assert "first that passes: 9.2.0" in ended.stdout
 
 
-def test_a_large_project_runs_in_place(user: User) -> None:
-    """Its size limits copies only: what the error advises works."""
-    with (user.folder / "weights.bin").open("wb") as weights:
-        weights.truncate(2_100_000_000)
-    cells = cells_of(user, "--torch", "9.2.0", "--in-place", "--", "true", code=0)
-    assert [cell["outcome"] for cell in cells.values()] == ["pass"]
-
-
 def test_a_test_that_fails_in_a_later_round_is_seen(user: User, project: Path) -> None:
     """With --repeat, a failure after a pass counts: the cell is flaky."""
     count = user.folder.parent / "count"

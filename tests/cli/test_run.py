@@ -160,9 +160,9 @@ def test_end_of_its_time_says_where_it_is(tmp_path: Path) -> None:
     """What is busy at its timeout is not called a hang; the line is told, its children end with it."""
     script = tmp_path / "busy.py"
     script.write_text("import subprocess\nsubprocess.Popen(['sleep', '987'])\nsteps = 0\nwhile True:\n    steps += 1\n")
-    ended = run("--timeout", "5", "--json", str(tmp_path / "run.json"), command=[sys.executable, str(script)])
+    ended = run("--timeout", "4", "--json", str(tmp_path / "run.json"), command=[sys.executable, str(script)])
     assert ended.returncode == 124
-    assert "whichtorch: not done after 5 s: " in ended.stderr
+    assert "whichtorch: not done after 4 s: " in ended.stderr
     assert "busy.py:" in ended.stderr
     assert json.loads((tmp_path / "run.json").read_text())["outcome"] == "slow"
     assert not running(["sleep", "987"])

@@ -28,6 +28,7 @@ needs_collectors = pytest.mark.skipif(
     capture.find_tool("py-spy") is None or capture.find_tool("pystack") is None, reason="needs py-spy and pystack"
 )
 
+SPUN = 4.0  # seconds after which what spins is stopped
 KINDS = {
     "stuck_locks": "lock cycle",
     "stuck_gil": "GIL cycle",
@@ -74,7 +75,7 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Ending,
     names = list(KINDS)
     for batch in (names[:4], names[4:8], names[8:]):
         started = {
-            name: begin_watched(folder / name, name, timeout=6.0, stall=not name.startswith("spins")) for name in batch
+            name: begin_watched(folder / name, name, timeout=SPUN, stall=not name.startswith("spins")) for name in batch
         }
         endings |= {name: (supervised.wait(), folder / name / "stacks") for name, supervised in started.items()}
     return endings
@@ -108,10 +109,9 @@ def test_every_process_is_asked_in_every_way(endings: dict[str, tuple[Ending, Pa
 
 @needs_collectors
 def test_diagnosis_is_not_counted(endings: dict[str, tuple[Ending, Path]]) -> None:
-    """The clock of a task stands still while its stacks are taken."""
+    """The clock of a task stands still while its stacks are taken, which takes longer than a look past its timeout."""
     ending, _ = endings["spins"]
-    assert ending.seconds == pytest.approx(6.0, abs=0.2)
-    assert ending.diagnosis_seconds > 0
+    assert SPUN <= ending.seconds < SPUN + ending.diagnosis_seconds
 
 
 def test_collectors_that_fail_change_no_verdict(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ ASLEEP_SINCE = """\
 import sys, time
 end = time.monotonic() + float(sys.argv[1])
 while time.monotonic() < end:
-    pass
+    print(end, flush=True)
+    time.sleep(0.02)
 while True:
     time.sleep(0.5)
 """

@@ -56,6 +56,7 @@ ENDLESS = {
         "def f():\n    done = False\n    def ask():\n        return done\n    while not ask():\n        pass\nf()\n"
     ),
 }
+LONG = 5.5  # seconds in which a loop that could end is asked several times
 BUSY_BUT_OPEN = {
     "counter": "n = 0\nwhile n < 10**12:\n    n += 1\n",
     "large_number": "n = 10**5000\nwhile n:\n    n += 1\n",
@@ -281,15 +282,15 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Supe
     folder = tmp_path_factory.mktemp("loops")
     programs = {
         "endless": (ENDLESS["same_numbers"], PATIENCE),
-        "counts": ("n = 0\nwhile n < 10**12:\n    n += 1\n", 7.0),
-        "beside_child": (CHILD_ENDS_IT, 7.0),
-        "waits": (WAITS_BESIDE_THREAD, 7.0),
+        "counts": ("n = 0\nwhile n < 10**12:\n    n += 1\n", LONG),
+        "beside_child": (CHILD_ENDS_IT, LONG),
+        "waits": (WAITS_BESIDE_THREAD, LONG),
     }
     started = {
         name: supervised(folder / name, text, timeout=timeout, is_hard=True)
         for name, (text, timeout) in programs.items()
     }
-    started["measured"] = supervised(folder / "measured", ENDLESS["same_numbers"], timeout=7.0, is_measured=True)
+    started["measured"] = supervised(folder / "measured", ENDLESS["same_numbers"], timeout=LONG, is_measured=True)
     yield started
     for each in started.values():
         each.interrupt()
@@ -313,7 +314,7 @@ def test_an_endless_loop_is_stopped_within_seconds(running: dict[str, Supervised
 def test_a_loop_that_counts_is_not_stopped(running: dict[str, Supervised]) -> None:
     """It has all of its time, and its variable is told to move."""
     ending = running["counts"].wait()
-    assert (ending.stopped_by, ending.seconds >= 7.0) == ("timeout", True), ending
+    assert (ending.stopped_by, ending.seconds >= LONG) == ("timeout", True), ending
     loop = busy_loop(ending.loop, ending.seconds)
     assert loop is not None
     assert (loop.repeats, loop.moves) == (False, True)

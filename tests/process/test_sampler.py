@@ -85,7 +85,7 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ending]:
     """Run the busy programs side by side."""
     folder: Path = tmp_path_factory.mktemp("busy")
     names = ["spins", "spins_in_c", "moves_on", "ignores_sigterm", "waits_for_busy_child"]
-    started = {name: begin(folder / name, name, timeout=7.0, stall=True, sample=True) for name in names}
+    started = {name: begin(folder / name, name, timeout=5.0, stall=True, sample=True) for name in names}
     started["blind"] = begin(
         folder / "blind", "spins", timeout=2.0, sample=True, collectors={"py-spy": "/no/such/py-spy"}
     )

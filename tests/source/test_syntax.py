@@ -48,7 +48,7 @@ def test_threads_parse_without_disturbing_each_other() -> None:
 
     def parse_often() -> None:
         try:
-            for _ in range(60):
+            for _ in range(15):
                 _Cycle()
                 parse_module(_SOURCE)
         except Exception as error:  # noqa: BLE001
