@@ -37,6 +37,7 @@ from bench import (
     reduction_rows,
     search_rows,
     soak,
+    stop_rows,
 )
 from bench.row import BenchRow
 
@@ -56,6 +57,7 @@ def main() -> int:
     rows: list[BenchRow] = [
         *cell_rows.ROWS,
         *hang_rows.ROWS,
+        *stop_rows.ROWS,
         *pipeline_rows.ROWS,
         *record_rows.ROWS,
         *search_rows.ROWS,

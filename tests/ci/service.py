@@ -16,10 +16,11 @@ from typing import Any
 
 import yaml
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parent.parent.parent
 WORKFLOW = ROOT / ".github" / "workflows" / "nightly.yml"
 ACTION = ROOT / "action.yml"
-PATIENCE = 120  # seconds for one step
 INSTALLED = {"Install nox", "Install whichtorch"}  # steps whose work is done: there is no network
 SHELL = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")  # what `shell: bash` means there
 
@@ -35,7 +36,7 @@ def workflow(file: Path = WORKFLOW) -> dict[str, Any]:
 def remarks(shell: str, script: str) -> str:
     """Return what shellcheck says of a script."""
     command = [str(Path(sys.executable).with_name("shellcheck")), "--shell", shell, "-"]
-    return subprocess.run(command, input=script, capture_output=True, text=True, timeout=30, check=False).stdout
+    return subprocess.run(command, input=script, capture_output=True, text=True, timeout=PATIENCE, check=False).stdout
 
 
 class _Fields(dict[str, Any]):

@@ -9,7 +9,8 @@ import subprocess
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from tests.cli.shell import PATIENCE, User, wait_for
+from tests.cli.shell import User, wait_for
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

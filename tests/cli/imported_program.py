@@ -1,5 +1,6 @@
 """Importing this imports all modules that a command may import while it runs, but for those of extras."""
 
+import gc
 import pkgutil
 from importlib import import_module
 
@@ -12,10 +13,10 @@ assert ruptures
 assert scipy.stats
 
 for module in pkgutil.walk_packages(whichtorch.__path__, "whichtorch."):
-    if not module.name.startswith(("whichtorch.scenarios", "whichtorch.matrix.environments.inside", "whichtorch.__main__")):
+    if not module.name.startswith(
+        ("whichtorch.scenarios", "whichtorch.matrix.environments.inside", "whichtorch.__main__")
+    ):
         import_module(module.name)
-
-import gc
 
 gc.collect()
 gc.freeze()

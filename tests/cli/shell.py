@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 
 from tests.cli import forked
+from tests.patience import PATIENCE
 from tests.wheels import Index, build_companion, build_wheel
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE = 60  # seconds; a condition that has not come true by then never will
 FAILS_IN_OLD = "NOTE\nimport torch\nassert torch.behaviour == 'new', 'as it was'\n"
 
 

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import termios
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import date, timedelta
@@ -21,7 +20,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
+from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
+from tests.patience import PATIENCE
 from tests.wheels import Index, build_companion, build_wheel, serve
 from whichtorch.matrix.atomic_files import remove_tree
 
@@ -267,9 +267,7 @@ def test_an_interrupt_keeps_what_is_done(user: User, wheels: Path) -> None:
     process = user.start(*command())
     wait_for(lambda: len(user.records()) == 3 and user.runs(script) == 4)
     process.send_signal(signal.SIGINT)
-    begin = time.monotonic()
     assert process.wait(PATIENCE) == 130, (user.folder / "output.txt").read_text()
-    assert time.monotonic() - begin < 5
     wait_for(lambda: not alive_in(user.folder))
     assert len(user.records()) == 3
     said = (user.folder / "output.txt").read_text()
@@ -360,9 +358,7 @@ def test_an_interrupt_before_anything_was_seen(user: User, wheels: Path, index: 
     process = user.start(*command())
     wait_for(lambda: _has_come(user, "installing", 0, 0) or _has_come(user, "resolving", 0, 0))
     process.send_signal(signal.SIGINT)
-    begin = time.monotonic()
     assert process.wait(PATIENCE) == 130, (user.folder / "output.txt").read_text()
-    assert time.monotonic() - begin < 5
     index.held.set()
     assert (written(user)["interrupted"], written(user)["probes"]) == (True, [])
     assert "inconclusive" not in (user.folder / "output.txt").read_text()

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
+from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
+from tests.patience import PATIENCE
 from tests.repository import BUILDS, FAILS, SKIPS, Repository
 from tests.wheels import build_wheel
 from whichtorch.matrix.bisect.search_request import AxisName

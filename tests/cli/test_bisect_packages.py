@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import PATIENCE, User, wait_for
+from tests.cli.shell import User, wait_for
+from tests.patience import PATIENCE
 from tests.wheels import Index, build_companion, build_wheel
 
 pytestmark = pytest.mark.shell
@@ -201,7 +202,7 @@ def test_an_index_that_hangs_is_left(user: User, index: Index, is_over: bool) ->
     wait_for(lambda: any("numpy" in path for path in index.paths))
     if not is_over:
         process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == (4 if is_over else 130), (user.folder / "output.txt").read_text()
+    assert process.wait(PATIENCE) == (4 if is_over else 130), (user.folder / "output.txt").read_text()
     index.held.set()
     answer = json.loads((user.folder / "answer.json").read_text())
     assert (answer["interrupted"], answer["probes"], len(answer["values"])) == (not is_over, [], 24)

@@ -10,7 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.cli.shell import PATIENCE, User
+from tests.cli.shell import User
+from tests.patience import PATIENCE
 from tests.test_schema import generated
 from tests.wheels import build_companion, build_pytest, build_wheel
 

@@ -16,7 +16,8 @@ import junitparser
 import pytest
 
 from tests.cli.prepared import prepare
-from tests.cli.shell import PATIENCE, User, wait_for
+from tests.cli.shell import User, wait_for
+from tests.patience import PATIENCE
 from tests.test_schema import generated
 from tests.wheels import build_pytest, build_wheel
 

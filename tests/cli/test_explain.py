@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, wait_for
+from tests.cli.shell import FAILS_IN_OLD, User, wait_for
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.shell
 

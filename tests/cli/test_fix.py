@@ -11,7 +11,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
+from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
+from tests.patience import PATIENCE
 from tests.repository import Repository
 from tests.test_schema import generated
 

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 from tests.cli.shell import FAILS_IN_OLD, User
+from tests.patience import PATIENCE
 from tests.test_schema import generated
 
 if TYPE_CHECKING:
@@ -189,7 +190,9 @@ def group():
 app.app = group
 app.main()
 """
-    ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert ended.returncode == 7
     assert "KeyboardInterrupt" not in ended.stderr
     assert "ValueError: shown" in ended.stderr

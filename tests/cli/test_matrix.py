@@ -7,13 +7,13 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
+from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
+from tests.patience import PATIENCE
 from tests.test_schema import generated
 from tests.wheels import build_wheel
 
@@ -170,9 +170,7 @@ def test_interrupt_keeps_what_is_done_and_leaves_nothing(user: User) -> None:
     process = user.start("matrix", *options)
     wait_for(lambda: user.runs(endless) == 1 and len(user.records()) == 1)
     process.send_signal(signal.SIGINT)
-    begin = time.monotonic()
     assert process.wait(PATIENCE) == 130, (user.folder / "output.txt").read_text()
-    assert time.monotonic() - begin < 5
     assert "interrupted" in (user.folder / "output.txt").read_text()
     wait_for(lambda: not alive_in(user.folder))
     (run,) = (user.folder / ".whichtorch" / "runs").iterdir()
@@ -230,18 +228,20 @@ def test_a_hang_is_shown_with_its_place(user: User) -> None:
 @pytest.mark.parametrize("times", [1, 2])
 def test_killed_tool_loses_nothing_and_leaves_nothing(newcomer: User, times: int) -> None:
     """After kill -9 the same command runs just what had not finished, and nothing of the first run is alive."""
-    first, second = newcomer.script("first.py", "NOTE\n"), newcomer.script("second.py", "NOTE\nimport time\ntime.sleep(1)\n")
+    gate = newcomer.folder / "go"
+    waits = f"NOTE\nimport os, time\nwhile not os.path.exists({str(gate)!r}):\n    time.sleep(0.05)\n"
+    first, second = newcomer.script("first.py", "NOTE\n"), newcomer.script("second.py", waits)
     options = ["--torch", "9.2.0", "--script", first, "--script", second, "--jobs", "1"]
-    for _ in range(times):
+    for killed in range(1, times + 1):
         process = newcomer.start("matrix", *options)
-        wait_for(lambda: newcomer.runs(first) == 1 and newcomer.runs(second) >= 1)
+        wait_for(lambda killed=killed: newcomer.runs(second) == killed)  # type: ignore[misc]
         process.kill()
         process.wait(PATIENCE)
-    killed = newcomer.runs(second)
+    gate.touch()
     ended = newcomer.run("matrix", *options)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert newcomer.runs(first) == 1
-    assert newcomer.runs(second) == killed + 1
+    assert newcomer.runs(second) == times + 1
     assert len(newcomer.records()) == 2
     assert not alive_in(newcomer.folder)
 

@@ -15,9 +15,10 @@ import psutil
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
+from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
 from tests.cli.test_answer import report
 from tests.cli.test_bisect import releases
+from tests.patience import PATIENCE
 from tests.wheels import build_companion
 
 pytestmark = pytest.mark.shell

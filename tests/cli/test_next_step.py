@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import PATIENCE, User, wait_for
+from tests.cli.shell import User, wait_for
+from tests.patience import PATIENCE
 
 NEEDS = "import torch\nimport cv2\n"
 UNREADABLE = "import torch\nprint('a'\n"

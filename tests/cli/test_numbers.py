@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import PATIENCE, User, alive_in, wait_for
+from tests.cli.shell import User, alive_in, wait_for
+from tests.patience import PATIENCE
 from tests.wheels import build_companion, build_wheel
 
 LOSS = {"9.1.0": "0.5", "9.2.0": "0.5", "9.3.0": "0.75", "9.4.0": "0.75", "9.5.0": "0.75"}

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cli.cluster import two_workers
-from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
+from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
 from tests.cli.test_bisect_packages import BAD, DAYS, SCRIPT, locks
 from tests.cli.test_chains import CURE, STALE_IN_OLD
+from tests.patience import PATIENCE
 from tests.wheels import build_companion, build_pytest, build_wheel
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pytest
 
+from tests.patience import PATIENCE
 from whichtorch.matrix.cli import app
 from whichtorch.matrix.cli.parser import command_of, request_of
 from whichtorch.matrix.errors import UsageError
@@ -169,5 +170,5 @@ def test_help_starts_without_the_rest() -> None:
     """All commands with their options are built without what only runs need, so that --help comes at once."""
     code = f"import sys\nfrom whichtorch.matrix.cli.app import app\napp()\nprint({HEAVY} & sys.modules.keys())"
     code = code.replace(str(HEAVY), f"set({HEAVY})")
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert ended.stdout == "set()\n"

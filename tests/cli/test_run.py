@@ -17,6 +17,7 @@ import psutil
 import pytest
 from junitparser import JUnitXml
 
+from tests.patience import PATIENCE
 from tests.process.running import PROGRAMS
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import snapshots, stall
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
-PATIENCE = 60  # seconds; what has not come true by then never will
 WATCHED = [sys.executable, "-m", "whichtorch", "run"]
 
 

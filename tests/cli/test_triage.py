@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
+from tests.patience import PATIENCE
 from tests.test_schema import generated
 from whichtorch.matrix.run.signals import LOOK_FIRST
 
@@ -139,7 +140,7 @@ def test_an_interrupt_loses_nothing(user: User) -> None:
     started = user.start("triage", script, "--torch", "9.1.0", "--until", "classify")
     wait_for(lambda: user.runs("repro.py") >= 1)
     started.send_signal(signal.SIGINT)
-    assert started.wait(30) == 130
+    assert started.wait(PATIENCE) == 130
     assert not alive_in(user.folder)
     ended = user.run("triage", script, "--torch", "9.1.0", "--until", "classify")
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -158,7 +159,7 @@ def test_an_interrupted_first_run_says_where_it_was(user: User) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         started.wait(LOOK_FIRST + 4)  # until its line has been read
     started.send_signal(signal.SIGHUP)
-    assert started.wait(30) == 130
+    assert started.wait(PATIENCE) == 130
     text = (user.folder / "output" / "cases" / "repro" / "CASE.md").read_text()
     assert re.match(
         r"# interrupted during the reproduce step: `the script had run for \d+ s, at stuck \(repro.py:\d\)`\n", text
@@ -181,7 +182,7 @@ def test_the_runs_before_the_end_count(user: User, is_over: bool) -> None:
     wait_for(lambda: user.runs("repro.py") == 2)
     if not is_over:
         started.send_signal(signal.SIGINT)
-    assert started.wait(30) == (0 if is_over else 130)
+    assert started.wait(PATIENCE) == (0 if is_over else 130)
     text = (user.folder / "output" / "cases" / "repro" / "CASE.md").read_text()
     assert text.startswith("# FAIL: `ValueError: late`")
     assert ("The time limit of 8 s is over during the" if is_over else "Interrupted during the") in text
@@ -199,7 +200,7 @@ def test_an_interrupted_search_of_a_case_goes_on(user: User) -> None:
     started = user.start(*command)
     wait_for(lambda: "probe 2: 9.2.0" in (user.folder / "output.txt").read_text())
     started.send_signal(signal.SIGINT)
-    assert started.wait(30) == 130, (user.folder / "output.txt").read_text()
+    assert started.wait(PATIENCE) == 130, (user.folder / "output.txt").read_text()
     case = case_of(user, "repro")
     assert case["bisection"]["interrupted"]  # type: ignore[index]
     assert [probe["value"] for probe in case["bisection"]["probes"]] == ["9.1.0"]  # type: ignore[index]

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from tests.cli.shell import PATIENCE, User
+from tests.cli.shell import User
+from tests.patience import PATIENCE
 from tests.process.running import PROGRAMS
 from tests.process.test_capture import needs_collectors
 from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cluster.fakes import FakeEngine, FakeWorker
 from tests.fakes import PASSED, FakeExecutor
+from tests.patience import PATIENCE
 from tests.run.test_pipeline import requests, scenario
 from whichtorch.matrix.cluster import batch_host
 from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
@@ -224,7 +225,7 @@ def test_an_interrupt_stops_the_workers_and_keeps_what_is_done(tmp_path: Path) -
     def behave(task: Task) -> Ending | None:
         if "s2" in task.argv[-1] and not go_on.is_set():
             begun.set()
-            go_on.wait(20)
+            go_on.wait(PATIENCE)
             return None
         return PASSED
 
@@ -232,9 +233,9 @@ def test_an_interrupt_stops_the_workers_and_keeps_what_is_done(tmp_path: Path) -
     outing = Outing(tmp_path / "c", FakeEngine(worker))
     thread = threading.Thread(target=outing.run, args=(plan(tmp_path, 3),))
     thread.start()
-    assert begun.wait(20)
+    assert begun.wait(PATIENCE)
     outing.step.cancel()
-    thread.join(20)
+    thread.join(PATIENCE)
     go_on.set()
     assert len(outing.records) == 2
     run = Outing(tmp_path / "c", FakeEngine(worker)).run(plan(tmp_path, 3))
@@ -297,7 +298,7 @@ def test_jobs_bound_the_batches_that_are_on_their_way(tmp_path: Path) -> None:
         with lock:
             working += 1
             most = max(most, working)
-        together.wait(20)
+        together.wait(PATIENCE)
         with lock:
             working -= 1
         return PASSED

@@ -20,6 +20,7 @@ import pytest
 
 from bench.cluster_parties import ledger_lines
 from bench.cluster_rows import Party, alive, cluster, free_port, new_client
+from tests.patience import PATIENCE
 from tests.process.running import until
 from whichtorch.matrix.cluster import engine
 from whichtorch.matrix.errors import PreventedError, UsageError
@@ -29,7 +30,6 @@ from whichtorch.matrix.records.store import read_lines
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE = 60.0  # seconds for a party on a busy machine
 ROOT = Path(__file__).parents[2]
 
 

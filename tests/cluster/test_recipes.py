@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from tests.cluster.test_engine import PATIENCE, encrypted
+from tests.cluster.test_engine import encrypted
+from tests.patience import PATIENCE
 from tests.process.running import until
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 from bench.cluster_rows import free_port
+from tests.patience import PATIENCE
 from whichtorch.matrix.cluster.scheduler import serve
-
-PATIENCE = 60.0  # seconds for a program on a busy machine
 
 
 def test_a_signal_ends_it(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from whichtorch.matrix.environments.inside.build_native import NO_COMPILER
 from whichtorch.matrix.run.native_modules import BUILDER
 
@@ -34,7 +35,7 @@ def fake_torch(tmp_path: Path) -> Path:
 def build(folder: Path, fake_torch: Path, compiler: str) -> subprocess.CompletedProcess[str]:
     environ = os.environ | {"PYTHONPATH": str(fake_torch), "CXX": compiler}
     command = [sys.executable, str(BUILDER), str(folder / "worker.so"), str(folder / "worker.cpp")]
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_the_compiler_gets_what_torch_s_headers_need(tmp_path: Path, fake_torch: Path) -> None:

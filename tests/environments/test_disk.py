@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.environments.conftest import MakeCache, ask
+from tests.patience import PATIENCE
 from tests.wheels import Index, build_companion, build_wheel, serve
 from whichtorch.matrix.environments.commander import CancelledError
 from whichtorch.matrix.environments.disk import Disk, NoRoomError
@@ -111,7 +112,7 @@ def test_never_evicts_what_is_in_use(padded: Path, tmp_path: Path, make_cache: M
     held = cache.acquire(ask("2.11.0"))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(cache.acquire, ask("2.12.0"))
-        assert waits.wait(60)
+        assert waits.wait(PATIENCE)
         assert held.interpreter is not None
         assert held.interpreter.exists()
         cache.release(ask("2.11.0"))
@@ -130,7 +131,7 @@ def test_two_users_of_one_environment(padded: Path, make_cache: MakeCache) -> No
     cancelled = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(cache.acquire, ask("2.12.0"), cancelled)
-        assert waits.wait(60)
+        assert waits.wait(PATIENCE)
         cancelled.set()
         assert waiting.result().reason == "interrupted"
     assert cache.is_installed(ask("2.11.0"))

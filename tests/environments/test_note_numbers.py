@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from whichtorch.matrix.environments.inside.startup import FOLDER
 
 TORCH = {
@@ -54,7 +55,7 @@ def run(
     asked = {"file": str(folder / "notes"), "every": every, "compile": True, "valgrind": valgrind}
     environ["WHICHTORCH_MEASURE"] = json.dumps(asked)
     command = [sys.executable, *options, str(path), *arguments]
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def noted(folder: Path, script: str, every: str | None = None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from whichtorch.matrix.environments.inside.startup import FOLDER
 
 # Events have the shape of torch's own; a call of `linear` leads to matmul and, in it, to mm.
@@ -140,7 +141,7 @@ def observe(program: str, *path: Path, file: Path) -> subprocess.CompletedProces
     environ["PYTHONPATH"] = os.pathsep.join(map(str, (FOLDER, *path)))
     environ |= {"WHICHTORCH_HOOKS": "observe", "WHICHTORCH_OBSERVE": str(file)}
     command = [sys.executable, "-c", program]
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def rows_by_op(file: Path) -> dict[str, dict[str, Any]]:

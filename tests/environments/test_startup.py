@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from whichtorch.matrix.environments.inside.startup import FOLDER, sitecustomize
 
 FAKE_TORCH = """
@@ -63,7 +64,7 @@ def run(
     environ["PYTHONPATH"] = os.pathsep.join(map(str, (folder, *path)))
     environ["WHICHTORCH_HOOKS"] = hooks
     command = [sys.executable, "-c", script] if isinstance(script, str) else [sys.executable, str(script)]
-    return subprocess.run(command, env=environ, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environ, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def copied(tmp_path: Path, **hooks: str) -> Path:
@@ -246,7 +247,7 @@ def stacks_of(program: str, folder: Path) -> dict[str, str]:
     folder.mkdir()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environ |= {"PYTHONPATH": str(FOLDER), "WHICHTORCH_STACKS": str(folder)}
-    subprocess.run([sys.executable, "-c", TELL_OWN + program], env=environ, timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", TELL_OWN + program], env=environ, timeout=PATIENCE, check=True)
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
@@ -304,5 +305,7 @@ assert os.waitpid(pid, 0)[1] == 0
 def test_without_a_folder_for_stacks_nothing_changes(tmp_path: Path) -> None:
     """A folder that is not there keeps no script from running."""
     environ = os.environ | {"PYTHONPATH": str(FOLDER), "WHICHTORCH_STACKS": str(tmp_path / "nowhere")}
-    ended = subprocess.run([sys.executable, "-c", "print(1)"], env=environ, capture_output=True, timeout=60, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", "print(1)"], env=environ, capture_output=True, timeout=PATIENCE, check=True
+    )
     assert (ended.stdout, ended.stderr) == (b"1\n", b"")

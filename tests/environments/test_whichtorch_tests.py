@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from whichtorch.matrix.environments.inside.startup import FOLDER
 
 KINDS = """
@@ -117,7 +118,9 @@ class Session:
         (self.folder / "tests.jsonl").unlink(missing_ok=True)
         environ = os.environ | {"PYTHONPATH": str(FOLDER), "WHICHTORCH_TESTS": str(self.folder)} | variables
         call = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-        self.ended = subprocess.run(call, cwd=self.project, env=environ, capture_output=True, text=True, timeout=60)
+        self.ended = subprocess.run(
+            call, cwd=self.project, env=environ, capture_output=True, text=True, timeout=PATIENCE
+        )
         if not (self.folder / "tests.jsonl").exists():
             return []
         return [json.loads(line) for line in (self.folder / "tests.jsonl").read_text().splitlines()]

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fix.packages import tree_change
+from tests.patience import PATIENCE
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.fix.candidates import each_once
 from whichtorch.matrix.fix.closure import Closure
@@ -37,7 +38,6 @@ NAMES = [f"f{number:02}" for number in range(14)]
 BAD = "".join(f"def {name}():\n    return 0\n" for name in NAMES)
 CHANGE = tree_change({"torch/m.py": BAD}, {"torch/m.py": BAD.replace("return 0", "return 1")})
 UNITS = list(CHANGE.units(["torch/m.py"]))
-PATIENCE = 20  # seconds
 
 
 def applied(files: Mapping[str, str | None]) -> frozenset[str]:

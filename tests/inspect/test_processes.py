@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.process.running import PROGRAMS, family, until
 from tests.process.test_capture import fake, needs_collectors
 from whichtorch.matrix.errors import PreventedError, UsageError
@@ -34,7 +35,7 @@ def waiting() -> Iterator[int]:
 def whichtorch(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does."""
     command = [sys.executable, "-m", "whichtorch", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 @needs_collectors

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from junitparser import JUnitXml
 
+from tests.patience import PATIENCE
 from whichtorch.matrix.process import kernel
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -70,7 +71,9 @@ def run(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProce
     """Run a file of tests in a folder, with --junit-xml."""
     (folder / "test_it.py").write_text(source)
     call = [sys.executable, "-m", "pytest", "--whichtorch", "-q", "-p", "no:cacheprovider", "--junit-xml=junit.xml"]
-    return subprocess.run([*call, *arguments], cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        [*call, *arguments], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
 
 
 def messages(folder: Path) -> dict[str, str]:
@@ -138,5 +141,5 @@ def test_a_watched_pytest_is_not_watched_twice(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("import threading\ndef test(): threading.Event().wait()\n")
     call = [sys.executable, "-m", "whichtorch", "run", "--on-hang", "stop", "--"]
     call += [sys.executable, "-m", "pytest", "--whichtorch", "-q", str(tmp_path)]
-    ended = subprocess.run(call, env=os.environ, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(call, env=os.environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (ended.returncode, ended.stderr.count("HANG after")) == (124, 1)

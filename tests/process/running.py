@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.patience import PATIENCE
 from whichtorch.matrix.model import Headway
 from whichtorch.matrix.process import kernel, supervision
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PROGRAMS = Path(__file__).with_name("programs")
-PATIENCE = 30.0  # seconds for a condition to come true
 
 
 def begin(folder: Path, program: str, *arguments: str, **fields: Any) -> supervision.Supervised:
@@ -27,7 +27,7 @@ def begin(folder: Path, program: str, *arguments: str, **fields: Any) -> supervi
         "env": dict(os.environ),
         "stdout": str(folder / "out"),
         "stderr": str(folder / "err"),
-        "timeout": 60.0,
+        "timeout": PATIENCE,
     }
     return supervision.start(supervision.Task(**task | fields))
 

@@ -62,6 +62,12 @@ def fake(folder: Path, name: str, text: str) -> str:
     return str(path)
 
 
+def make_impatient(monkeypatch: pytest.MonkeyPatch, name: str, seconds: float = 0.3) -> None:
+    """Give one collector little time, and the others as much as ever."""
+    rows = (replace(row, patience=seconds) if row.name == name else row for row in capture.COLLECTORS)
+    monkeypatch.setattr(capture, "COLLECTORS", tuple(rows))
+
+
 def test_signal_is_the_registered_one() -> None:
     """The supervisor sends what the start-up file registers."""
     assert capture.STACKS_SIGNAL == sitecustomize.STACKS_SIGNAL < signal.SIGRTMAX
@@ -141,7 +147,7 @@ def test_lack_of_permission_is_said_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["py-spy", "pystack"])
 def test_a_collector_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """It costs its patience once, is killed, and the next collector has its turn."""
-    monkeypatch.setattr(capture, "COLLECTORS", tuple(replace(row, patience=0.3) for row in capture.COLLECTORS))
+    make_impatient(monkeypatch, name)
     started = tmp_path / "started"
     slow = fake(tmp_path, "slow", f"echo $$ >> {started}; exec sleep 600")
     good = fake(tmp_path, "good", "echo some text")
@@ -204,8 +210,8 @@ def test_what_cannot_be_glanced_at_is_read_in_full(tmp_path: Path, monkeypatch: 
 
 def test_who_was_stopped_by_a_collector_that_is_ended_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A collector that is killed while it reads a process may leave it stopped; who was stopped before stays so."""
-    monkeypatch.setattr(capture, "COLLECTORS", tuple(replace(row, patience=0.5) for row in capture.COLLECTORS))
     slow = fake(tmp_path, "slow", f"for last; do :; done; kill -STOP $last; touch {tmp_path}/stopped; exec sleep 600")
+    make_impatient(monkeypatch, "py-spy", 2.0)  # enough to begin
     running = begin(tmp_path / "a", "forks_and_waits")
     assert until(lambda: len(family(running.pid)) == 2)
     pid = min(family(running.pid))

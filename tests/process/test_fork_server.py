@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.process.running import PROGRAMS, family, is_alive, until
 from whichtorch.matrix.environments.inside.startup import FOLDER
 from whichtorch.matrix.process import fork_link, forking_executor, marks
@@ -147,7 +148,7 @@ def task_of(folder: Path, packages: Path, script: Path | str, **fields: Any) -> 
         env=environ | fields.pop("env", {}),
         stdout=str(folder / "out"),
         stderr=str(folder / "err"),
-        timeout=60.0,
+        timeout=PATIENCE,
     )
     return replace(task, **fields)
 
@@ -479,7 +480,9 @@ def test_a_driver_that_crashes_counts_no_devices() -> None:
         "print(counted_in_child(lambda: 3)(), flush=True)\n"
         "counted_in_child(lambda: os.kill(os.getpid(), signal.SIGKILL))()\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert (ended.stdout, ended.returncode) == ("3\n", 1)
     assert "the devices cannot be counted" in ended.stderr
 
@@ -518,7 +521,7 @@ def test_a_server_for_which_no_file_can_be_opened_is_none(tmp_path: Path, monkey
         started = pool.submit(link.start)
         try:
             with pytest.raises(ForkServerError, match="too many open files"):
-                started.result(5)
+                started.result(PATIENCE)
         finally:
             link._is_known.set()  # a test that fails ends, too
     link.end()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.process.running import begin, headway_of
 from whichtorch.matrix.process.evidence import capture, headway
 from whichtorch.matrix.process.evidence.goal import AHEAD, SLACK, seconds_given
@@ -65,11 +66,11 @@ def test_without_a_measure_the_limit_stands() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_a_spin_ends_near_its_goal(tmp_path: Path) -> None:
     """A longer look that has had its seconds ends long before its limit, and its last seconds were sampled."""
-    ending = begin(tmp_path, "spins", timeout=30.0, goal=2.0, idle_limit=20.0, sample=True).wait()
+    ending = begin(tmp_path, "spins", timeout=PATIENCE, goal=2.0, idle_limit=20.0, sample=True).wait()
     stretch = headway_of(ending).stretch
     assert (ending.stopped_by, ending.problem) == ("timeout", "")
     assert ending.limit is not None
-    assert ending.limit < 30
-    assert 2 * stretch / SLACK <= ending.seconds < 30
+    assert ending.limit < PATIENCE
+    assert 2 * stretch / SLACK <= ending.seconds < PATIENCE
     if capture.find_tool("py-spy"):
         assert (ending.moving, ending.busy) == (False, True)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.process.running import PROGRAMS, begin, headway_of
+from tests.patience import PATIENCE
+from tests.process.running import PROGRAMS, begin, headway_of, until
 from tests.process.test_capture import needs_collectors
 from whichtorch.matrix.environments.inside.startup import FOLDER
 from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
 from whichtorch.matrix.process.evidence.headway import PAUSE
-from whichtorch.matrix.process.supervisor import RESERVE, RESERVE_SHARE, SHORT_GRACE
+from whichtorch.matrix.process.supervisor import RESERVE, RESERVE_SHARE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +28,6 @@ pytestmark = [
     pytest.mark.xdist_group("hard_timeout"),  # they measure
 ]
 TIMEOUT = 4.0  # seconds
-LATE = 2.0  # seconds past it, in which the tree is ended
 CROWDED = 1.5  # times as long as it needs: the machine kept a task waiting for a core
 STUBBORN = """\
 import signal, sys
@@ -38,12 +38,12 @@ while True:
     print(number, file=sys.stderr, flush=True)
 """
 ENDS_LATE = """\
-import sys, time
-end = time.monotonic() + float(sys.argv[1])
-while time.monotonic() < end:
-    pass
+import os, sys, time
+while not os.listdir(os.environ["WHICHTORCH_STACKS"]):
+    time.sleep(0.01)
 sys.exit(7)
 """
+SPINS = "while True:\n    pass\n"
 ASLEEP_SINCE = """\
 import sys, time
 end = time.monotonic() + float(sys.argv[1])
@@ -81,27 +81,26 @@ def ended(folder: Path, text: str, *arguments: str, **fields: Any) -> tuple[Endi
 
 
 @needs_collectors
-def test_a_program_that_ignores_sigterm_ends_soon_after_its_timeout(tmp_path: Path) -> None:
-    """However it resists and whatever it writes, it has ended within two seconds, and its stacks are there."""
-    ending, seconds = ended(tmp_path, STUBBORN)
+def test_a_program_that_ignores_sigterm_ends_with_its_timeout(tmp_path: Path) -> None:
+    """However it resists and whatever it writes, it is ended, and its stacks are there (how soon: `stop_rows.py`)."""
+    ending, _ = ended(tmp_path, STUBBORN)
     assert ending.stopped_by == "timeout", ending
-    assert TIMEOUT <= ending.seconds < TIMEOUT + 0.1
-    assert seconds < TIMEOUT + LATE
+    assert ending.seconds >= TIMEOUT
     assert any("script.py" in path.read_text(errors="replace") for path in (tmp_path / "stacks").iterdir())
-    assert 0 < ending.diagnosis_seconds < RESERVE_SHARE * TIMEOUT + SHORT_GRACE
+    assert ending.diagnosis_seconds > 0
 
 
 def test_a_program_that_ends_in_its_last_seconds_has_ended(tmp_path: Path) -> None:
     """While its stacks are taken it goes on, undisturbed, and its exit code counts."""
-    late = TIMEOUT * (1 - RESERVE_SHARE / 2)
-    ending, _ = ended(tmp_path, ENDS_LATE, str(late))
+    timeout = 12.0
+    ending, _ = ended(tmp_path, ENDS_LATE, timeout=timeout)
     assert (ending.stopped_by, ending.exit_code, ending.signal) == ("exit", 7, None), ending
-    assert late <= ending.seconds < TIMEOUT
+    assert timeout * (1 - RESERVE_SHARE) <= ending.seconds < timeout
 
 
 def test_a_timeout_that_nobody_chose_has_no_last_seconds(tmp_path: Path) -> None:
     """What it stops has had all of it, and its stacks are taken afterwards."""
-    ending, seconds = ended(tmp_path, ENDS_LATE, "60", timeout=2.0, is_hard=False)
+    ending, seconds = ended(tmp_path, SPINS, timeout=2.0, is_hard=False)
     assert ending.stopped_by == "timeout"
     assert ending.diagnosis_seconds > 0
     assert seconds >= ending.seconds + ending.diagnosis_seconds
@@ -109,9 +108,9 @@ def test_a_timeout_that_nobody_chose_has_no_last_seconds(tmp_path: Path) -> None
 
 def test_without_stacks_a_program_has_all_of_its_time(tmp_path: Path) -> None:
     """Where nothing is to be learnt, nothing is kept in reserve."""
-    ending, seconds = ended(tmp_path, STUBBORN, stacks=None, sample=False, timeout=1.0)
+    ending, _ = ended(tmp_path, STUBBORN, stacks=None, sample=False, timeout=1.0)
     assert (ending.stopped_by, ending.diagnosis_seconds) == ("timeout", 0)
-    assert 1.0 <= seconds < 1.0 + LATE
+    assert ending.seconds >= 1.0
 
 
 @pytest.mark.parametrize("timeout", [1.5, 3.0])
@@ -146,14 +145,14 @@ def test_a_sleep_stays_one_when_its_stacks_are_taken(tmp_path: Path, busy: float
 
 
 def test_an_interrupt_does_not_wait_for_the_last_seconds(tmp_path: Path) -> None:
-    """Whoever stops the tool is not kept waiting until the timeout."""
-    supervised = start(tmp_path, STUBBORN, timeout=RESERVE / RESERVE_SHARE)
-    while not (tmp_path / "err").exists() or not (tmp_path / "err").stat().st_size:
-        time.sleep(0.01)
-    began = time.monotonic()
+    """Whoever stops the tool is not kept waiting until the stacks would be taken."""
+    timeout = 4 * PATIENCE
+    supervised = start(tmp_path, STUBBORN, timeout=timeout)
+    assert until(lambda: (tmp_path / "err").exists() and (tmp_path / "err").stat().st_size)
     supervised.interrupt()
-    assert supervised.wait().stopped_by == "interrupt"
-    assert time.monotonic() - began < RESERVE
+    ending = supervised.wait()
+    assert ending.stopped_by == "interrupt"
+    assert ending.seconds < timeout - RESERVE
 
 
 def is_deniable() -> bool:
@@ -174,11 +173,11 @@ import sys
 sys.path[:0] = [{str(PROGRAMS.parents[2])!r}]
 from pathlib import Path
 from tests.process.test_hard_timeout import ended
-ending, seconds = ended(Path({str(tmp_path / "within")!r}), {text!r}, stall={is_stall}, timeout={timeout})
-print(ending.stopped_by, seconds < {timeout + LATE}, ending.note, sep=";")
+ending, _ = ended(Path({str(tmp_path / "within")!r}), {text!r}, stall={is_stall}, timeout={timeout})
+print(ending.stopped_by, ending.note, sep=";")
 """
     without = (sys.executable, str(PROGRAMS / "without_ptrace.py"), sys.executable, "-c", program)
-    answer = subprocess.run(without, capture_output=True, text=True, timeout=60, check=False)
-    assert answer.stdout == f"{'stall' if is_stall else 'timeout'};True;{NOT_PERMITTED}\n", answer.stderr
+    answer = subprocess.run(without, capture_output=True, text=True, check=False)
+    assert answer.stdout == f"{'stall' if is_stall else 'timeout'};{NOT_PERMITTED}\n", answer.stderr
     (own,) = (tmp_path / "within" / "stacks").glob("*.faulthandler.txt")
     assert 'script.py", line 4 in <module>' in own.read_text()

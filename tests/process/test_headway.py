@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.process.running import begin, headway_of
 from whichtorch.matrix.diagnosis.deadline import PLAIN_LOOK, timeout_outcome
 from whichtorch.matrix.model import Headway, Outcome
@@ -86,16 +87,16 @@ def test_a_sleeper_tells_when_it_wakes(seen: dict[str, Headway]) -> None:
 @needs_proc
 def test_a_longer_look_ends_with_a_long_pause(tmp_path: Path) -> None:
     """What does nothing for as long as it may is stopped, as the timeout would; a sleeper only after it woke."""
-    limits: dict[str, Any] = {"timeout": 60.0, "idle_limit": 2.0, "sample": True, "collectors": NO_PY_SPY}
+    limits: dict[str, Any] = {"timeout": PATIENCE, "idle_limit": 2.0, "sample": True, "collectors": NO_PY_SPY}
     woken = begin(tmp_path / "woken", "sleeps_then_waits", "3", **limits)
     idle = begin(tmp_path / "idle", "polls_for_file", **limits)
     asleep = begin(tmp_path / "asleep", "sleeps", "5", **limits)
     ending = idle.wait()
-    assert (ending.stopped_by, ending.seconds < 60) == ("timeout", True)
+    assert (ending.stopped_by, ending.seconds < PATIENCE) == ("timeout", True)
     assert not headway_of(ending).makes_headway
     assert (asleep.wait().stopped_by, asleep.wait().exit_code) == ("exit", 0)
     ending = woken.wait()
-    assert (ending.stopped_by, 4 < ending.seconds < 60) == ("timeout", True)
+    assert (ending.stopped_by, 3 < ending.seconds < PATIENCE) == ("timeout", True)
     assert headway_of(ending).wakes_in is None
 
 

@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.process.running import PROGRAMS, begin, family, is_alive, run, until
 from whichtorch.matrix.process import marks, supervision
-from whichtorch.matrix.process.supervisor import Supervisor
+from whichtorch.matrix.process.supervisor import TERMINATE_GRACE, Supervisor
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,7 +28,7 @@ def test_exit_code_of_a_program(tmp_path: Path) -> None:
     assert (ending.survivors, ending.note, ending.problem) == ((), "", "")
     assert (tmp_path / "err").read_text() == "told\n"
     assert ending.stderr_bytes == 5
-    assert 0 < ending.seconds < 30
+    assert ending.seconds > 0
     assert ending.cpu_seconds > 0
     assert ending.peak_rss_mb > 1
 
@@ -81,9 +82,10 @@ def test_failed_start_is_a_problem(tmp_path: Path, change: dict[str, object]) ->
 
 def test_ignoring_sigterm_does_not_help(tmp_path: Path) -> None:
     """A program that ignores SIGTERM is killed after the grace, which does not count as its time."""
+    begun = time.monotonic()
     ending = run(tmp_path, "ignores_sigterm", timeout=1.0)
     assert (ending.stopped_by, ending.exit_code, ending.signal) == ("timeout", None, None)
-    assert ending.seconds == pytest.approx(1.0, abs=0.2)
+    assert 1.0 <= ending.seconds <= time.monotonic() - begun - TERMINATE_GRACE
 
 
 def test_detached_grandchild_is_named_and_killed(tmp_path: Path) -> None:

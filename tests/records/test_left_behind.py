@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from whichtorch.matrix.process.temporary_folders import temporary_folder
 from whichtorch.matrix.records.left_behind import clear_left_behind
 from whichtorch.matrix.records.store import OPEN, new_run
@@ -39,7 +40,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_an_attempt_that_did_not_end_goes_with_its_files(tmp_path: Path) -> None:
     """Of a killed run the recorded attempt keeps its output; the other one, which nobody has redacted, is removed."""
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)], check=False, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", KILLED, str(tmp_path)], check=False, capture_output=True, text=True, timeout=PATIENCE
     )
     left = Path(killed.stdout.strip())
     assert left.is_dir(), killed.stderr

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fakes import PASSED, FakeCache, FakeExecutor
+from tests.patience import PATIENCE
 from tests.process.running import until
 from tests.run.test_pipeline import requests, scenario
 from whichtorch.matrix.model import Outcome
@@ -60,7 +61,7 @@ class SlowCache(FakeCache):
         with self.guard:
             self.at_once += 1
             self.most = max(self.most, self.at_once)
-        self.is_open.wait(20)
+        self.is_open.wait(PATIENCE)
         time.sleep(0.02)
         with self.guard:
             self.at_once -= 1
@@ -88,10 +89,10 @@ def test_work_is_added_and_cancelled_while_other_work_runs(tmp_path: Path) -> No
         (second_end,) = second.begin()
         assert until(lambda: len(executor.tasks) == 2)
         first.cancel()
-        assert first_end.result(20) is None
+        assert first_end.result(PATIENCE) is None
         assert (first.cells, cache.released, second_end.done()) == ((), ["torch-2.0.0-pypi"], False)
         executor.go_on.set()
-        assert second_end.result(20) is None
+        assert second_end.result(PATIENCE) is None
     assert [cell.outcome for cell in second.cells] == [Outcome.PASS]
     assert cache.released == ["torch-2.0.0-pypi", "torch-2.1.0-pypi"]
 
@@ -117,7 +118,7 @@ def test_what_was_made_for_cancelled_work_is_let_go(tmp_path: Path) -> None:
         assert until(lambda: cache.at_once == 1)
         run.cancel()
         cache.is_open.set()
-        assert end.result(20) is None
+        assert end.result(PATIENCE) is None
     assert (executor.tasks, cache.released) == ([], cache.acquired)
 
 
@@ -131,4 +132,4 @@ def test_nothing_is_run_after_an_error(tmp_path: Path) -> None:
         for version in ("2.0.0", "2.1.0"):
             (end,) = MatrixRun(cells(tmp_path, version), cell_scheduler).begin()
             with pytest.raises(RuntimeError, match="a defect"):
-                end.result(20)
+                end.result(PATIENCE)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.fakes import PASSED, FakeCache, FakeExecutor, moving
+from tests.patience import PATIENCE
 from whichtorch.matrix.events import CellDone, EnvironmentReady, Event
 from whichtorch.matrix.model import AttemptEvidence, Build, Config, Headway, Outcome, Request, Scenario
 from whichtorch.matrix.plan import planning
@@ -379,7 +380,7 @@ def test_expected_hangs_wait_beside_what_works(tmp_path: Path) -> None:
     def behave(task: Task) -> Ending:
         nonlocal working, most
         if "hangs" in task.argv[1].rpartition("/")[2]:
-            together.wait(30)  # all three at once, though there is one job
+            together.wait(PATIENCE)  # all three at once, though there is one job
             return PASSED
         with lock:
             working += 1

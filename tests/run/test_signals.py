@@ -16,6 +16,7 @@ from unittest.mock import Mock
 import pytest
 from rich.console import Console
 
+from tests.patience import PATIENCE
 from whichtorch.matrix.cli.command import terminating_like_interrupt
 from whichtorch.matrix.events import EnvironmentStage, Event, StacksSeen, StatusShown
 from whichtorch.matrix.process.evidence.capture import find_tool
@@ -53,7 +54,7 @@ def test_asked_while_nothing_runs(number: int) -> None:
     before = signal.getsignal(number)
     with answering(tuple, emit):
         os.kill(os.getpid(), number)
-        assert answered.wait(30)
+        assert answered.wait(PATIENCE)
     assert events == [StatusShown(lines=())]
     assert signal.getsignal(number) == before
 
@@ -70,14 +71,14 @@ def test_what_runs_for_a_while_is_looked_at(tmp_path: Path, monkeypatch: pytest.
     log = str(tmp_path / "log")
     argv = (sys.executable, str(tmp_path / "a.py"))
     begun = time.monotonic()
-    task = Task(argv=argv, cwd=str(tmp_path), env={}, stdout=log, stderr=log, timeout=60, name="a")
+    task = Task(argv=argv, cwd=str(tmp_path), env={}, stdout=log, stderr=log, timeout=PATIENCE, name="a")
     supervised = start(task)
     young = Mock(elapsed=0.1, task=replace(task, name="young"))
     try:
         with answering(tuple, events.put, lambda: [supervised, young]):
             lines: set[str] = set()
             while not any("stuck" in line for line in lines):
-                looked = events.get(timeout=30)
+                looked = events.get(timeout=PATIENCE)
                 assert isinstance(looked, StacksSeen)
                 assert set(looked.lines) == {"a"}
                 lines.update(looked.lines.values())

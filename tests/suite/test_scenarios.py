@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import contract
+from tests.patience import PATIENCE
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Condition, Expectation, Outcome, Scenario
 from whichtorch.matrix.suite import selection
@@ -80,7 +81,7 @@ grad = ["on", "off"]
         source_hash=read_scenario(path).source_hash,
         summary="adds",
         tags=("meta", "seed"),
-        timeout=90,
+        timeout=PATIENCE,
         has_timeout=True,
         memory_mb=512,
         links=("https://example.org/1",),
@@ -437,7 +438,7 @@ def test_controls_end_as_they_say(tmp_path: Path, name: str, code: int) -> None:
     path = next(case.path for case in SUITE if case.name == f"control/{name}")
     environ = os.environ | {"WHICHTORCH_SECONDS": "0.1"}
     command = [sys.executable, "-I", "-X", "faulthandler=0", str(path)]
-    ended = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    ended = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, timeout=PATIENCE, check=False)
     assert ended.returncode == code
 
 
@@ -447,7 +448,7 @@ def test_every_kind_of_slow_work_ends(tmp_path: Path, work: str) -> None:
     path = next(case.path for case in SUITE if case.name == "control/slow")
     environ = os.environ | {"WHICHTORCH_SECONDS": "0.1", "WHICHTORCH_WORK": work}
     command = [sys.executable, str(path)]
-    ended = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert ended.stdout.splitlines()[-1] == f"{work} is done"
 
 

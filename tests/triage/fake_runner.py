@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE
 from tests.results import attempt, cell, environment
 from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe
 from whichtorch.matrix.bisect.search_request import AxisName
@@ -34,7 +35,6 @@ from whichtorch.matrix.trial.variation import NOTES, PLAIN, Variation
 BROKEN, HEALTHY = "2.11.0", "2.12.0"
 MESSAGE = "cannot lower a shape of seven"
 LIBRARY = "/env/lib/python3.11/site-packages/torch/_inductor/lowering.py"
-PATIENCE = 10.0  # seconds for runs that are made at once
 ONE_AT_A_TIME = threading.Lock()  # a candidate and its reference run side by side, and this process has one torch
 SOURCE = f"def lower(shape):\n    if shape == 7:\n        raise RuntimeError({MESSAGE!r})\n"
 

@@ -15,6 +15,7 @@ import pytest
 from tests.cluster.fakes import FakeEngine, FakeWorker
 from tests.fakes import PASSED
 from tests.fix.packages import environment_folder
+from tests.patience import PATIENCE
 from tests.process.running import until
 from tests.run.test_pipeline import requests, scenario
 from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
@@ -145,7 +146,7 @@ def test_an_interrupt_ends_the_trials_on_the_workers(tmp_path: Path) -> None:
 
     def behave(_task: Task) -> Ending | None:
         begun.set()
-        ended.wait(20)
+        ended.wait(PATIENCE)
         return None
 
     worker = FakeWorker(tmp_path, "w1", behave)
@@ -160,10 +161,10 @@ def test_an_interrupt_ends_the_trials_on_the_workers(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=run)
         thread.start()
-        assert begun.wait(20)
+        assert begun.wait(PATIENCE)
         with pytest.raises(KeyboardInterrupt), runner.workers(1):
             raise KeyboardInterrupt
-        thread.join(20)
+        thread.join(PATIENCE)
         ended.set()
         assert cancelled
         assert "was stopped" in told[0]

@@ -1,0 +1,130 @@
+"""How soon what has to end has ended: after a timeout, after Ctrl-C, after a hang. Tests hold that it ends at all."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from bench.row import BenchRow, Figure
+from tests.cli.shell import FAILS_IN_OLD, new_user, old_and_new, wait_for
+from tests.patience import PATIENCE
+from tests.process.running import begin, until
+from tests.process.test_hard_timeout import STUBBORN, start
+from tests.process.test_loop_watch import ENDLESS, supervised
+from tests.process.test_stall_programs import WORDS
+from tests.wheels import serve
+from whichtorch.matrix.privacy.redaction import Redactor
+from whichtorch.matrix.process.supervisor import RESERVE, RESERVE_SHARE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TIMES = 5  # each is measured; the longest counts
+LINE = 5_000_000  # bytes
+
+
+def longest(measure: Callable[[Path], float], folder: Path, most: float, times: int = TIMES) -> Figure:
+    """Return the longest of several measurements, each in a folder of its own."""
+    seconds = max(measure(folder / str(number)) for number in range(times))
+    return Figure(text=f"{seconds:.1f} s at most, {times} times", met=seconds <= most)
+
+
+def after_timeout(folder: Path) -> float:
+    """Return the seconds after its hard timeout in which a program that ignores SIGTERM has ended."""
+    begun = time.monotonic()
+    ending = start(folder, STUBBORN).wait()
+    assert ending.stopped_by == "timeout"
+    return time.monotonic() - begun - 4.0
+
+
+def after_interrupt(folder: Path) -> float:
+    """Return the seconds in which a watched program ends whose stacks are taken only later."""
+    program = start(folder, STUBBORN, timeout=RESERVE / RESERVE_SHARE)
+    assert until(lambda: (folder / "err").exists() and (folder / "err").stat().st_size)
+    begun = time.monotonic()
+    program.interrupt()
+    assert program.wait().stopped_by == "interrupt"
+    return time.monotonic() - begun
+
+
+def after_ctrl_c(command: str, folder: Path) -> float:
+    """Return the seconds from Ctrl-C to the end of a command that runs a script without an end."""
+    with serve(old_and_new(folder / "wheels")) as index:
+        user = new_user(folder, index)
+        script = user.script("repro.py", FAILS_IN_OLD + "import time\ntime.sleep(3600)\n")
+        options = ("--torch", "9.2.0", "--script") if command == "matrix" else ("--torch", "9.1.0,9.2.0")
+        process = user.start(command, *options, script)
+        wait_for(lambda: user.runs(script) > 0)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130
+        return time.monotonic() - begun
+
+
+def deadlocks(folder: Path) -> Figure:
+    """Start all deadlocks at once, and return after how long the last one was told."""
+    names = [name for name in WORDS if name != "stuck_tcp"]  # which needs a peer
+    started = {name: begin(folder / name, name, stall=True) for name in names}
+    endings = {name: each.wait() for name, each in started.items()}
+    seconds = max(ending.seconds for ending in endings.values())
+    missed = [name for name, ending in endings.items() if ending.stopped_by != "stall"]
+    return Figure(text=f"{seconds:.1f} s at most, {len(names)} programs at once", met=seconds <= 20 and not missed)
+
+
+def endless_loop(folder: Path) -> float:
+    """Return the seconds after which a loop whose state repeats is told."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    ending = supervised(folder, ENDLESS["same_numbers"], is_hard=True).wait()
+    assert ending.stopped_by == "stall"
+    return ending.seconds
+
+
+def redact(_folder: Path) -> float:
+    """Return the seconds that the patterns of secrets take for a line of 5 MB."""
+    redactor = Redactor.of_this_machine()
+    begun = time.monotonic()
+    redactor.text("token password login authorization bearer sk- /home/x " + "a" * LINE)
+    return time.monotonic() - begun
+
+
+ROWS = [
+    BenchRow(
+        name="stop-timeout",
+        what="a program that ignores SIGTERM and never stops writing: its end after its timeout",
+        target="<= 2 s",
+        measure=lambda folder: longest(after_timeout, folder, 2.0),
+    ),
+    BenchRow(
+        name="stop-interrupt",
+        what="the same after an interrupt, long before its timeout",
+        target="<= 2.5 s",
+        measure=lambda folder: longest(after_interrupt, folder, 2.5),
+    ),
+    BenchRow(
+        name="stop-matrix",
+        what="`matrix` after Ctrl-C, with a script that does not end",
+        target="<= 5 s",
+        measure=lambda folder: longest(lambda each: after_ctrl_c("matrix", each), folder, 5.0),
+    ),
+    BenchRow(
+        name="stop-bisect",
+        what="`bisect` after Ctrl-C, with a script that does not end",
+        target="<= 5 s",
+        measure=lambda folder: longest(lambda each: after_ctrl_c("bisect", each), folder, 5.0),
+    ),
+    BenchRow(name="stop-deadlock", what="deadlocks of the tests are told", target="<= 20 s", measure=deadlocks),
+    BenchRow(
+        name="stop-loop",
+        what="a loop whose state repeats is told",
+        target="<= 15 s",
+        measure=lambda folder: longest(endless_loop, folder, 15.0, 2),
+    ),
+    BenchRow(
+        name="redact-line",
+        what="secrets looked for in a line of 5 MB",
+        target="<= 10 s",
+        measure=lambda folder: longest(redact, folder, 10.0, 2),
+    ),
+]
