@@ -39,7 +39,7 @@ while True:
 """
 ENDS_LATE = """\
 import os, sys, time
-while not os.listdir(os.environ["WHICHTORCH_STACKS"]):
+while not os.path.exists(os.environ["WHICHTORCH_STACKS"] + "/kernel.txt"):
     time.sleep(0.01)
 sys.exit(7)
 """

@@ -298,8 +298,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Call
     }
     asked = {"counts": "n = 0\nwhile n < 10**12:\n    n += 1\n", "beside_child": CHILD_ENDS_IT}
     with ThreadPoolExecutor(len(asked)) as pool:
-        endings = {name: pool.submit(asked_often, folder / name, text).result for name, text in asked.items()}
-        yield {name: each.wait for name, each in started.items()} | endings
+        endings: dict[str, Callable[[], Ending]] = {name: each.wait for name, each in started.items()}
+        endings |= {name: pool.submit(asked_often, folder / name, text).result for name, text in asked.items()}
+        yield endings
         for each in started.values():
             each.interrupt()
             each.wait()
