@@ -63,7 +63,7 @@ def run(command: Sequence[str | Path], folder: Path, **environ: str) -> subproce
     return ended
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 @pytest.mark.xdist_group("sources")
 def test_one_package_is_installed(tmp_path: Path, sources: dict[str, str]) -> None:
     """A wheel brings one top-level package, with every file that git has of it, and the license."""
@@ -81,7 +81,7 @@ def test_one_package_is_installed(tmp_path: Path, sources: dict[str, str]) -> No
     assert Path(info, "licenses", "LICENSE") in files
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 @pytest.mark.xdist_group("sources")
 @pytest.mark.parametrize("source", ["wheel", "checkout", "git"])
 @pytest.mark.parametrize("tool", TOOLS)

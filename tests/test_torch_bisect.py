@@ -20,7 +20,7 @@ COMMON = "torch==2.2.2\nscipy==1.13.1\nsetuptools==69.2.0\n"
 GOOD_LOCK = COMMON + "numpy==1.26.4\nfilelock==3.13.3\nidna==3.6\nsympy==1.12\n"
 BAD_LOCK = COMMON + "numpy==2.0.0\nfilelock==3.15.4\nidna==3.7\nsympy==1.13.0\n"
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.releases]
 
 
 def bisect(tmp_path: Path, *options: str, cwd: Path = ROOT) -> dict[str, Any]:

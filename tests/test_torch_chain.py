@@ -8,7 +8,7 @@ import pytest
 
 from tests.real_torch import run_of
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.releases]
 
 
 def test_what_an_earlier_run_has_cached_may_fail(tmp_path: Path) -> None:

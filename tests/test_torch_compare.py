@@ -28,7 +28,7 @@ config = ["house"]
 env = {{ OMP_NUM_THREADS = "{threads}" }}
 """
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.releases]
 
 
 def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -30,7 +30,6 @@ def test_the_thread_hangs_until_the_gil_is_released(tmp_path: Path) -> None:
     )
     base, released = found["worker_thread,mm,none,held,meta"], found["worker_thread,mm,none,released,meta"]
     assert (base["outcome"], base["attempts"][0]["stopped_by"]) == ("hang", "stall")
-    assert base["seconds"] < STALL_WAIT
     assert [result["met"] for result in base["conditions"]] == [True, True]
     assert released["outcome"] == "pass"
     assert [result["met"] for result in released["conditions"]] == [True, True]

@@ -14,7 +14,7 @@ from tests.cli.test_bisect import releases
 from tests.test_schema import generated
 from tests.wheels import build_companion
 
-pytestmark = pytest.mark.shell
+pytestmark = pytest.mark.thorough
 
 CHECKS = "import torch\nassert torch.behaviour == 'new', 'as it was'\n"
 LIST = "### Versions\n\n```\nPyTorch version: {}\nPython version: 3.11.9\n```\n"

@@ -54,7 +54,7 @@ def test_other_arguments_are_another_test(user: User) -> None:
     assert "repro.py -- --size 8" in told
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "words", [["bisect"], ["fix", "--bad", "9.1.0", "--good", "9.2.0"], ["triage", "--torch", "9.1.0"]]
 )

@@ -25,7 +25,7 @@ from tests.patience import PATIENCE
 from tests.wheels import Index, build_companion, build_wheel, serve
 from whichtorch.matrix.atomic_files import remove_tree
 
-pytestmark = pytest.mark.shell
+pytestmark = pytest.mark.thorough
 
 NAMES = {"o": "old", "n": "new", "b": "other", "x": "fails to import"}
 FAILS_IN_TWO_WAYS = """NOTE

@@ -20,7 +20,7 @@ from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import SearchAxes
 
-pytestmark = pytest.mark.shell
+pytestmark = pytest.mark.thorough
 
 
 def history(folder: Path, commits: int, fixed: int, builds: dict[int, str]) -> Repository:

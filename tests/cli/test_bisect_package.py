@@ -12,7 +12,7 @@ import pytest
 from tests.cli.shell import User
 from tests.wheels import build_companion, build_wheel
 
-pytestmark = pytest.mark.shell
+pytestmark = pytest.mark.thorough
 
 FAILS_WITH_NEW_LIB = "import lib, torch\nassert lib.__version__ < '1.3', 'lib is too new'\n"
 

@@ -14,7 +14,7 @@ from tests.cli.shell import User, wait_for
 from tests.patience import PATIENCE
 from tests.wheels import Index, build_companion, build_wheel
 
-pytestmark = pytest.mark.shell
+pytestmark = pytest.mark.thorough
 
 # what breaks it is numpy 2.3, or cublas 13 together with torch 9.2
 SCRIPT = """\

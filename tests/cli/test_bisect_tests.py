@@ -15,7 +15,7 @@ from tests.patience import PATIENCE
 from tests.test_schema import generated
 from tests.wheels import build_companion, build_pytest, build_wheel
 
-pytestmark = pytest.mark.shell
+pytestmark = pytest.mark.thorough
 
 SIZE = 6
 SESSIONS = 5  # times the patience that a command with one run of pytest needs

@@ -82,7 +82,7 @@ def test_caches_that_another_release_has_written(user: User) -> None:
     assert not list(user.folder.rglob("*.written"))
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_a_bisection_of_chains(user: User) -> None:
     """Each attempt of a probe is a chain, which makes no more runs than it has."""
     script = user.script("repro.py", STALE_IN_OLD)
@@ -92,7 +92,7 @@ def test_a_bisection_of_chains(user: User) -> None:
     assert user.runs("repro.py") == 16  # 8 attempts
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_a_case_of_a_chain(user: User) -> None:
     """The smallest script fails in its second run, too; the case says how to see that, here and elsewhere."""
     script = user.script("repro.py", STALE_IN_OLD)
@@ -120,7 +120,7 @@ def test_a_case_of_a_chain(user: User) -> None:
     assert user.run("matrix", "mine.py", "--torch", "9.1.0,9.2.0").returncode == 0
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_a_fix_of_a_chain(user: User) -> None:
     """Its trials are chains; the command that tries the patch makes one, too."""
     script = user.script("repro.py", STALE_IN_OLD)
@@ -132,7 +132,7 @@ def test_a_fix_of_a_chain(user: User) -> None:
     assert (tried.returncode, "[1/1] pass     repro.py[runs=2]" in tried.stdout) == (0, True), tried.stdout
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_an_explanation_of_a_chain(user: User) -> None:
     """Each attempt of its experiment is a chain."""
     script = user.script("repro.py", STALE_IN_OLD)

@@ -34,6 +34,7 @@ def left_by(folder: Path) -> set[str]:
     return {re.sub(r"^(attempts/NNNNN/(run|again))\d+/", r"\1N/", path) for path in numbered}
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_files_of_runs(user: User, wheels: Path) -> None:
     """A matrix with all outcomes, a chain, a command, a bisection, a case: all files that the contract names."""

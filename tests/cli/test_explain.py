@@ -10,7 +10,7 @@ import pytest
 from tests.cli.shell import FAILS_IN_OLD, User, wait_for
 from tests.patience import PATIENCE
 
-pytestmark = pytest.mark.shell
+pytestmark = pytest.mark.thorough
 
 FAILS_BY_CONFIG = "NOTE\nimport os, torch\nassert os.environ.get('OMP_NUM_THREADS') == '1', 'too many'\n"
 

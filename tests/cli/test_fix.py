@@ -16,7 +16,7 @@ from tests.patience import PATIENCE
 from tests.repository import Repository
 from tests.test_schema import generated
 
-pytestmark = pytest.mark.shell
+pytestmark = pytest.mark.thorough
 
 # what no file of Python says: the metadata of the installation
 OF_THE_WHEEL = """\

@@ -65,6 +65,7 @@ GIVEN = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", GIVEN)
 def test_a_matrix_has_the_versions(project: User, words: tuple[str, ...]) -> None:
     """A lock, an export of it, and what was compiled pin einops, whose newest version the script does not take."""
@@ -74,7 +75,7 @@ def test_a_matrix_has_the_versions(project: User, words: tuple[str, ...]) -> Non
     assert "2/2  torch-9.2.0-pypi+" in ended.stdout, ended.stdout + ended.stderr
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", GIVEN)
 def test_a_search_has_the_versions(project: User, words: tuple[str, ...]) -> None:
     """In each release; the torch of the lock is left out."""

@@ -52,7 +52,7 @@ def test_second_run_costs_no_install_and_no_attempt(newcomer: User, wheels: Path
     assert again.stdout.splitlines()[-2] == "2 cells, 1 not as expected"
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 @pytest.mark.parametrize("change", ["a module beside it", "a variable of the shell"])
 def test_what_changes_a_script_from_outside_runs_it_again(user: User, change: str) -> None:
     """And what is known is shown again once it is as before."""

@@ -21,7 +21,7 @@ from tests.cli.test_bisect import releases
 from tests.patience import PATIENCE
 from tests.wheels import build_companion
 
-pytestmark = pytest.mark.shell
+pytestmark = pytest.mark.thorough
 
 SCRIPT = FAILS_IN_OLD.replace("NOTE\n", "")
 

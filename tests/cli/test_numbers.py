@@ -63,7 +63,7 @@ def test_a_matrix_compares_a_printed_number(user: User) -> None:
     assert "loss: 3 runs of each, started cold" in said
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="needs valgrind")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86-64 processor")
 def test_a_matrix_compares_instructions(user: User) -> None:
@@ -76,7 +76,7 @@ def test_a_matrix_compares_instructions(user: User) -> None:
     assert "M  +50 %" in said
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_a_matrix_without_a_limit_is_never_red(user: User) -> None:
     """Without --worse and --differs the table is all that was asked for; with them, the same change is red."""
     user.script("repro.py", PRINTS_LOSS)
@@ -87,7 +87,7 @@ def test_a_matrix_without_a_limit_is_never_red(user: User) -> None:
     assert "+50 %  better" in given(user, *asked, "--worse", "10%", "--better", "higher")
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_each_environment_is_measured_with_its_own_config(user: User) -> None:
     """No run uses the variables of the reference's config."""
     (user.folder / "whichtorch.toml").write_text('[config.more]\nenv = { LEVEL = "3" }\n')
@@ -99,7 +99,7 @@ def test_each_environment_is_measured_with_its_own_config(user: User) -> None:
     assert sorted(shown) == [("default", 1), ("default", 1), ("more", 3), ("more", 3)]
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_each_test_of_a_matrix_has_its_own_numbers(user: User) -> None:
     """One that prints none does not end the others: its rows have the reason, and the exit code says so."""
     user.script("first.py", "import torch\nprint('accuracy=1')\n")
@@ -111,7 +111,7 @@ def test_each_test_of_a_matrix_has_its_own_numbers(user: User) -> None:
     assert said.count("\n9.2.0: it prints no loss\n9.3.0: it prints no loss\n") == 1
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["matrix", "bisect"])
 def test_an_interrupt_leaves_nothing_behind(user: User, command: str) -> None:
     """The run that is made is stopped, and the command ends with its exit code; what never ended did not pass."""
@@ -125,7 +125,7 @@ def test_an_interrupt_leaves_nothing_behind(user: User, command: str) -> None:
     assert not [path for path in user.folder.rglob("cells.jsonl") if path.stat().st_size]
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_bisect_finds_the_release_that_changed_a_number(user: User) -> None:
     """In comparisons of three rounds, with the two neighbors compared in runs of their own."""
     user.script("repro.py", PRINTS_LOSS)
@@ -142,7 +142,7 @@ def test_bisect_finds_the_release_that_changed_a_number(user: User) -> None:
     assert user.runs("repro.py") <= 4 * 2 * 3 + 4  # four comparisons, and a run that warms up each of the releases
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "steps"),
     [
@@ -167,7 +167,7 @@ def test_bisect_searches_between_its_bounds(
     assert len(boundaries) == (0 if "regression" in options else len(steps))  # what is not asked for is no answer
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_bisect_without_a_change_blames_nobody(user: User) -> None:
     """The ends are compared, and the answer is that they are alike."""
     user.script("repro.py", "import torch\nprint('loss=1.5')\n")
@@ -176,7 +176,7 @@ def test_bisect_without_a_change_blames_nobody(user: User) -> None:
     assert "loss: +0 % from 9.1.0 to 9.5.0: less than 5 %" in said
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_bisect_goes_around_releases_without_the_number(user: User) -> None:
     """One that cannot be imported, and one that does not print it, are no evidence."""
     user.script("repro.py", PRINTS_LOSS + "if torch.__version__ == '9.3.0': raise SystemExit(3)\n")
@@ -187,7 +187,7 @@ def test_bisect_goes_around_releases_without_the_number(user: User) -> None:
     assert "no evidence: 9.3.0: fail" in said
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_two_searches_for_a_change_of_a_number_are_compared(user: User) -> None:
     """Each release has the number that it was compared by, so that the page, Markdown and `compare` have it, too."""
     user.script("repro.py", PRINTS_LOSS.replace("torch.behaviour", "float(torch.behaviour) * 2"))
@@ -206,7 +206,7 @@ def test_two_searches_for_a_change_of_a_number_are_compared(user: User) -> None:
     assert "loss of repro.py" in (user.folder / "page" / "index.html").read_text()
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_explain_says_by_how_much_a_number_differs(user: User) -> None:
     """One sentence for each environment that is compared; the exit code is that of an answer."""
     user.script("repro.py", PRINTS_LOSS)
@@ -216,7 +216,7 @@ def test_explain_says_by_how_much_a_number_differs(user: User) -> None:
     assert "loss of repro.py is different in torch-9.3.0-pypi: +0.25 against torch-9.1.0-pypi" in said
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_outputs_are_compared(user: User) -> None:
     """The largest difference of all numbers that are printed."""
     user.script("repro.py", "import torch\nprint([1.0, float(torch.behaviour)], 'end')\n")
@@ -225,7 +225,7 @@ def test_outputs_are_compared(user: User) -> None:
     assert [(each["value"], each["effect"]) for each in numbers(user)] == [(0, None), (0, "same"), (0.25, "different")]
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_a_number_that_one_release_lacks_is_told(user: User) -> None:
     """Its row has the reason, and the others are compared."""
     user.script("repro.py", "import torch\nif torch.behaviour == '0.5': print('loss=1')\n")
@@ -235,7 +235,7 @@ def test_a_number_that_one_release_lacks_is_told(user: User) -> None:
     assert "+0 %" in said
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
@@ -254,7 +254,7 @@ def test_a_script_without_the_number_ends_with_one_line(user: User, source: str,
         assert reason in said
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_each_reason_names_a_release(user: User) -> None:
     """One release may fail otherwise than the others: with a patch, say, that does not apply to it."""
     user.script("repro.py", "import torch\nassert torch.__version__ != '9.2.0', 'no'\nprint('accuracy=1')\n")
@@ -263,7 +263,7 @@ def test_each_reason_names_a_release(user: User) -> None:
     assert f"loss cannot be measured: it prints no loss (9.1.0 and 2 more); {reason}\n" in said
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_the_last_of_two_numbers_counts(user: User) -> None:
     """A note below the table says so."""
     user.script("repro.py", "import torch\nprint('loss=9')\n" + PRINTS_LOSS)

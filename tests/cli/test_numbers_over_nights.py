@@ -28,6 +28,7 @@ def wheels(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_a_worse_number_is_red_in_the_second_night(user: User, tmp_path: Path) -> None:
     """`matrix --baseline` and `compare` say the same; `history` has the number of each night."""
     factor = tmp_path / "factor"

@@ -20,7 +20,7 @@ from tests.wheels import build_companion, build_pytest, build_wheel
 if TYPE_CHECKING:
     from tests.wheels import Index
 
-pytestmark = pytest.mark.shell
+pytestmark = pytest.mark.thorough
 
 # of an answer: what it cost, what names a run, and what depends on how much was tried at once
 BOUGHT = {"runs", "installs", "seconds", "run", "command", "order", "probes", "values", "reference", "timeline"}

@@ -147,7 +147,7 @@ def test_a_constraint_gives_way(user: User) -> None:
     assert old["notes"] == [f"sympy 1.12, by --override: {torch}; {limit}"]
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_a_search_has_it(user: User) -> None:
     """It holds in each release, and the answer names it."""
     source = "import sympy\nassert sympy.__version__ == '1.12'\n" + SHOWS.partition("\n")[0]
@@ -157,7 +157,7 @@ def test_a_search_has_it(user: User) -> None:
     assert json.loads((user.folder / "answer.json").read_text())["common"]["override"] == "sympy==1.12"
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_an_explanation_tells_alternatives_apart(user: User) -> None:
     """Environments that differ in an override are run, and what it changed is the answer."""
     script = user.script("repro.py", SHOWS)
@@ -166,7 +166,7 @@ def test_an_explanation_tells_alternatives_apart(user: User) -> None:
     assert "fails in 1 of 1 environment with sympy up to 1.13.1, passes in 1 of 1 without" in ended.stdout, ended.stdout
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_a_case_has_it(user: User) -> None:
     """`replay` installs what the case had."""
     script = user.script("repro.py", "import sympy, torch\nassert sympy.__version__ != '1.12'\n")
@@ -178,7 +178,7 @@ def test_a_case_has_it(user: User) -> None:
     assert "torch-9.2.0-pypi+override-sympy==1.12" in replayed.stdout
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_workers_have_it(user: User, tmp_path: Path) -> None:
     """What a cluster installs, tells and knows again is the same as here."""
     words = ("--torch", "9.1.0", "--script", user.script("repro.py", SHOWS), "--override", "sympy==1.12,sympy==1.14")

@@ -163,7 +163,7 @@ def test_packages_are_not_put_into_a_users_environment(user: User) -> None:
     assert "not for --interpreter" in refused.stderr
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "words", [["bisect"], ["fix", "--bad", "9.1.0", "--good", "9.2.0"], ["triage", "--torch", "9.1.0"]]
 )
@@ -188,7 +188,7 @@ def test_searches_install_the_packages(user: User, words: list[str]) -> None:
         assert '# requirements = ["einops<1"]' in user.run("new-scenario", script).stdout
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_explain_runs_where_the_packages_are(user: User) -> None:
     """The cells that it runs have them."""
     script = user.script("repro.py", NEEDS_EINOPS)

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.shell import FAILS_IN_OLD, User
 from tests.wheels import behaviour_patch
 
-pytestmark = pytest.mark.shell
+pytestmark = pytest.mark.thorough
 
 CUDA = """\
 --- a/torch/__init__.py

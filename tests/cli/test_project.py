@@ -149,7 +149,7 @@ def test_mistakes_about_variables(user: User) -> None:
         assert told in ended.stderr
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_a_search_has_all_of_it(user: User, wheels: Path) -> None:
     """The packages and the variables are in each release, and in the command that tries the patch of a fix."""
     (user.folder / "pyproject.toml").write_text(PROJECT)
@@ -219,7 +219,7 @@ def test_a_project_is_installed_from_a_copy(user: User) -> None:
         assert told in refused.stderr
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_a_case_has_the_variables(user: User) -> None:
     """With other variables it is another case, and `replay` sets those of the case."""
     script = user.script("repro.py", "import os, torch\nassert os.environ.get('COLOUR', 'grey') == 'grey'\n")

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.shell import User
 from tests.wheels import build_wheel, source_files
 
-pytestmark = pytest.mark.shell
+pytestmark = pytest.mark.thorough
 
 PLANTED = {
     "user": "carolplanted",

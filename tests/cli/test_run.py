@@ -113,6 +113,7 @@ def test_hang_of_a_test_names_the_test(tmp_path: Path, workers: str) -> None:
     assert "in test_stuck.py::test_b: " in (tmp_path / "run.xml").read_text()
 
 
+@pytest.mark.thorough
 def test_loop_of_a_test_that_repeats_is_a_hang(tmp_path: Path) -> None:
     """A test is called once, so a loop in it is told as one of a script is; the time is that of the test."""
     source = "import time\n\ndef test_a(): time.sleep(4)\n\ndef test_b():\n    while True:\n        half = 1 / 2\n"
@@ -156,6 +157,7 @@ def test_hung_command_is_kept_for_a_debugger(locks: list[str]) -> None:
     kept.kill()
 
 
+@pytest.mark.thorough
 def test_end_of_its_time_says_where_it_is(tmp_path: Path) -> None:
     """What is busy at its timeout is not called a hang; the line is told, its children end with it."""
     script = tmp_path / "busy.py"
@@ -168,6 +170,7 @@ def test_end_of_its_time_says_where_it_is(tmp_path: Path) -> None:
     assert not running(["sleep", "987"])
 
 
+@pytest.mark.thorough
 def test_what_did_nothing_until_its_time_was_over_is_a_hang(tmp_path: Path) -> None:
     """A wait that looks every second whether it is over proves nothing before; a single sleep is only slow."""
     waits = "import threading\nevent = threading.Event()\nwhile not event.wait(1):\n    pass\n"
@@ -177,6 +180,7 @@ def test_what_did_nothing_until_its_time_was_over_is_a_hang(tmp_path: Path) -> N
         assert json.loads((tmp_path / "run.json").read_text())["outcome"] == outcome
 
 
+@pytest.mark.thorough
 def test_loop_that_repeats_is_a_hang(tmp_path: Path) -> None:
     """An endless loop is told with its first line and the variables that do not change."""
     script = tmp_path / "loop.py"

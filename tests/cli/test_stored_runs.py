@@ -12,7 +12,7 @@ import pytest
 from tests.cli.shell import FAILS_IN_OLD, User
 from tests.test_schema import generated
 
-pytestmark = pytest.mark.shell
+pytestmark = pytest.mark.thorough
 
 HANGS = """
 import threading, torch

@@ -17,7 +17,7 @@ from tests.patience import PATIENCE
 from tests.test_schema import generated
 from whichtorch.matrix.run.signals import LOOK_FIRST
 
-pytestmark = pytest.mark.shell
+pytestmark = pytest.mark.thorough
 
 PASSES = "NOTE\nimport torch\nassert torch.behaviour\n"
 WRITES = "NOTE\nimport os, torch\nopen('here.txt', 'a').write('1')\nopen(os.path.expanduser('~/home.txt'), 'a')\n"

@@ -84,7 +84,7 @@ def encrypted(folder: Path) -> Iterator[tuple[str, Path]]:
         scheduler.end(signal.SIGTERM)
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_nobody_reads_a_cluster_without_a_certificate(tmp_path: Path) -> None:
     """The library has pages with workers, logs and calls: none of them is served."""
     with encrypted(tmp_path) as (address, tls):
@@ -128,7 +128,7 @@ def matrix(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_an_unknown_certificate_and_garbage_are_refused_in_a_line(tmp_path: Path) -> None:
     """The scheduler goes on; the stranger reads one error, and no traceback."""
     with encrypted(tmp_path) as (address, tls):
@@ -147,7 +147,7 @@ def test_an_unknown_certificate_and_garbage_are_refused_in_a_line(tmp_path: Path
         assert "Traceback" not in (tmp_path / "scheduler.log").read_text()
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_killed_workers_schedulers_and_clients_lose_nothing(tmp_path: Path) -> None:
     """Each is killed while cells run, and the same command then goes on: every cell is in the records once."""
     count = 24
@@ -182,7 +182,7 @@ def test_killed_workers_schedulers_and_clients_lose_nothing(tmp_path: Path) -> N
     assert set(names) <= {words[1] for words in ledger_lines(ledger) if words[0] == "end"}
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_a_frozen_worker_is_given_up_and_its_late_answer_refused(tmp_path: Path) -> None:
     """Its cells are done elsewhere; when it comes back it joins anew, and nothing is in the records twice."""
     count, ledger = 6, tmp_path / "ledger"
@@ -199,7 +199,7 @@ def test_a_frozen_worker_is_given_up_and_its_late_answer_refused(tmp_path: Path)
     assert names == [f"cell{number:05d}" for number in range(count)]
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_what_runs_on_workers_can_be_asked(tmp_path: Path) -> None:
     """Each line says which cell, for how long, where in the script, and on which worker."""
     with cluster(tmp_path, workers=1) as (address, *_):
@@ -213,7 +213,7 @@ def test_what_runs_on_workers_can_be_asked(tmp_path: Path) -> None:
     assert re.search(r" on .+-\d+-1$", line)
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_an_idle_worker_ends_and_dials_again_before(tmp_path: Path) -> None:
     """It outlives its scheduler, joins the next one, and ends when it had nothing to do for long enough."""
     with socket.socket() as probe:

@@ -41,7 +41,7 @@ def prepared(folder: Path, text: str, tools: Mapping[str, str], **environ: str) 
     return lambda number: Popen(["bash", str(folder / "job.sh")], env=environ | {"SLURM_ARRAY_TASK_ID": str(number)})
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_the_jobs_of_an_array_are_workers(tmp_path: Path) -> None:
     """Each joins the scheduler, and ends when it is idle."""
     tools = {"srun": 'exec "$@"', "whichtorch": f'exec {sys.executable} -m whichtorch "$@"'}

@@ -59,6 +59,7 @@ def test_reuses_without_uv_or_network(wheels: Path, index: Index, make_cache: Ma
     assert index.paths == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_damaged_environment_is_made_again(wheels: Path, tmp_path: Path, make_cache: MakeCache, shared: bool) -> None:
     """A file that is missing, or cut in uv's cache as well, costs an install; torch is whole afterwards."""
@@ -76,6 +77,7 @@ def test_a_damaged_environment_is_made_again(wheels: Path, tmp_path: Path, make_
     assert file.read_text() == whole
 
 
+@pytest.mark.thorough
 def test_a_wheel_that_was_built_damaged_is_unpacked_again_only_once(
     wheels: Path, tmp_path: Path, make_cache: MakeCache
 ) -> None:
@@ -168,6 +170,7 @@ def test_old_torch_gets_what_it_does_not_declare(wheels: Path, make_cache: MakeC
     assert [note.split(":")[0] for note in environment.notes] == ["numpy<2", "setuptools<80"]
 
 
+@pytest.mark.thorough
 def test_an_override_takes_the_place_of_a_need(wheels: Path, make_cache: MakeCache) -> None:
     """A package that torch does not declare is installed as overridden, and what is said against that is told."""
     build_wheel(wheels, "2.1.2")
@@ -223,6 +226,7 @@ def test_two_runs_install_once(wheels: Path, make_cache: MakeCache) -> None:
     assert sum(cache.stages.count("installing") for cache in caches) == 1
 
 
+@pytest.mark.thorough
 def test_many_installs_at_once(wheels: Path, make_cache: MakeCache) -> None:
     """Parallel installs from one uv cache wait for each other instead of failing."""
     versions = [f"2.{minor}.0" for minor in range(3, 9)]
@@ -309,6 +313,7 @@ def test_an_interrupt_ends_an_install(wheels: Path, index: Index, make_cache: Ma
     assert cache.acquire(ask("2.11.0")).is_usable
 
 
+@pytest.mark.thorough
 def test_plain_version_is_not_served_by_a_local_one(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """2.13.0 means the index's own wheel, though the user's find-links offer 2.13.0+cpu."""
     build_wheel(wheels, "2.13.0")
@@ -341,6 +346,7 @@ def test_a_build_with_an_index_of_its_own_means_its_local_versions(
     assert environment.packages == {"numpy": "2.2.0", "torch": "2.13.0+cpu"}
 
 
+@pytest.mark.thorough
 def test_a_wheel_is_an_environment(tmp_path: Path, make_cache: MakeCache) -> None:
     """A wheel's path is installed; built again under the same name it is another environment."""
     wheel = build_wheel(tmp_path / "built", "2.14.0a0+git1234567")
@@ -357,6 +363,7 @@ def test_a_wheel_is_an_environment(tmp_path: Path, make_cache: MakeCache) -> Non
     assert second.id != first.id
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
     [
@@ -435,6 +442,7 @@ def test_an_existing_interpreter_is_used_as_it_is(wheels: Path, make_cache: Make
     assert changed.acquire(request).id != environment.id
 
 
+@pytest.mark.thorough
 def test_builds_of_one_release_are_different_environments(wheels: Path, make_cache: MakeCache, tmp_path: Path) -> None:
     """Builds with other options tell the same version, and so does a build that was made again."""
     build_wheel(wheels, "2.11.0")
@@ -449,6 +457,7 @@ def test_builds_of_one_release_are_different_environments(wheels: Path, make_cac
     assert make_cache().acquire(second).id != identity
 
 
+@pytest.mark.thorough
 def test_what_is_edited_in_an_environment_of_the_users_makes_it_another(wheels: Path, make_cache: MakeCache) -> None:
     """A file of torch, and one of a project that was installed with `pip install -e`."""
     build_wheel(wheels, "2.11.0")
@@ -481,6 +490,7 @@ def test_an_interpreter_that_is_not_there(tmp_path: Path, make_cache: MakeCache)
     assert environment.reason == f"there is no interpreter {tmp_path}/bin/python"
 
 
+@pytest.mark.thorough
 def test_side_installs_are_made_once(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """What a config wants beside the environment is installed once, outside it, and named to it."""
     build_wheel(wheels, "2.11.0")

@@ -44,6 +44,7 @@ def asked(file: MatrixFile, tmp_path: Path, label: str = f"torch-{VERSION}-test-
     return request
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("digests", [True, False])
 def test_a_changed_wheel_is_another_environment(
     wheels: Path, index: Index, file: MatrixFile, tmp_path: Path, make_cache: MakeCache, digests: bool
@@ -96,6 +97,7 @@ def test_a_wheel_that_changes_in_between(
     assert kept_in(tmp_path) == []
 
 
+@pytest.mark.thorough
 def test_another_machine_installs_the_same(
     wheels: Path, index: Index, file: MatrixFile, tmp_path: Path, make_cache: MakeCache
 ) -> None:

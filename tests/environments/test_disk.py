@@ -53,6 +53,7 @@ def installed(tmp_path: Path) -> set[str]:
     return {package["version"] for text in texts for package in text["packages"] if package["name"] == "torch"}
 
 
+@pytest.mark.thorough
 def test_evicts_in_waves(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """More environments than fit are installed one after the other, the least recently used going first."""
     cache = make_cache(disk_budget_mb=5, unknown_size_mb=2.1)
@@ -64,6 +65,7 @@ def test_evicts_in_waves(padded: Path, tmp_path: Path, make_cache: MakeCache) ->
     assert cache.stages.count("evicting") == 2
 
 
+@pytest.mark.thorough
 def test_least_recently_used_goes_first(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """An environment used again stays, one not used since goes."""
     cache = make_cache(disk_budget_mb=5, unknown_size_mb=2.1)
@@ -73,6 +75,7 @@ def test_least_recently_used_goes_first(padded: Path, tmp_path: Path, make_cache
     assert installed(tmp_path) == {"2.11.0", "2.13.0"}
 
 
+@pytest.mark.thorough
 def test_identity_survives_eviction(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """An evicted environment is still known, and made again from its lock it is the same, whatever is new."""
     cache = make_cache(disk_budget_mb=3, unknown_size_mb=2.1)
@@ -89,6 +92,7 @@ def test_identity_survives_eviction(padded: Path, tmp_path: Path, make_cache: Ma
     assert again.stages == ["evicting", "installing", "ready"]
 
 
+@pytest.mark.thorough
 def test_what_is_shared_stays(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """Eviction frees a package's copy in uv's cache once no environment has it, and not before."""
     build_companion(padded, "numpy", "3.0.0", padding=SIZE)
@@ -104,6 +108,7 @@ def test_what_is_shared_stays(padded: Path, tmp_path: Path, make_cache: MakeCach
     }
 
 
+@pytest.mark.thorough
 def test_never_evicts_what_is_in_use(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """An install waits while everything is in use, and goes on when something is released."""
     waits = threading.Event()
@@ -137,6 +142,7 @@ def test_two_users_of_one_environment(padded: Path, make_cache: MakeCache) -> No
     assert cache.is_installed(ask("2.11.0"))
 
 
+@pytest.mark.thorough
 def test_marks_of_a_dead_tool_do_not_count(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """What a killed run was using can be evicted by the next."""
     code = (
@@ -231,6 +237,7 @@ def test_estimate_counts_what_is_new(padded: Path, index: Index, tmp_path: Path,
     assert disk.estimate("torch==2.12.0+cpu\n", "cpu", 1000) == 3090
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("removed_by", ["eviction", "somebody else"])
 def test_a_wheel_from_a_folder_is_unpacked_again(
     padded: Path, tmp_path: Path, make_cache: MakeCache, removed_by: str

@@ -50,6 +50,7 @@ def vanish(wheels: Path, version: str) -> None:
     wheel.unlink()
 
 
+@pytest.mark.thorough
 def test_a_vanished_nightly_installs_again(wheels: Path, nightly: Build, tmp_path: Path, make_cache: MakeCache) -> None:
     """Dropped from its index and evicted, a nightly that was used once is made again, the same as before."""
     cache = make_cache()
@@ -64,6 +65,7 @@ def test_a_vanished_nightly_installs_again(wheels: Path, nightly: Build, tmp_pat
     assert again.stages == ["installing", "ready"]
 
 
+@pytest.mark.thorough
 def test_a_kept_wheel_is_found_by_a_new_request(wheels: Path, nightly: Build, make_cache: MakeCache) -> None:
     """Asked for together with something else, a vanished nightly is resolved anew, and found where it is kept."""
     make_cache().acquire(ask(OLD, build=nightly))
@@ -72,6 +74,7 @@ def test_a_kept_wheel_is_found_by_a_new_request(wheels: Path, nightly: Build, ma
     assert environment.packages == {"numpy": "2.2.0", "setuptools": "75.0.0", "torch": OLD}
 
 
+@pytest.mark.thorough
 def test_a_kept_nightly_stays_in_the_listing(
     wheels: Path, index: Index, nightly: Build, tmp_path: Path, make_cache: MakeCache
 ) -> None:
@@ -95,6 +98,7 @@ def test_a_kept_nightly_stays_in_the_listing(
     ]
 
 
+@pytest.mark.thorough
 def test_what_comes_with_a_nightly_is_kept(wheels: Path, index: Index, tmp_path: Path, make_cache: MakeCache) -> None:
     """Packages that were built with a nightly are kept with it; a release such as numpy's, which stays, is not."""
     build_companion(wheels, "triton", "3.6.0+git1234567")
@@ -123,6 +127,7 @@ def test_what_does_not_vanish_is_not_kept(tmp_path: Path, build: Build) -> None:
     assert kept_folder(tmp_path, build) is None
 
 
+@pytest.mark.thorough
 def test_a_digest_is_verified(
     wheels: Path, index: Index, nightly: Build, tmp_path: Path, make_cache: MakeCache
 ) -> None:
@@ -140,6 +145,7 @@ def test_a_digest_is_verified(
     assert kept_in(tmp_path) == [name]
 
 
+@pytest.mark.thorough
 def test_a_download_that_ends_half_way_is_tried_again(
     index: Index, nightly: Build, tmp_path: Path, make_cache: MakeCache
 ) -> None:
@@ -154,6 +160,7 @@ def test_a_download_that_ends_half_way_is_tried_again(
     assert kept_in(tmp_path) == [f"torch-{OLD}-py3-none-any.whl"]
 
 
+@pytest.mark.thorough
 def test_an_interrupt_ends_a_download(index: Index, nightly: Build, tmp_path: Path, make_cache: MakeCache) -> None:
     """An interrupt ends a download at once; nothing is taken for a wheel, and the next try leaves nothing over."""
 

@@ -96,6 +96,7 @@ def test_a_script_without_torch_is_measured_whole(folder: Path) -> None:
     assert notes["wall"] >= 0.3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("who", ["the script", "an ended child", "an exit handler"])
 def test_cpu_time_after_the_import_counts(folder: Path, who: str) -> None:
     """That of the script, of its ended children, and of what it leaves to do at its end."""
@@ -140,6 +141,7 @@ def test_pages_of_files_do_not_count(folder: Path) -> None:
     assert notes["peak"] < 60e6
 
 
+@pytest.mark.thorough
 def test_memory_is_noted_at_each_line(folder: Path) -> None:
     """At those with a pattern, whatever pieces they are printed in, to either stream."""
     script = "import sys, torch\nkept = []\nfor step in range(10):\n    kept.append(bytearray(b'x' * 1_000_000))\n"
@@ -155,6 +157,7 @@ def test_memory_is_noted_at_each_line(folder: Path) -> None:
     assert len(json.loads(file.read_text())["steps"]) == 3
 
 
+@pytest.mark.thorough
 def test_phases_of_the_compiler_are_noted(folder: Path) -> None:
     """The sums of torch's own clocks; none where no compiler was used."""
     timed = "import torch._dynamo.utils as utils\nutils.compilation_time_metrics['_compile.inner'] = [0.5, 0.25]"
@@ -163,6 +166,7 @@ def test_phases_of_the_compiler_are_noted(folder: Path) -> None:
     assert noted(folder, "import torch")["compile"] is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("module", "function", "counts"),
     [("convert_frame", "compile_inner", True), ("convert_frame", "run", False), ("utils", "compile_inner", False)],
@@ -177,6 +181,7 @@ def test_garbage_collections_within_a_compiler_are_noted(
     assert (noted(folder, script)["gc"] > 0.001) == counts
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("end", ["raise SystemExit(3)", "raise ValueError", "import sys; sys.exit('no')"])
 def test_a_script_that_fails_is_measured_too(folder: Path, end: str) -> None:
     """It ends as it would have, and whoever reads the notes knows how."""
@@ -204,6 +209,7 @@ def test_the_script_does_not_see_that_it_is_measured(folder: Path) -> None:
     assert (ended.stdout, ended.stderr, ended.returncode) == ("False", "", 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="needs valgrind")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86-64 processor")
 def test_instructions_after_the_import_are_counted(folder: Path) -> None:

@@ -136,6 +136,7 @@ def test_half_an_overlay_is_never_used(
     assert hashes(folder_of(home, PLAIN) / "venv") == before
 
 
+@pytest.mark.thorough
 def test_the_patched_outlives_what_it_is_made_of(old: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """When the plain release is evicted, the patched one stays whole; neither needs to be resolved or probed again."""
     home, cache = tmp_path / "home", make_cache()
@@ -154,6 +155,7 @@ def test_the_patched_outlives_what_it_is_made_of(old: Path, tmp_path: Path, make
     assert again.stages == ["installing", "patching", "ready"]
 
 
+@pytest.mark.thorough
 def test_the_patched_makes_room(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """A patched release takes no more disk than the plain one, and is evicted with it when it is not in use."""
     for version in ("2.11.0", "2.12.0"):
@@ -168,6 +170,7 @@ def test_the_patched_makes_room(wheels: Path, tmp_path: Path, make_cache: MakeCa
     assert not cache.is_installed(FIXED)
 
 
+@pytest.mark.thorough
 def test_a_wheel_built_again_is_patched_again(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """When a local wheel has changed, its overlay is made anew from the new one."""
     wheel = build_wheel(tmp_path / "own", "2.11.0", behaviour="old")
@@ -183,6 +186,7 @@ def test_a_wheel_built_again_is_patched_again(wheels: Path, tmp_path: Path, make
     assert padding.exists()
 
 
+@pytest.mark.thorough
 def test_many_patches_of_one_release_at_once(old: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """Several patches of a release, made at once by two runs, install it once, and each is what its patch says."""
     requests = [ask("2.11.0", patch=Patch(name=f"p{n}", text=behaviour_patch("old", f"new {n}"))) for n in range(4)]

@@ -140,6 +140,7 @@ def outcomes(events: list[dict[str, Any]]) -> dict[str, str]:
     return {name: event["outcome"] for name, event in of(events, "end").items()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [0, 2])
 def test_each_way_to_end_has_its_outcome(tmp_path: Path, workers: int) -> None:
     """Skips, expected failures, fixtures, unittest and subtests are told apart, with xdist as without."""
@@ -183,6 +184,7 @@ def test_ids_are_as_pytest_writes_them(tmp_path: Path) -> None:
     assert list(outcomes(session.run())) == ids[2:5]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_selection_narrows_what_the_command_selects(tmp_path: Path, workers: str) -> None:
     """`collected` has what the command's own -k leaves; an id that no longer exists does no harm."""

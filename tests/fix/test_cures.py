@@ -6,7 +6,7 @@ import pytest
 
 from tests.fix.workplace import CORE, Workplace
 
-pytestmark = pytest.mark.shell
+pytestmark = pytest.mark.thorough
 
 # either of two functions that the script runs takes the fault away
 EITHER = {

@@ -126,7 +126,7 @@ def test_a_trial_that_could_not_be_watched(workplace: Workplace) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_interrupted_at_ten_moments(workplace: Workplace, jobs: int) -> None:
     """A search that is interrupted again and again gives the answer of one that was not, and repeats no trial."""
     bad, good = workplace.environment("bad", BAD), workplace.environment("good", GOOD)
@@ -150,7 +150,7 @@ def test_interrupted_at_ten_moments(workplace: Workplace, jobs: int) -> None:
     assert list((workplace.folder / "fix" / "in-use").iterdir()) == []
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 def test_side_by_side(workplace: Workplace) -> None:
     """Two runs at once find what one at a time finds, and tell which runs were not needed."""
     bad, good = workplace.environment("bad", BAD), workplace.environment("good", GOOD)
@@ -170,7 +170,7 @@ ENDLESS = {
 ENDING = ENDLESS | {"torch/ops.py": ENDLESS["torch/ops.py"].replace("while a != b", "if a != b")}
 
 
-@pytest.mark.shell
+@pytest.mark.thorough
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_hang(workplace: Workplace, jobs: int) -> None:
     """What spins for ever is cured by the function that its stacks name, without a run that notes what runs."""

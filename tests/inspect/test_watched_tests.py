@@ -82,6 +82,7 @@ def messages(folder: Path) -> dict[str, str]:
     return {case.name: "".join(result.message or "" for result in case.result) for case in cases}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_hang_fails_its_test_and_no_other(tmp_path: Path, workers: str) -> None:
     """Each hang says its own lines; the session ends, though stuck threads and processes are left in it."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [
-    pytest.mark.shell,
+    pytest.mark.thorough,
     pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and subreapers"),
     pytest.mark.xdist_group("fork_server"),  # the tests share servers
 ]
