@@ -58,7 +58,7 @@ ENDLESS = {
         "def f():\n    done = False\n    def ask():\n        return done\n    while not ask():\n        pass\nf()\n"
     ),
 }
-LONG = 6.5  # seconds in which a loop that could end is asked several times
+LONG = 8.0  # seconds in which a loop that could end is asked several times
 BUSY_BUT_OPEN = {
     "counter": "n = 0\nwhile n < 10**12:\n    n += 1\n",
     "large_number": "n = 10**5000\nwhile n:\n    n += 1\n",
@@ -306,6 +306,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Call
             each.wait()
 
 
+@pytest.mark.thorough
 @pytest.mark.xdist_group("loop_watch")
 def test_an_endless_loop_is_stopped(running: dict[str, Callable[[], Ending]]) -> None:
     """It is stopped as a stall is, with its stacks, and told by its own loop."""
@@ -317,6 +318,7 @@ def test_an_endless_loop_is_stopped(running: dict[str, Callable[[], Ending]]) ->
     assert loop.words.startswith("busy in `while a < 10` (script.py:2) for ")
 
 
+@pytest.mark.thorough
 @pytest.mark.xdist_group("loop_watch")
 def test_a_loop_that_counts_is_not_stopped(running: dict[str, Callable[[], Ending]]) -> None:
     """It has all of its time, and its variable is told to move."""
@@ -328,6 +330,7 @@ def test_a_loop_that_counts_is_not_stopped(running: dict[str, Callable[[], Endin
     assert "still changing, perhaps only slow: `n` " in loop.words
 
 
+@pytest.mark.thorough
 @pytest.mark.xdist_group("loop_watch")
 def test_a_process_whose_numbers_are_measured_is_not_asked(running: dict[str, Callable[[], Ending]]) -> None:
     """Its answers would take some of its own time, so its endless loop is not found, and runs to the timeout."""
@@ -335,6 +338,7 @@ def test_a_process_whose_numbers_are_measured_is_not_asked(running: dict[str, Ca
     assert (ending.stopped_by, ending.loop) == ("timeout", None), ending
 
 
+@pytest.mark.thorough
 @pytest.mark.xdist_group("loop_watch")
 def test_a_loop_beside_another_process_is_not_stopped(running: dict[str, Callable[[], Ending]]) -> None:
     """Another process of the tree may end the loop in ways that its state does not show."""
@@ -344,6 +348,7 @@ def test_a_loop_beside_another_process_is_not_stopped(running: dict[str, Callabl
     assert {answer.hidden for answer in ending.loop.answers} == {"other processes run"}
 
 
+@pytest.mark.thorough
 @pytest.mark.xdist_group("loop_watch")
 def test_a_main_thread_that_waits_is_not_asked(running: dict[str, Callable[[], Ending]]) -> None:
     """The answer would be no evidence of a loop, and the signal would wake what may be in a stall."""
