@@ -108,6 +108,7 @@ def wheels(tmp_path: Path) -> Path:
     return old_and_new(tmp_path / "wheels")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("call", ["command", "module"])
 def test_a_run_takes_no_module_of_the_user(call: str, tmp_path: Path, index: Index) -> None:
     """No process of a run imports what lies in the current folder, also if it stands on PYTHONPATH."""

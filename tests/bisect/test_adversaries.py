@@ -130,6 +130,7 @@ def searches(draw: st.DrawFn) -> SearchState:
     return SearchState(size=size, options=options, first=tuple(first))
 
 
+@pytest.mark.thorough
 @settings(max_examples=120)
 @given(
     search=searches(),

@@ -17,6 +17,7 @@ TAKES_SIZE = (
 )
 
 
+@pytest.mark.thorough
 def test_what_follows_the_dashes_is_the_scripts(user: User) -> None:
     """Options that look like ours, and spaces, reach the script and the command that reruns it."""
     (user.folder / "my scripts").mkdir()

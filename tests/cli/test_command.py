@@ -112,6 +112,7 @@ def test_a_test_is_run_again_by_the_line_that_says_so(user: User, project: Path)
     assert BEHAVIOR in {case.name for suite in suites for case in suite}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("place", "root", "named"), [(".", "tests", "tests/"), ("tests", ".", ""), ("tests", "..", "")]
 )
@@ -143,6 +144,7 @@ def test_the_line_of_any_command_has_its_options(user: User) -> None:
     assert next(iter(cells.values()))["options"] == list(options[2:])
 
 
+@pytest.mark.thorough
 def test_a_hang_or_a_crash_takes_nothing_with_it(user: User, project: Path) -> None:
     """The test that hung or crashed has its line, and the others their outcomes; what passed is not run again."""
     source = "import os, threading\n"
@@ -300,6 +302,7 @@ def test_other_commands_take_a_command(user: User, words: tuple[str, ...]) -> No
     assert said[command] in ended.stdout, ended.stdout
 
 
+@pytest.mark.thorough
 def test_explain_answers_for_each_test_that_fails(user: User, project: Path) -> None:
     """A command of many tests has an answer for each that is red somewhere, and none for the others."""
     (project / "test_it.py").write_text(TESTS)

@@ -146,6 +146,7 @@ def test_broken_environment_costs_only_its_own_cells(newcomer: User, wheels: Pat
     assert newcomer.run("matrix", "--torch", "9.1.0,9.3.0", "--script", script).returncode == 1
 
 
+@pytest.mark.thorough
 def test_matrix_larger_than_the_disk_completes(user: User, wheels: Path) -> None:
     """With room for one environment at a time, three are installed, used and evicted in turn."""
     for version in ("9.4.0", "9.5.0", "9.6.0"):

@@ -47,6 +47,7 @@ def numbers(user: User) -> list[dict[str, Any]]:
     return [number for cell in written(user)["cells"] for number in cell["numbers"]]
 
 
+@pytest.mark.thorough
 def test_a_matrix_compares_a_printed_number(user: User) -> None:
     """A number without noise takes three rounds, after a run that warms up; the exit code says that it differs."""
     user.script("repro.py", PRINTS_LOSS)

@@ -26,6 +26,7 @@ def wheels(wheels: Path) -> Path:
     return wheels
 
 
+@pytest.mark.thorough
 def test_a_version_that_torch_does_not_allow(user: User) -> None:
     """It is installed and told, part of the identity, and of the command that runs a cell again."""
     words = ("--torch", "9.1.0", "--script", user.script("repro.py", SHOWS))

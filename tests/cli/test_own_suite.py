@@ -34,6 +34,7 @@ def repository(user: User, wheels: Path) -> User:
     return user
 
 
+@pytest.mark.thorough
 def test_the_suite_runs_from_each_folder(repository: User) -> None:
     """The plan says which file counts; a folder below gives the same names, and the same answers without a run."""
     above = repository.run("matrix")

@@ -38,6 +38,7 @@ def labels(result: dict[str, Any]) -> list[str]:
     return [environment["label"] for environment in result["environments"]]
 
 
+@pytest.mark.thorough
 def test_a_package_is_installed_and_told(user: User) -> None:
     """It is in the label, in the identity, and in the command that runs a cell again, which then reruns just that."""
     script = user.script("repro.py", NEEDS_EINOPS)

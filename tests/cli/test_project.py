@@ -60,6 +60,7 @@ def test_the_python_of_a_project_counts(user: User) -> None:
     assert f"Python {DEFAULT_PYTHON} is left out: the project requires <{DEFAULT_PYTHON}" in ended.stderr
 
 
+@pytest.mark.thorough
 def test_a_lock_holds_as_far_as_torch_allows(user: User, wheels: Path) -> None:
     """A pin on what torch needs gives way to another torch, and that is told; any other pin holds, or nothing runs."""
     for version in ("1.12", "1.14"):
@@ -186,6 +187,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 """
 
 
+@pytest.mark.thorough
 def test_a_project_is_installed_from_a_copy(user: User) -> None:
     """Without what it depends on; its folder stays as it was, and a change of it is another environment."""
     folder = user.folder / "tide"

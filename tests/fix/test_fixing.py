@@ -70,6 +70,7 @@ def test_stack_first(workplace: Workplace) -> None:
     assert not any("noted" in words for words in workplace.said)
 
 
+@pytest.mark.thorough
 def test_resumed(workplace: Workplace) -> None:
     """What was tried is not run again: a search that ended early goes on where it was."""
     bad, good = workplace.environment("bad", BAD), workplace.environment("good", GOOD)
@@ -84,6 +85,7 @@ def test_resumed(workplace: Workplace) -> None:
     assert replace(again, seconds=0) == replace(whole, seconds=0)
 
 
+@pytest.mark.thorough
 def test_a_cure_that_is_not_the_smallest(workplace: Workplace) -> None:
     """Where the trials are used up after the first cure, that one is the patch, and it is said to be no more."""
     bad, good = workplace.environment("bad", BAD), workplace.environment("good", GOOD)

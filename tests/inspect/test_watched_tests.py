@@ -104,6 +104,7 @@ def test_a_hang_fails_its_test_and_no_other(tmp_path: Path, workers: str) -> Non
     assert not [pid for pid in psutil.pids() if kernel.link(f"/proc/{pid}/cwd") == str(tmp_path)]
 
 
+@pytest.mark.thorough
 def test_a_hang_in_native_code_ends_the_session(tmp_path: Path) -> None:
     """No exception reaches it: the session ends, and its JUnit file has the test and those before it."""
     ended = run(tmp_path, NATIVE)

@@ -87,6 +87,7 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Ending,
     return endings
 
 
+@pytest.mark.thorough
 @needs_collectors
 @pytest.mark.parametrize("name", KINDS)
 def test_kind_of_a_real_hang(endings: dict[str, tuple[Ending, Path]], name: str) -> None:
@@ -100,6 +101,7 @@ def test_kind_of_a_real_hang(endings: dict[str, tuple[Ending, Path]], name: str)
     assert (folder / stack_folder.READABLE).read_text().startswith(KINDS[name])
 
 
+@pytest.mark.thorough
 @needs_collectors
 def test_every_process_is_asked_in_every_way(endings: dict[str, tuple[Ending, Path]]) -> None:
     """Parent and child each have their raw stacks of each collector, and the child its own faulthandler file."""
@@ -113,6 +115,7 @@ def test_every_process_is_asked_in_every_way(endings: dict[str, tuple[Ending, Pa
     assert [len(process.threads) for process in (*parent, *child)] == [1, 2]
 
 
+@pytest.mark.thorough
 @needs_collectors
 def test_diagnosis_is_not_counted(endings: dict[str, tuple[Ending, Path]]) -> None:
     """The clock of a task stands still while its stacks are taken, which takes longer than a look past its timeout."""

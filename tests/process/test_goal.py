@@ -63,6 +63,7 @@ def test_without_a_measure_the_limit_stands() -> None:
     assert TreeClock(0.0, MOST).stretch is None
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_a_spin_ends_near_its_goal(tmp_path: Path) -> None:
     """A longer look that has had its seconds ends long before its limit, and its last seconds were sampled."""

@@ -90,6 +90,7 @@ def test_a_program_that_ignores_sigterm_ends_with_its_timeout(tmp_path: Path) ->
     assert ending.diagnosis_seconds > 0
 
 
+@pytest.mark.thorough
 def test_a_program_that_ends_in_its_last_seconds_has_ended(tmp_path: Path) -> None:
     """While its stacks are taken it goes on, undisturbed, and its exit code counts."""
     timeout = 12.0
@@ -121,6 +122,7 @@ def test_a_short_timeout_is_long_enough_to_see_that_nothing_moves(tmp_path: Path
     assert not headway_of(ending).makes_headway
 
 
+@pytest.mark.thorough
 def test_a_pause_goes_on_while_the_stacks_are_taken(tmp_path: Path) -> None:
     """What does nothing from before its last seconds to its end has done nothing for all of that time."""
     timeout = 8.0
@@ -135,6 +137,7 @@ def test_a_pause_goes_on_while_the_stacks_are_taken(tmp_path: Path) -> None:
     assert not headway_of(ending).makes_headway, ending.evidence
 
 
+@pytest.mark.thorough
 @needs_collectors
 @pytest.mark.parametrize("busy", [0.0, 5.8])
 def test_a_sleep_stays_one_when_its_stacks_are_taken(tmp_path: Path, busy: float) -> None:

@@ -92,6 +92,7 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ending]:
     return {name: supervised.wait() for name, supervised in started.items()}
 
 
+@pytest.mark.thorough
 @needs_py_spy
 @pytest.mark.parametrize("name", ["spins", "spins_in_c"])
 def test_spin_is_not_moving(endings: dict[str, Ending], name: str) -> None:
@@ -102,12 +103,14 @@ def test_spin_is_not_moving(endings: dict[str, Ending], name: str) -> None:
     assert f"({name}.py:" in " ".join(ending.evidence.samples[0])
 
 
+@pytest.mark.thorough
 @needs_py_spy
 def test_work_is_moving(endings: dict[str, Ending]) -> None:
     """A program that makes progress shows different frames."""
     assert (endings["moves_on"].stopped_by, endings["moves_on"].moving) == ("timeout", True)
 
 
+@pytest.mark.thorough
 @needs_py_spy
 def test_idle_is_not_sampled(endings: dict[str, Ending]) -> None:
     """The stacks of a process that uses no CPU are not read."""
@@ -116,6 +119,7 @@ def test_idle_is_not_sampled(endings: dict[str, Ending]) -> None:
     assert not ending.evidence.samples
 
 
+@pytest.mark.thorough
 @needs_py_spy
 def test_busy_child_without_python_is_busy(endings: dict[str, Ending]) -> None:
     """A parent that waits for a busy child without Python is busy, and whether the child moves is not known."""
@@ -124,6 +128,7 @@ def test_busy_child_without_python_is_busy(endings: dict[str, Ending]) -> None:
     assert "runs no Python" in ending.note or "py-spy" in ending.note
 
 
+@pytest.mark.thorough
 @needs_py_spy
 def test_no_py_spy_changes_no_verdict(endings: dict[str, Ending]) -> None:
     """A collector that fails leaves a note, and the verdict is still a timeout."""

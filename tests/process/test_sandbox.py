@@ -167,6 +167,7 @@ def test_enough_ways() -> None:
     assert len(WAYS) >= 25, WAYS
 
 
+@pytest.mark.thorough
 def test_files_that_come_and_go_are_no_output(kind: Sandbox, tmp_path: Path) -> None:
     """A script that makes and removes files and folders, and has removed ones open in /tmp, is not stopped for that."""
     code = (

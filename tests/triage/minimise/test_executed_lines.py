@@ -63,6 +63,7 @@ def test_what_python_cannot_read_is_not_instrumented(source: str) -> None:
     assert instrumented(source, "lines.txt") is None
 
 
+@pytest.mark.thorough
 def test_a_long_script_is_instrumented_too() -> None:
     """A graph of a large model is written out in thousands of lines."""
     source = "".join(f"t{number} = [t{number - 1}, f(t0, t1, t2)]\n" for number in range(1, 6000))
