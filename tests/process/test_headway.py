@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.process.supervision import Ending
 
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+SEEN, CONNECTED = pytest.mark.xdist_group("headway"), pytest.mark.xdist_group("connected")  # they share programs
 TIMEOUT = 5.0  # seconds: of these a pause of half is evidence
 NO_PY_SPY = {"py-spy": "/no/such/py-spy"}
 PROGRAMS = {
@@ -50,6 +51,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Headway]:
     return {name: headway_of(ending) for name, ending in endings.items()}
 
 
+@SEEN
 @needs_proc
 @pytest.mark.parametrize(
     ("name", "means"),
@@ -67,6 +69,7 @@ def test_what_gets_on_is_seen_to(seen: dict[str, Headway], name: str, means: set
     assert seen[name].wakes_in is None
 
 
+@SEEN
 @needs_proc
 @pytest.mark.parametrize("name", ["polls_for_file", "stuck_locks"])
 def test_what_only_waits_does_not_get_on(seen: dict[str, Headway], name: str) -> None:
@@ -75,6 +78,7 @@ def test_what_only_waits_does_not_get_on(seen: dict[str, Headway], name: str) ->
     assert (seen[name].late, seen[name].wakes_in) == ((), None)
 
 
+@SEEN
 @needs_proc
 def test_a_sleeper_tells_when_it_wakes(seen: dict[str, Headway]) -> None:
     """A main thread in a single long sleep does nothing, and the kernel knows until when."""
@@ -149,6 +153,7 @@ def connected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ending]:
         return {case: supervised.wait() for case, supervised in started.items()}
 
 
+@CONNECTED
 @needs_proc
 @pytest.mark.parametrize("case", ["blocking", "with a timeout"])
 def test_who_receives_slowly_gets_on(connected: dict[str, Ending], case: str) -> None:
@@ -157,6 +162,7 @@ def test_who_receives_slowly_gets_on(connected: dict[str, Ending], case: str) ->
     assert timeout_outcome(connected[case], PLAIN_LOOK)[0] is Outcome.SLOW
 
 
+@CONNECTED
 @needs_proc
 @pytest.mark.parametrize("case", ["silent", "unread", "asks for little"])
 def test_an_open_connection_is_no_headway(connected: dict[str, Ending], case: str) -> None:
