@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from whichtorch.matrix.inspect import checkup
+from whichtorch.matrix.process import sandbox
 
 
+@pytest.fixture
+def _sandboxes_are_tried_anew() -> Iterator[None]:
+    """Forget which sandboxes work: what is found without a PATH holds for no other test."""
+    sandbox.why_not.cache_clear()
+    yield
+    sandbox.why_not.cache_clear()
+
+
+@pytest.mark.usefixtures("_sandboxes_are_tried_anew")
 def test_every_problem_comes_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine with no tools on its PATH and no index, each check that fails says what to do."""
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -417,7 +417,7 @@ def test_every_script_is_one_that_a_user_could_run(case: Scenario) -> None:
     assert case.summary
     assert case.tags
     assert case.path.stem not in sys.stdlib_module_names  # its folder is the first to be searched
-    assert case.on_request == case.name.startswith(("control/", "compile/", "export/", "warm/"))
+    assert case.on_request == case.name.startswith(("control/", "compile/", "export/", "inductor/", "warm/"))
     for name in itertools.filterfalse(is_chain_key, case.variants):
         assert f'os.environ.get("WHICHTORCH_{name.upper()}", ' in source
 
