@@ -24,8 +24,9 @@ config = ["default"]
 [suite]
 scenarios = ["*"]
 """
+ON_REQUEST = "# /// scenario\n# summary = 'passes'\n# timeout = 30\n# on_request = true\n# ///\nimport torch\n"
 SCENARIOS = {
-    "warm/fine": "# /// scenario\n# summary = 'passes'\n# timeout = 30\n# on_request = true\n# ///\nimport torch\n",
+    **dict.fromkeys(("inductor/fine", "warm/fine"), ON_REQUEST),
     "night/turns": (
         "# /// scenario\n# summary = 'fails where it is planted'\n# timeout = 30\n# ///\n"
         "import torch\nassert torch.behaviour != 'worse', 'planted'\n"

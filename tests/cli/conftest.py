@@ -19,7 +19,7 @@ def wheels(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the environments that all workers copy."""
     base = tmp_path_factory.getbasetemp()
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "prepared"
@@ -32,8 +32,8 @@ def newcomer(tmp_path: Path, index: Index) -> User:
 
 
 @pytest.fixture
-def user(newcomer: User, wheels: Path, kept: Path) -> User:
+def user(newcomer: User, wheels: Path, originals: Path) -> User:
     """Return somebody who has the environments of the old and the new torch, where the index has both."""
     if all((wheels / f"torch-{version}-py3-none-any.whl").exists() for version in ("9.1.0", "9.2.0")):
-        prepare(newcomer, wheels, kept, "--torch", "9.1.0,9.2.0")
+        prepare(newcomer, wheels, originals, "--torch", "9.1.0,9.2.0")
     return newcomer

@@ -13,11 +13,11 @@ from tests.wheels import serve
 from whichtorch.matrix.environments.installation import InstallFolder
 
 
-def prepare(user: User, wheels: Path, kept: Path, *options: str) -> None:
-    """Install what options of `matrix` ask for, as the index of a folder of wheels has it, unless it is in `kept`."""
+def prepare(user: User, wheels: Path, originals: Path, *options: str) -> None:
+    """Install what options of `matrix` ask for from a folder of wheels, as a copy where the same was made before."""
     contents = [(wheel.name, hashlib.sha256(wheel.read_bytes()).hexdigest()) for wheel in sorted(wheels.glob("*.whl"))]
-    folder = kept / hashlib.sha256(repr((contents, options)).encode()).hexdigest()[:16]
-    kept.mkdir(exist_ok=True)
+    folder = originals / hashlib.sha256(repr((contents, options)).encode()).hexdigest()[:16]
+    originals.mkdir(exist_ok=True)
     with FileLock(f"{folder}.lock"):  # other workers need it, too
         if not (folder / "made").exists():
             _make(folder, wheels, options)

@@ -35,6 +35,18 @@ class User:
         """Give a command with its options, and wait for its end."""
         return forked.run(arguments, self.folder, self.environ | (environ or {}), PATIENCE)
 
+    def run_anew(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Give a command to a process that imports the program itself, which matters where variables say from where."""
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environ | environ,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Give a command with its options; what it says goes to output.txt."""
         with (self.folder / "output.txt").open("wb") as output:

@@ -103,13 +103,15 @@ def test_stopped_during_a_build_it_goes_on_later(user: User, little: Repository,
     assert stopped in little.built[3:]
 
 
-def test_configs_are_told_apart(user: User) -> None:
+def test_configs_are_told_apart(newcomer: User) -> None:
     """Each config is tried once, the failing ones again, and what they have in common is said."""
-    script = user.script("repro.py", "NOTE\nimport os\nassert os.environ.get('OMP_NUM_THREADS') == '1', 'threads'\n")
+    script = newcomer.script(
+        "repro.py", "NOTE\nimport os\nassert os.environ.get('OMP_NUM_THREADS') == '1', 'threads'\n"
+    )
     options = ["--axis", "config", "--config", "default,single-thread", "--config", "no-compile-threads"]
-    ended = user.run("bisect", script, *options, "--json", "answer.json", "--jobs", "2", "--report", "report.md")
+    ended = newcomer.run("bisect", script, *options, "--json", "answer.json", "--jobs", "2", "--report", "report.md")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    answer = written(user)
+    answer = written(newcomer)
     assert answer["groups"] == {
         "good": ["single-thread"],
         "bad": ["default", "no-compile-threads"],
@@ -119,9 +121,9 @@ def test_configs_are_told_apart(user: User) -> None:
     assert (answer["answer"], answer["installs"]) == ("boundary", 1)
     assert answer["common"] == {"torch": "9.2.0", "build": "pypi", "python": answer["common"]["python"]}
     assert "fails with default, no-compile-threads; passes with single-thread" in ended.stdout
-    report = (user.folder / "report.md").read_text()
+    report = (newcomer.folder / "report.md").read_text()
     assert report.startswith("## `repro.py` fails with default, no-compile-threads\n")
-    assert user.runs("repro.py") == 7
+    assert newcomer.runs("repro.py") == 7
 
 
 def test_builds_are_told_apart(user: User, tmp_path: Path) -> None:

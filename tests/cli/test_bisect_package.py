@@ -151,12 +151,12 @@ def test_what_came_with_torch_is_told_from_torch(user: User) -> None:
     assert answered(user, "--torch", "9.1.0,9.2.0", "--attribute", "no")["boundaries"][0]["attribution"] is None
 
 
-def test_a_budget_that_ends_before_the_mixtures_leaves_the_boundary(user: User) -> None:
+def test_a_budget_that_ends_before_the_mixtures_leaves_the_boundary(newcomer: User) -> None:
     """The note says that it was not told apart; the same command without the limit goes on."""
-    limited = answered(user, "--torch", "9.1.0,9.2.0", "--max-installs", "2")
+    limited = answered(newcomer, "--torch", "9.1.0,9.2.0", "--max-installs", "2")
     assert [(each["from"], each["attribution"]) for each in limited["boundaries"]] == [("9.1.0", None)]
     assert (
         "the limit of 2 installs is reached; whether torch or another package caused the change was not tested"
         in limited["said"]
     )
-    assert answered(user, "--torch", "9.1.0,9.2.0")["boundaries"][0]["attribution"]["cause"] == "companion"
+    assert answered(newcomer, "--torch", "9.1.0,9.2.0")["boundaries"][0]["attribution"]["cause"] == "companion"

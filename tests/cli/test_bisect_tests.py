@@ -157,10 +157,10 @@ def test_releases_without_the_command_cannot_be_tested(user: User, wheels: Path)
     assert plain["answer"] == "none"
 
 
-def test_a_command_without_tests_is_one_test(user: User, wheels: Path) -> None:
+def test_a_command_without_tests_is_one_test(newcomer: User, wheels: Path) -> None:
     """Its exit code decides, as that of a script does."""
     words = ("--", "python", "-c", "import torch; assert torch.__version__ < '9.3'")
-    answer = bisect(user, *words)
+    answer = bisect(newcomer, *words)
     assert [(found["from"], found["to"], found["tests"]) for found in answer["boundaries"]] == [("9.2.0", "9.3.0", [])]
     assert answer["tests"] == {}
     assert len(answer["probes"]) == answer["installs"]

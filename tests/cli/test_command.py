@@ -47,10 +47,10 @@ BEHAVIOR = "tests/test_it.py::TestBehavior::test_new"
 
 
 @pytest.fixture
-def project(user: User, wheels: Path, kept: Path) -> Path:
+def project(user: User, wheels: Path, originals: Path) -> Path:
     """Return the folder of a project's tests."""
     build_pytest(wheels)
-    prepare(user, wheels, kept, *BOTH)
+    prepare(user, wheels, originals, *BOTH)
     (user.folder / "tests").mkdir()
     return user.folder / "tests"
 

@@ -39,15 +39,15 @@ def test_config_is_found_by_running_what_it_takes(user: User) -> None:
     assert user.runs(script) == 4
 
 
-def test_here_is_asked_about_by_its_python(user: User) -> None:
-    """An environment of the user's, in which it passes, is told by what sets it apart."""
-    script = user.script("repro.py", FAILS_IN_OLD)
-    user.run("matrix", "--torch", "9.2.0", "--script", script)
-    (python,) = (user.folder / ".whichtorch" / "envs").glob("*/venv/bin/python")
-    before = user.run("explain", script, "--here", str(python))
+def test_here_is_asked_about_by_its_python(newcomer: User) -> None:
+    """An environment of the newcomer's, in which it passes, is told by what sets it apart."""
+    script = newcomer.script("repro.py", FAILS_IN_OLD)
+    newcomer.run("matrix", "--torch", "9.2.0", "--script", script)
+    (python,) = (newcomer.folder / ".whichtorch" / "envs").glob("*/venv/bin/python")
+    before = newcomer.run("explain", script, "--here", str(python))
     assert before.returncode == 4
     assert "the test has not run here" in before.stdout
-    ended = user.run("explain", script, "--here", str(python), "--run", "--torch", "9.1.0", "--build", "pypi")
+    ended = newcomer.run("explain", script, "--here", str(python), "--run", "--torch", "9.1.0", "--build", "pypi")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "makes it pass" in ended.stdout
 

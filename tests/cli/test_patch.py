@@ -51,24 +51,26 @@ def test_a_patch_is_tried_on_releases(user: User) -> None:
     assert "--patch fix.diff --script repro.py --fresh" in alone.stdout
 
 
-def test_what_cannot_be_tried_is_told_before_any_install(user: User) -> None:
+def test_what_cannot_be_tried_is_told_before_any_install(newcomer: User) -> None:
     """Parts in C++, a file that is no patch, and another's environment are wrong usage."""
-    (user.folder / "cpp.diff").write_text(behaviour_patch("old", "new").replace("torch/__init__.py", "c10/Device.cpp"))
-    (user.folder / "empty.diff").touch()
+    (newcomer.folder / "cpp.diff").write_text(
+        behaviour_patch("old", "new").replace("torch/__init__.py", "c10/Device.cpp")
+    )
+    (newcomer.folder / "empty.diff").touch()
     refusals = {
         ("--patch", "cpp.diff"): "cpp.diff changes what needs a compiler: c10/Device.cpp",
         ("--patch", "cpp.diff,empty.diff,lost.diff"): "3 mistakes in the options",
         ("--patch", "none,cpp.diff", "--interpreter", sys.executable): "needs a compiler",
     }
     for options, message in refusals.items():
-        ended = user.run("matrix", "--torch", "9.1.0", *options)
+        ended = newcomer.run("matrix", "--torch", "9.1.0", *options)
         assert ended.returncode == 2, ended.stdout + ended.stderr
         assert message in ended.stderr
-    (user.folder / "fix.diff").write_text(behaviour_patch("old", "new"))
-    ended = user.run("matrix", "--interpreter", sys.executable, "--patch", "fix.diff")
+    (newcomer.folder / "fix.diff").write_text(behaviour_patch("old", "new"))
+    ended = newcomer.run("matrix", "--interpreter", sys.executable, "--patch", "fix.diff")
     assert ended.returncode == 2
     assert "not on what --interpreter names" in ended.stderr
-    assert not (user.folder / ".whichtorch" / "envs").exists()
+    assert not (newcomer.folder / ".whichtorch" / "envs").exists()
 
 
 def test_a_search_with_a_patch(user: User) -> None:
