@@ -9,8 +9,6 @@ import pytest
 
 from tests.real_torch import run_of
 
-STALL_WAIT = 30.0  # seconds: half the scenario's timeout; the import of torch on a busy machine takes 10
-
 pytestmark = pytest.mark.torch
 
 

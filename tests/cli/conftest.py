@@ -27,7 +27,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def newcomer(tmp_path: Path, index: Index) -> User:
-    """Return somebody who has no settings but these, and no environments."""
+    """Return somebody who has no environments, and no settings but the address of the index."""
     return new_user(tmp_path, index)
 
 

@@ -1,4 +1,4 @@
-"""Commands in forks of a process that has imported the program: the 0.3 s of a core that this takes are paid once."""
+"""Commands in forks of a process that has imported the program: the 0.3 CPU seconds that this takes are paid once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(
 
 
 def _command(arguments: list[str], folder: str, environ: dict[str, str], files: list[str]) -> None:
-    """Be the process of a command."""
+    """Run a command in the forked process."""
     from whichtorch.matrix.cli import main
 
     os.chdir(folder)

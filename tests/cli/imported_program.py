@@ -1,4 +1,4 @@
-"""Importing this imports all modules that a command may import while it runs, but for those of extras."""
+"""Import what a command may import while it runs: every module of whichtorch, scipy and ruptures."""
 
 import gc
 import pkgutil

@@ -14,7 +14,7 @@ from whichtorch.matrix.environments.installation import InstallFolder
 
 
 def prepare(user: User, wheels: Path, originals: Path, *options: str) -> None:
-    """Install what options of `matrix` ask for from a folder of wheels, as a copy where the same was made before."""
+    """Give a user the environments that options of `matrix` ask for: copies of originals that are made once."""
     contents = [(wheel.name, hashlib.sha256(wheel.read_bytes()).hexdigest()) for wheel in sorted(wheels.glob("*.whl"))]
     folder = originals / hashlib.sha256(repr((contents, options)).encode()).hexdigest()[:16]
     originals.mkdir(exist_ok=True)
@@ -42,5 +42,5 @@ def _copy(original: Path, copy: Path) -> None:
     folder = InstallFolder(copy)
     installation = folder.installation()
     assert installation is not None
-    programs = len(list((folder.venv / "bin").iterdir()))  # which may be longer now than their RECORD says
+    programs = len(list((folder.venv / "bin").iterdir()))  # they name the folder, so their sizes have changed
     folder.record.write_text(installation.model_copy(update={"damage": programs}).model_dump_json())

@@ -35,12 +35,12 @@ class User:
         """Give a command with its options, and wait for its end."""
         return forked.run(arguments, self.folder, self.environ | (environ or {}), PATIENCE)
 
-    def run_anew(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        """Give a command to a process that imports the program itself, which matters where variables say from where."""
+    def run_anew(self, *arguments: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Give a command to a fresh process, for tests of where the program is imported from."""
         return subprocess.run(
             self.command(*arguments),
             cwd=self.folder,
-            env=self.environ | environ,
+            env=self.environ | (environ or {}),
             capture_output=True,
             text=True,
             timeout=PATIENCE,

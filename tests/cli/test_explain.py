@@ -40,7 +40,7 @@ def test_config_is_found_by_running_what_it_takes(user: User) -> None:
 
 
 def test_here_is_asked_about_by_its_python(newcomer: User) -> None:
-    """An environment of the newcomer's, in which it passes, is told by what sets it apart."""
+    """An environment of the user's, in which it passes, is told by what sets it apart."""
     script = newcomer.script("repro.py", FAILS_IN_OLD)
     newcomer.run("matrix", "--torch", "9.2.0", "--script", script)
     (python,) = (newcomer.folder / ".whichtorch" / "envs").glob("*/venv/bin/python")

@@ -244,6 +244,6 @@ def test_without_the_sdk_the_command_says_how_to_get_it(user: User, tmp_path: Pa
     (tmp_path / "hidden" / "mcp").mkdir(parents=True)
     (tmp_path / "hidden" / "mcp" / "__init__.py").write_text("raise ImportError('hidden')")
     path = f"{tmp_path / 'hidden'}:{user.environ['PYTHONPATH']}"
-    ended = user.run_anew("mcp", PYTHONPATH=path)
+    ended = user.run_anew("mcp", environ={"PYTHONPATH": path})
 
     assert (ended.returncode, "pip install -U 'whichtorch[mcp]'" in ended.stderr) == (3, True)

@@ -680,7 +680,7 @@ def test_every_program_is_recorded_and_expected() -> None:
 def test_every_row_of_the_library_is_met_in_a_real_run(row: LibraryCall | NativeCall) -> None:
     """What a row claims of a library has been seen in a real program that hangs there."""
     if isinstance(row, NativeCall) and not row.is_seen:
-        pytest.skip("known from the names of functions only; a recorded hang that has them would end this")
+        pytest.skip("known by the name of a function only; record a hang in it to run this test")
     assert row in _met()
 
 

@@ -545,4 +545,4 @@ def test_an_interrupt_ends_the_download_of_a_python(
         future = pool.submit(make_cache().acquire, ask("2.11.0").model_copy(update={"python": "3.99"}), cancelled)
         wait_for(lambda: begun.exists() or future.done())
         cancelled.set()
-        assert future.result().reason == "interrupted"
+        assert future.result(PATIENCE).reason == "interrupted"

@@ -118,9 +118,9 @@ def test_every_process_is_asked_in_every_way(endings: dict[str, tuple[Ending, Pa
 @pytest.mark.thorough
 @needs_collectors
 def test_diagnosis_is_not_counted(endings: dict[str, tuple[Ending, Path]]) -> None:
-    """The clock of a task stands still while its stacks are taken, which takes longer than a look past its timeout."""
+    """The clock of a task stands still while its stacks are taken, as far as it can tell."""
     ending, _ = endings["spins"]
-    assert SPUN <= ending.seconds < SPUN + ending.diagnosis_seconds
+    assert SPUN <= ending.seconds < SPUN + ending.diagnosis_seconds / 2
 
 
 def test_collectors_that_fail_change_no_verdict(tmp_path: Path) -> None:

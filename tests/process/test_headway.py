@@ -100,7 +100,7 @@ def test_a_longer_look_ends_with_a_long_pause(tmp_path: Path) -> None:
     assert not headway_of(ending).makes_headway
     assert (asleep.wait().stopped_by, asleep.wait().exit_code) == ("exit", 0)
     ending = woken.wait()
-    assert (ending.stopped_by, 3 < ending.seconds < PATIENCE) == ("timeout", True)
+    assert (ending.stopped_by, 4 < ending.seconds < PATIENCE) == ("timeout", True)
     assert headway_of(ending).wakes_in is None
 
 

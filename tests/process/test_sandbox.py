@@ -42,7 +42,7 @@ def kind(request: pytest.FixtureRequest) -> Sandbox:
     """Each kind of sandbox that works on this machine."""
     found: Sandbox = request.param
     if problem := sandbox.why_not(found):
-        pytest.skip(f"{found}: {problem}; with it, these tests run")
+        pytest.skip(f"{found}: {problem}; these tests run where this sandbox works")
     return found
 
 

@@ -2,7 +2,7 @@
 # summary = "an index used twice, y[i] += y[i], adds once and not per use"
 # tags = ["compile", "inductor", "accuracy"]
 # timeout = 120
-# on_request = true  # every night: half a minute of a core in each release, and it passes in those of today
+# on_request = true  # 30 CPU seconds in each release, and current releases pass
 # links = ["https://github.com/pytorch/pytorch/issues/138908"]
 # expect = [{ torch = ">=2.2,<2.7", outcome = "fail", why = "wrong numbers" }]
 # ///
