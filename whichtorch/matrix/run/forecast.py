@@ -105,5 +105,5 @@ class Forecast:
 def _duration(seconds: float) -> str:
     """Return about how long something takes, in words."""
     if seconds < 90:
-        return "a minute" if seconds > 30 else f"{max(1, round(seconds / 10)) * 10} seconds"
+        return f"{max(1, round(seconds / 10)) * 10} seconds"
     return f"{round(seconds / 60)} minutes" if seconds < 5400 else f"{round(seconds / 3600)} hours"
