@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.row import BenchRow, Figure
@@ -90,42 +91,24 @@ def redact(_folder: Path) -> float:
     return time.monotonic() - begun
 
 
+def row(name: str, what: str, measure: Callable[[Path], float], most: float, times: int = TIMES) -> BenchRow:
+    """Return the row of something that takes so many seconds at most."""
+    return BenchRow(
+        name=name, what=what, target=f"<= {most:g} s", measure=lambda folder: longest(measure, folder, most, times)
+    )
+
+
 ROWS = [
-    BenchRow(
-        name="stop-timeout",
-        what="a program that ignores SIGTERM and never stops writing: its end after its timeout",
-        target="<= 2 s",
-        measure=lambda folder: longest(after_timeout, folder, 2.0),
+    row(
+        "stop-timeout",
+        "the end of a program that ignores SIGTERM, after its timeout",
+        after_timeout,
+        2.0,
     ),
-    BenchRow(
-        name="stop-interrupt",
-        what="the same after an interrupt, long before its timeout",
-        target="<= 2.5 s",
-        measure=lambda folder: longest(after_interrupt, folder, 2.5),
-    ),
-    BenchRow(
-        name="stop-matrix",
-        what="`matrix` after Ctrl-C, with a script that does not end",
-        target="<= 5 s",
-        measure=lambda folder: longest(lambda each: after_ctrl_c("matrix", each), folder, 5.0),
-    ),
-    BenchRow(
-        name="stop-bisect",
-        what="`bisect` after Ctrl-C, with a script that does not end",
-        target="<= 5 s",
-        measure=lambda folder: longest(lambda each: after_ctrl_c("bisect", each), folder, 5.0),
-    ),
+    row("stop-interrupt", "the same after an interrupt, long before its timeout", after_interrupt, 2.5),
+    row("stop-matrix", "`matrix` after Ctrl-C, with an endless script", partial(after_ctrl_c, "matrix"), 5.0),
+    row("stop-bisect", "`bisect` after Ctrl-C, with an endless script", partial(after_ctrl_c, "bisect"), 5.0),
     BenchRow(name="stop-deadlock", what="deadlocks of the tests are detected", target="<= 20 s", measure=deadlocks),
-    BenchRow(
-        name="stop-loop",
-        what="a loop whose state repeats is detected",
-        target="<= 15 s",
-        measure=lambda folder: longest(endless_loop, folder, 15.0, 2),
-    ),
-    BenchRow(
-        name="redact-line",
-        what="secrets looked for in a line of 5 MB",
-        target="<= 10 s",
-        measure=lambda folder: longest(redact, folder, 10.0, 2),
-    ),
+    row("stop-loop", "a loop whose state repeats is detected", endless_loop, 15.0, 2),
+    row("redact-line", "secrets looked for in a line of 5 MB", redact, 10.0, 2),
 ]

@@ -4,13 +4,10 @@ import gc
 import pkgutil
 from importlib import import_module
 
-import ruptures
-import scipy.stats
-
 import whichtorch
 
-assert ruptures
-assert scipy.stats
+import_module("ruptures")
+import_module("scipy.stats")
 
 for module in pkgutil.walk_packages(whichtorch.__path__, "whichtorch."):
     if not module.name.startswith(
