@@ -1,13 +1,14 @@
 """`nox -s bench [-- ROW ...]`: measure, and print a table of target and figure.
 
-Rows of group `real` install torch, run the default matrix and race the shell loop: minutes and gigabytes. Rows of group
-`hangs` ask how soon and how surely hangs are told from slow work: hours, with a Python that has torch and with `g++`.
-Rows of group `fork` run the suite, and scripts that look for differences, with such a Python, cold and forked. Rows of
-group `cluster` kill the parties of a cluster on this machine, some ten minutes; the row of group `millions` takes an
-hour and 5 GB of disk. The row of group `rules` measures what each rule of the reducer is worth, some ten minutes. The
-row of group `faults` lets faults strike while commands run, an hour; `--most 3 --moments 2` takes two minutes. The
-rows of group `numbers` search for slowdowns that are planted in stand-ins, hours; `--searches 5` makes fewer. The row
-of group `soak` makes ten thousand attempts while faults strike, half an hour; `--seconds 120` ends it earlier.
+Rows of group `real` install torch, run the default matrix, race the shell loop and reduce scripts: minutes and
+gigabytes. Rows of group `hangs` ask how soon and how surely hangs are told from slow work: hours, with a Python that
+has torch and with `g++`. Rows of group `fork` run the suite, and scripts that look for differences, with such a Python,
+cold and forked. Rows of group `cluster` kill the parties of a cluster on this machine, some ten minutes; the row of
+group `millions` takes an hour and 5 GB of disk. The row of group `rules` measures what each rule of the reducer is
+worth, some ten minutes. The row of group `faults` lets faults strike while commands run, an hour; `--most 3 --moments
+2` takes two minutes. The rows of group `numbers` search for slowdowns that are planted in stand-ins, hours; `--searches
+5` makes fewer. The row of group `soak` makes ten thousand attempts while faults strike, half an hour; `--seconds 120`
+ends it earlier.
 Without names everything but these runs; `all` runs everything.
 """
 

@@ -1,25 +1,30 @@
 """How far padded scripts are cut down, and what each rule of the reducer is worth to that.
 
-The scripts fail in a stand-in for torch, in this process, so that a question takes milliseconds. A candidate fails in
-the same way where the exception is the same, whatever its numbers, and comes from the same function of the stand-in.
+`python -m bench.reduction_rows RULE...` reduces them without these rules in a process that has torch, so that a
+question takes milliseconds. A candidate fails in the same way where the exception is the same, whatever its numbers,
+and comes from the same function of torch.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import signal
+import subprocess
 import sys
+import traceback
 import warnings
 from collections.abc import Collection
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
-from bench import standin_torch
 from bench.row import BenchRow, Figure
 from tests.triage.minimise.failures import SCRIPT, traced
+from whichtorch.matrix.records.store import state_folder
 from whichtorch.matrix.search.driving import drive
 from whichtorch.matrix.search.runs_oracle import asking
 from whichtorch.matrix.triage.minimise.reduction import Reduction, reduced
@@ -27,7 +32,8 @@ from whichtorch.matrix.triage.minimise.schedule import RULES
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = sorted([*ROOT.glob("bench/programs/padded/*.py"), *ROOT.glob("tests/triage/minimise/scripts/*.py")])
-CPU_SECONDS = 0.3  # for a candidate: some never end
+TORCH = "2.11.0"
+CPU_SECONDS = 1.0  # for a candidate: some never end
 LEAST_WORTH = 2  # lines that a rule leaves out of at least one script
 
 
@@ -36,13 +42,21 @@ class LateError(BaseException):
 
 
 def reductions(omitted: Collection[str] = ()) -> dict[str, Reduction]:
-    """Reduce each script, without some rules."""
-    sys.modules.update(standin_torch.modules())
+    """Reduce each script beside torch, without some rules."""
+    command = ["uv", "run", "--quiet", "--no-project", "--python", sys.executable, "--with", f"torch=={TORCH}"]
+    command += ["--with-editable", str(ROOT), "python", "-m", "bench.reduction_rows", *omitted]
+    environ = dict(os.environ) | {"UV_CACHE_DIR": str(state_folder() / "cache" / "uv")}
+    ended = subprocess.run(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True, check=True)
+    return {name: Reduction(**fields) for name, fields in json.loads(ended.stdout).items()}
+
+
+def reduce_here(omitted: Collection[str]) -> dict[str, Reduction]:
+    """Reduce each script in this process, without some rules."""
     signal.signal(signal.SIGVTALRM, _stop)
     found = {}
     for path in SCRIPTS:
         source = path.read_text(encoding="utf-8")
-        expected = failure(source)
+        expected = failure(source, seconds=0)  # it may import what torch imports late
         assert expected, path
         search = reduced(source, *traced(source), omitted=omitted)
         oracle = asking(lambda candidate, expected=expected: failure(candidate) == expected)  # type: ignore[misc]
@@ -50,15 +64,16 @@ def reductions(omitted: Collection[str] = ()) -> dict[str, Reduction]:
     return found
 
 
-def failure(source: str) -> str:
-    """Run a source; return how it failed, "" where it did not, or not in time."""
+def failure(source: str, seconds: float = CPU_SECONDS) -> str:
+    """Run a source; return how it failed, "" where it did not, or not in time; 0 seconds are any time."""
     sink = io.StringIO()
     with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
-        signal.setitimer(signal.ITIMER_VIRTUAL, CPU_SECONDS)
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
         try:
             exec(compile(source, SCRIPT, "exec"), {"__name__": "__main__"})  # noqa: S102 - that is what an oracle does
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is
-            return re.sub(r"\d+", "N", f"{type(error).__name__}: {error}, {_raising(error)}")
+            said = str(error).partition("\n")[0]  # below it, Dynamo quotes the script
+            return re.sub(r"\d+", "N", f"{type(error).__name__}: {said}, {_raising(error)}")
         except LateError:
             return ""
         finally:
@@ -71,13 +86,9 @@ def _stop(*_: object) -> None:
 
 
 def _raising(error: BaseException) -> str:
-    """Return the function of the stand-in that was called by the script, "" where none was."""
-    place = error.__traceback__
-    while place is not None:
-        if place.tb_frame.f_code.co_filename == standin_torch.__file__:
-            return place.tb_frame.f_code.co_name
-        place = place.tb_next
-    return ""
+    """Return the function of a library that was called by the script, "" where none was."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((frame.name for frame in frames if "site-packages" in frame.filename), "")
 
 
 def scripts(folder: Path) -> Figure:
@@ -92,7 +103,7 @@ def scripts(folder: Path) -> Figure:
 def rules(folder: Path) -> Figure:
     """Reduce all scripts without each rule in turn."""
     names = sorted(rule.__name__ for rule in RULES)
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         whole, *without = pool.map(reductions, [(), *((name,) for name in names)])
     worths = {
         name: {script: each.lines - whole[script].lines for script, each in found.items()}
@@ -105,7 +116,11 @@ def rules(folder: Path) -> Figure:
 
 ROWS = [
     BenchRow(
-        name="reduce-scripts", what="padded scripts, cut down", target="<= a fifth of their lines", measure=scripts
+        name="reduce-scripts",
+        what="padded scripts, cut down",
+        target="<= a fifth of their lines",
+        measure=scripts,
+        group="real",
     ),
     BenchRow(
         name="reduce-rules",
@@ -115,3 +130,9 @@ ROWS = [
         group="rules",
     ),
 ]
+
+
+if __name__ == "__main__":
+    with contextlib.redirect_stdout(sys.stderr):
+        found = reduce_here(sys.argv[1:])
+    print(json.dumps({name: asdict(each) for name, each in found.items()}))

@@ -158,6 +158,7 @@ def test_a_search_of_positions_ends_within_its_runs(
         assert answer_so_far(end) == answer
 
 
+@pytest.mark.thorough
 @settings(max_examples=40)
 @given(size=st.integers(2, 40), said=st.lists(st.tuples(st.sampled_from(SearchVerdict), st.just(False)), min_size=1))
 def test_a_search_without_flakes_takes_small_tens_of_runs(

@@ -166,6 +166,7 @@ def test_only_untestable_commits_are_left(tmp_path: Path, line: Repository) -> N
     assert bisection.answer is AnswerKind.BOUNDARY
 
 
+@pytest.mark.thorough
 def test_flaky_commits_do_not_mislead(tmp_path: Path, line: Repository) -> None:
     """With a failure that shows in half of the runs, the right commit is blamed, or none."""
     commits, right = line.commits, 0

@@ -40,6 +40,7 @@ def test_the_culprit_of_a_flaky_failure_is_found(rate: float, runs: int) -> None
     assert sum(trace.runs for trace in traces) / 15 <= runs
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("flaky", [False, True])
 @pytest.mark.parametrize("rate", [0.0, 0.5])
 def test_no_culprit_is_named_where_there_is_none(rate: float, flaky: bool) -> None:

@@ -144,6 +144,7 @@ def fewest(gaps: int, of: int, changes: int) -> float:
     return 1 - (1 - gaps / of) ** changes + rest
 
 
+@pytest.mark.thorough
 def test_two_hundred_tests_that_change_at_five_boundaries() -> None:
     """All are right, and no strategy tries fewer of 30 positions on average; no session runs what it need not."""
     tried, fewest_known = [], []

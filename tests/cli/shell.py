@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import psutil
 
 from tests.cli import forked
 from tests.patience import PATIENCE
+from tests.process.running import until
 from tests.wheels import Index, build_companion, build_wheel
 
 ROOT = Path(__file__).parent.parent.parent
@@ -93,10 +93,7 @@ def new_user(folder: Path, index: Index) -> User:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.02)
+    assert until(condition), "it never came true"
 
 
 def alive_in(folder: Path) -> list[str]:

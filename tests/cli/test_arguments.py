@@ -41,6 +41,7 @@ def test_what_follows_the_dashes_is_the_scripts(user: User) -> None:
     assert first["key"] == second["key"]
 
 
+@pytest.mark.thorough
 def test_other_arguments_are_another_test(user: User) -> None:
     """Each set has its own records and its own row; the same again runs nothing, cold or forked."""
     script = user.script("repro.py", TAKES_SIZE)
@@ -87,6 +88,7 @@ def test_explain_knows_the_test_with_its_arguments(user: User) -> None:
     assert "--run -- --size 4" in ended.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "message"),
     [

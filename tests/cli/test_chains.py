@@ -35,6 +35,7 @@ def result_of(user: User, *words: str, code: int) -> dict[str, Any]:
     return {**result, "said": ended.stdout}
 
 
+@pytest.mark.thorough
 def test_the_second_run_fails(user: User) -> None:
     """The table names the chain, the line says which run and cache; the command below it runs just this again."""
     script = user.script("repro.py", STALE_IN_OLD)
@@ -47,6 +48,7 @@ def test_the_second_run_fails(user: User) -> None:
     assert result_of(user, script, code=0)["cells"][0]["variant"] == {}
 
 
+@pytest.mark.thorough
 def test_every_report_says_which_run_and_cache(user: User) -> None:
     """So do the comparison with another run, Markdown, JUnit, the page, and a run of the last failures."""
     script = user.script("repro.py", STALE_IN_OLD.replace('== "new"', '== "new" or True'))
@@ -142,6 +144,7 @@ def test_an_explanation_of_a_chain(user: User) -> None:
     assert "changing torch from 9.1.0 to 9.2.0 makes it pass" in ended.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -178,6 +181,7 @@ def test_one_environment_has_no_other_caches(user: User, cache: str) -> None:
     assert user.runs("repro.py") == 0
 
 
+@pytest.mark.thorough
 def test_caches_of_an_environment_that_only_its_label_names(user: User) -> None:
     """The command that runs such a cell again asks for both environments; no command is proposed that cannot run it."""
     script = user.script("repro.py", STALE_IN_OLD)

@@ -99,6 +99,7 @@ def test_each_test_is_a_cell(user: User, project: Path) -> None:
     assert len(user.records()) == before
 
 
+@pytest.mark.thorough
 def test_a_test_is_run_again_by_the_line_that_says_so(user: User, project: Path) -> None:
     """The line runs only that test, and JUnit has its id."""
     (project / "test_it.py").write_text(TESTS)
@@ -160,6 +161,7 @@ def test_a_hang_or_a_crash_takes_nothing_with_it(user: User, project: Path) -> N
     assert "test_c.py:3" in cells["9.2.0", "tests/test_c.py::test_crash"]["signature"]
 
 
+@pytest.mark.thorough
 def test_an_interrupted_command_goes_on(user: User, project: Path) -> None:
     """The tests that had ended are not run again."""
     ran, waiting = user.folder.parent / "ran", user.folder.parent / "waiting"
@@ -291,6 +293,7 @@ def test_a_command_that_no_environment_has_is_a_mistake(user: User, words: tuple
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [("bisect",), ("explain", "--run"), ("fix", "--bad", "9.1.0", "--good", "9.2.0")])
 def test_other_commands_take_a_command(user: User, words: tuple[str, ...]) -> None:
     """They say what they say of a script that does the same."""
@@ -328,6 +331,7 @@ def test_a_test_that_fails_in_a_later_round_is_seen(user: User, project: Path) -
     assert len(user.records()) == before
 
 
+@pytest.mark.thorough
 def test_what_x_leaves_out_stays_out(user: User, project: Path) -> None:
     """The same command gives the same answer again; pytest that ends early by itself fails."""
     (project / "test_it.py").write_text("def test_a(): assert False\ndef test_b(): pass\n")

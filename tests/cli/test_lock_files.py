@@ -83,6 +83,7 @@ def test_a_search_has_the_versions(project: User, words: tuple[str, ...]) -> Non
     assert "fixed in 9.2.0" in ended.stdout, ended.stdout + ended.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["matrix", "plan", "bisect"])
 def test_what_goes_elsewhere_is_told(project: User, command: str) -> None:
     """A lock file is no requirements file, and a project is neither: the line names the option that takes it."""

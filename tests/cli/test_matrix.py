@@ -179,6 +179,7 @@ def test_interrupt_keeps_what_is_done_and_leaves_nothing(user: User) -> None:
     assert [record["scenario"] for record in user.records()] == [quick]
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 @pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGUSR1])
 def test_a_signal_tells_what_runs_and_the_run_goes_on(user: User, number: int) -> None:
@@ -226,6 +227,7 @@ def test_a_hang_is_shown_with_its_place(user: User) -> None:
     assert str(Path(attempt["stacks"])) in ended.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("times", [1, 2])
 def test_killed_tool_loses_nothing_and_leaves_nothing(newcomer: User, times: int) -> None:
     """After kill -9 the same command runs just what had not finished, and nothing of the first run is alive."""

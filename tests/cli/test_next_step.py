@@ -31,6 +31,7 @@ lock.acquire()
 BOTH = ("matrix", "--torch", "9.1.0,9.2.0", "--script")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("source", "words", "step"),
     [

@@ -45,6 +45,7 @@ def test_a_version_that_torch_does_not_allow(user: User) -> None:
     assert "all known" in user.run("matrix", *words, "--override", "sympy==1.12").stdout
 
 
+@pytest.mark.thorough
 def test_alternatives_and_what_applies_together(user: User) -> None:
     """Several versions of one package are environments; different packages apply together; a range stays whole."""
     script = user.script("repro.py", SHOWS)
@@ -69,6 +70,7 @@ def test_alternatives_and_what_applies_together(user: User) -> None:
         assert "--override gives 3 combinations, and a search takes one" in refused.stderr
 
 
+@pytest.mark.thorough
 def test_a_matrix_file_overrides(user: User) -> None:
     """An option for the same package replaces it; all mistakes of a file are told with their place."""
     (user.folder / "whichtorch.toml").write_text(
@@ -107,6 +109,7 @@ def test_all_mistakes_are_told_at_once(newcomer: User) -> None:
     assert not (newcomer.folder / ".whichtorch" / "envs").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "told"),
     [

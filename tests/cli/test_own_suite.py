@@ -66,6 +66,7 @@ def test_options_come_before_the_file(repository: User) -> None:
     assert [environment["build"] for environment in result["environments"]] == ["mine"]
 
 
+@pytest.mark.thorough
 def test_shares_are_merged_into_the_whole(repository: User) -> None:
     """The plan lists what the shares run; each runs its own, and the merged run has all cells, once each."""
     planned = repository.run("plan", "--shares", "2", "--json", "plan.json")

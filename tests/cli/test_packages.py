@@ -72,6 +72,7 @@ def test_a_script_says_itself_what_it_needs(user: User) -> None:
     assert all("--with" not in each for each in options)  # the script says it again
 
 
+@pytest.mark.thorough
 def test_requirements_files_are_read_as_pip_reads_them(user: User) -> None:
     """Includes, comments, continuations, hashes and markers; torch and indexes are left out, and told."""
     (user.folder / "more").mkdir()
@@ -124,6 +125,7 @@ def test_what_cannot_be_resolved_is_unbuildable(user: User, wheels: Path) -> Non
     assert "torch==9.2.0" in result["cells"][0]["reason"]
 
 
+@pytest.mark.thorough
 def test_a_project_and_a_wheel_are_installed_by_their_paths(user: User, wheels: Path) -> None:
     """What changes there is another environment, whose script runs again."""
     wheel = build_companion(user.folder / "dist", "einops", "0.9.0")

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ import pytest
 from junitparser import JUnitXml
 
 from tests.patience import PATIENCE
-from tests.process.running import PROGRAMS
+from tests.process.running import PROGRAMS, until
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import snapshots, stall
 
@@ -206,10 +205,7 @@ def test_wait_for_our_own_input_is_no_hang() -> None:
         tree = kernel.Tree(os.getpid())
         view = snapshots.ProcView(tree, supervisor=0)
         watch = stall.Watch(view)
-        end = time.monotonic() + PATIENCE
-        while not is_waiting(view, reading.pid):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        assert until(lambda: is_waiting(view, reading.pid))
         members = [member for member in tree.look(full=True) if member.pid == reading.pid]
         verdicts = [watch.observe(now, members) for now in (0.0, 5.0, 10.0)]
     assert verdicts == [None, None, None]

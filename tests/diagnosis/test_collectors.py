@@ -45,6 +45,7 @@ def test_every_sample_parses(path: Path) -> None:
     assert not any(frame.function.startswith("0x") for frame in frames)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("parser", [*PARSERS.values(), stack_tools.parse_pyspy], ids=lambda parser: parser.__name__)
 @given(text=st.one_of(st.text(max_size=200), st.lists(st.sampled_from(HEADERS), max_size=8).map("\n".join)))
 def test_no_text_is_too_strange(parser: Parser, text: str) -> None:

@@ -66,6 +66,7 @@ def test_files_without_merge_and_several_processes_are_wrong_usage() -> None:
     assert "2 processes are given" in whichtorch("stacks", 1, 2).stderr
 
 
+@pytest.mark.thorough
 @needs_collectors
 def test_what_is_written_can_be_merged(waiting: int, tmp_path: Path) -> None:
     """The answer names the machine as its file is called; the name of this machine is in none of it."""
@@ -145,6 +146,7 @@ def test_a_process_that_keeps_foreign_programs_is_refused(keeper: Callable[[str]
     assert "time.sleep(300)" in ended.stderr
 
 
+@pytest.mark.thorough
 @needs_collectors
 def test_a_shell_that_runs_one_program_is_not_refused(keeper: Callable[[str], int]) -> None:
     """A launcher's ranks may have sessions of their own: they are one program."""

@@ -168,6 +168,7 @@ def is_deniable() -> bool:
     return sys.platform == "linux" and subprocess.run(without, check=False).returncode == 0
 
 
+@pytest.mark.thorough
 @needs_collectors
 @pytest.mark.parametrize("is_stall", [True, False])
 def test_what_may_not_be_read_is_asked_once_its_time_is_over(tmp_path: Path, is_stall: bool) -> None:

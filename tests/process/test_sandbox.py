@@ -150,6 +150,7 @@ def run_code(
     return supervision.start(task).wait()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 def test_blocked(kind: Sandbox, way: str, facts: dict[str, Any], tmp_path: Path) -> None:
     """Each way out is blocked: what it tries, and what must not come of it, says its function in `escapes.py`."""

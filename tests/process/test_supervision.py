@@ -99,6 +99,7 @@ def test_detached_grandchild_is_named_and_killed(tmp_path: Path) -> None:
     assert not is_alive(pid)
 
 
+@pytest.mark.thorough
 def test_five_gigabytes_of_output(tmp_path: Path) -> None:
     """Head and tail are kept, the disk never holds the middle, and the writer is not disturbed."""
     running = begin(tmp_path, "prints_much", str(5 * 1024))

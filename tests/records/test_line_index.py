@@ -229,6 +229,7 @@ def test_a_full_disk_does_not_break_a_command(tmp_path: Path, monkeypatch: pytes
     assert len(known(tmp_path)) == 499
 
 
+@pytest.mark.thorough
 def test_several_commands_at_once_make_one_index(tmp_path: Path) -> None:
     """Each knows every record once."""
     for _ in range(3):

@@ -291,6 +291,7 @@ def test_commands_are_quoted(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("rows", "columns", "red", "output"),
     [

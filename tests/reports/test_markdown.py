@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,6 +141,7 @@ def huge() -> Result:
     return result(environments, cells)
 
 
+@pytest.mark.thorough
 def test_ten_thousand_cells_fit_and_no_hang_is_lost() -> None:
     """The limit holds, in bytes; all unexpected hangs are there, and what is not is counted."""
     report = huge()

@@ -41,6 +41,7 @@ def _frequent_thread_switches() -> Iterator[None]:
     gc.set_threshold(*threshold)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_frequent_thread_switches")
 def test_threads_parse_without_disturbing_each_other() -> None:
     """Python 3.11 fails with SystemError where two threads parse at once; our parsing does not."""

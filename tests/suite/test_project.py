@@ -37,6 +37,7 @@ def test_a_copy_may_have_the_history(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in origin.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("inner_files", "outer_files", "expects_pytest_ini"),
     [

@@ -36,6 +36,7 @@ def test_padded_script_comes_down_to_a_few_lines(path: Path) -> None:
     assert found.questions <= 150
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.stem)
 def test_unknown_lines_cost_calls_only(path: Path) -> None:
     """Without the lines that ran and those that failed, the script is reduced all the same."""
@@ -87,6 +88,7 @@ def test_what_is_no_python_stays() -> None:
     assert (found.source, found.questions) == ("def (:\n", 0)
 
 
+@pytest.mark.thorough
 def test_a_reduction_is_a_function_of_its_answers() -> None:
     """The same answers lead a fresh reduction to the same questions, so that an interrupted one goes on."""
     source = (SCRIPTS / "training.py").read_text(encoding="utf-8")
