@@ -46,6 +46,13 @@ class WatchedCache(EnvironmentCache):
 MakeCache = Callable[..., WatchedCache]
 
 
+def made_by(cache: EnvironmentCache, request: Request) -> Environment:
+    """Return what a run that is over has made, and uses no more."""
+    environment = cache.acquire(request)
+    cache.release(request)
+    return environment
+
+
 @pytest.fixture
 def wheels(tmp_path: Path) -> Path:
     """Return a folder with the numpy that torch is installed with."""
@@ -71,7 +78,11 @@ def make_cache(tmp_path: Path, index: Index, interpreters: Path) -> MakeCache:
     shutil.copytree(interpreters, tmp_path / "home" / "cache" / "uv" / interpreters.name)
 
     def make(**options: Any) -> WatchedCache:
-        settings: dict[str, Any] = {"sources": Sources(index_url=index.url), "unknown_size_mb": 1.0}
+        settings: dict[str, Any] = {
+            "sources": Sources(index_url=index.url),
+            "unknown_size_mb": 1.0,
+            "install_timeout": 20,
+        }
         return WatchedCache(**({"home": tmp_path / "home"} | settings | options))
 
     return make
