@@ -96,9 +96,11 @@ class Disk:
         on every machine that shares the file system.
         """
         with suppress(OSError):  # no such folder, it is only for reading, or its file system has no locks
-            if folder not in self._held:
-                self._held[folder] = os.open(InstallFolder(folder).used, os.O_RDWR | os.O_CREAT, 0o666)
-                fcntl.flock(self._held[folder], fcntl.LOCK_SH)
+            held = os.open(InstallFolder(folder).used, os.O_RDWR | os.O_CREAT, 0o666)
+            if self._held.setdefault(folder, held) == held:
+                fcntl.flock(held, fcntl.LOCK_SH)
+            else:  # it is held already
+                os.close(held)
 
     def unmark(self, key: str) -> None:
         """Note that this process no longer uses an environment."""
