@@ -34,6 +34,7 @@ class Overlays:
         assert environment.interpreter is not None
         venv, name = environment.interpreter.parent.parent, digest([environment.id, sorted(files.items())])
         with self._guard:
+            self.folder.mkdir(parents=True, exist_ok=True)
             place, users = self._laid.get(name) or (new_temporary_folder(self.folder), 0)
             try:
                 if not users:
@@ -59,6 +60,5 @@ class Overlays:
 def overlays_below(home: Path) -> Overlays:
     """Return the overlays in a state folder, without those of processes that are gone; all threads share them."""
     below = home / "fix" / "in-use"
-    below.mkdir(parents=True, exist_ok=True)
     remove_left_behind(below)
     return Overlays(below)
