@@ -78,11 +78,7 @@ def make_cache(tmp_path: Path, index: Index, interpreters: Path) -> MakeCache:
     shutil.copytree(interpreters, tmp_path / "home" / "cache" / "uv" / interpreters.name)
 
     def make(**options: Any) -> WatchedCache:
-        settings: dict[str, Any] = {
-            "sources": Sources(index_url=index.url),
-            "unknown_size_mb": 1.0,
-            "install_timeout": 20,
-        }
+        settings: dict[str, Any] = {"sources": Sources(index_url=index.url), "unknown_size_mb": 1.0}
         return WatchedCache(**({"home": tmp_path / "home"} | settings | options))
 
     return make
