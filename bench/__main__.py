@@ -8,7 +8,7 @@ group `millions` takes an hour and 5 GB of disk. The row of group `rules` measur
 worth, some ten minutes. The row of group `faults` lets faults strike while commands run, an hour; `--most 3 --moments
 2` takes two minutes. The rows of group `numbers` search for slowdowns that are planted in stand-ins, hours; `--searches
 5` makes fewer. The row of group `soak` makes ten thousand attempts while faults strike, half an hour; `--seconds 120`
-ends it earlier.
+ends it earlier. Its row `two-paths` runs two tools on one state folder for an hour, or as many seconds.
 Without names everything but these runs; `all` runs everything.
 """
 
@@ -52,7 +52,7 @@ def main() -> int:
     parser.add_argument("--moments", type=int, default=50, help="how many random moments to try")
     parser.add_argument("--most", type=int, metavar="N", help="run only N faults of each family")
     parser.add_argument("--searches", type=int, default=100, help="of each row of the group numbers")
-    parser.add_argument("--seconds", type=float, help="end the soak after this many seconds")
+    parser.add_argument("--seconds", type=float, help="end the rows of the soak after this many seconds")
     parser.add_argument("--scripts", type=Path, action="append", default=[], help="a folder more, for the group fork")
     asked = parser.parse_args()
     rows: list[BenchRow] = [

@@ -4,7 +4,8 @@ The scripts pass, fail, crash, hang, write a lot or start children, in two stand
 one may be forked, and the others are cold. Every twenty seconds on average a fault strikes. Where it ends the tool, the
 same command is given again, as a user would. At the end it is given once more without faults. What it finds then is
 compared with what one script of each kind does undisturbed. A second part has no faults, so that one tool lives long
-enough to show whether it grows.
+enough to show whether it grows. In a third, two tools use one state folder by two paths, on a disk that holds one
+environment: each evicts what the other has made, while scripts run that import late.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -45,7 +47,7 @@ from bench.faults.ground import (
 from bench.hangs import crowd
 from bench.row import BenchRow, Figure
 from tests.cli.shell import old_and_new
-from tests.wheels import serve
+from tests.wheels import build_wheel, serve
 
 SEED = 27
 LOAD = 8  # busy processes beside it
@@ -62,6 +64,10 @@ LEAST_LIFE = 4000  # attempts that a tool lives through before its growth is mea
 WARM_AFTER = 2500  # attempts after its start: by then its caches, of 2,000 questions and 2 MB, are full
 SERVERS_DESCRIPTORS = 16  # of the eight fork servers that four jobs may keep: some start late
 OPTIONS = ("--repeat", str(REPEAT), "--jobs", "4", "--quiet")
+LATE = "import torch\nNOTE\nimport time\ntime.sleep(0.5)\nimport numpy\nassert torch.behaviour == 'new', 'as it was'\n"
+TWO_PATHS = 3600.0  # seconds that two tools run side by side
+PADDING = 20_000_000  # bytes of a stand-in
+ONE_FITS = ("--disk", "30MB")  # and not two
 KILLED_ROLES = ("the supervisor", "the fork server", "a script's child")
 
 
@@ -277,6 +283,59 @@ def growth(attempts: int, seed: int, folder: Path) -> Figure:
     return Figure(text=f"{run.attempts} attempts; {_size_text(run.lives)}", met=not problems and bool(_long(run.lives)))
 
 
+def two_paths(seconds: float, seed: int, folder: Path) -> Figure:
+    """Run two tools with one state folder, each by its own path to it, and count outcomes that there are not alone."""
+    restore_default_signals()
+    wheels = old_and_new(folder / "wheels")
+    for version, behaviour in (("9.1.0", "old"), ("9.2.0", "new")):
+        build_wheel(wheels, version, behaviour=behaviour, padding=PADDING)
+    with serve(wheels) as index:
+        ground = Fields(folder, index, seed).ground()
+        ground.user.script("late.py", LATE)
+        scripts = ("late.py", "passes.py", "fails.py")
+        ground.check_line(ground.give(matrix(*scripts).words))
+        alone = {(each["environment"], each["scenario"], each["attempt"]["outcome"]) for each in ground.records()}
+        (ground.user.folder / "link").symlink_to(ground.state)
+        for file in ground.state.glob("envs/*/complete"):
+            file.unlink()  # both are known, and only one of them fits from here on
+        until, installs, problems = time.monotonic() + seconds, set[tuple[Path, int]](), list[str]()
+
+        def use(path: Path) -> None:
+            dice = random.Random(f"{seed} {path.name}")
+            while time.monotonic() < until and not problems:
+                releases = dice.sample(("9.1.0", "9.2.0"), dice.choice((1, 1, 2)))
+                words = matrix(*scripts, torch=",".join(releases), more=(*ONE_FITS, "--fresh")).words
+                environ = ground.user.environ | {"WHICHTORCH_HOME": str(path)}
+                ended = subprocess.run(
+                    ground.user.command(*(word.replace("result.json", f"{path.name}.json") for word in words)),
+                    cwd=ground.user.folder,
+                    env=environ,
+                    capture_output=True,
+                    text=True,
+                    timeout=LONGEST,
+                    check=False,
+                )
+                if ended.returncode not in {0, 1}:
+                    problems.append(f"exit code {ended.returncode}: {ended.stdout + ended.stderr}"[-2000:])
+
+        paths = (ground.state, ground.user.folder / "link")
+        with ThreadPoolExecutor(len(paths)) as pool:
+            tools = [pool.submit(use, path) for path in paths]
+            while not all(tool.done() for tool in tools):
+                found = ground.state.glob("envs/*/complete")
+                with suppress(FileNotFoundError):
+                    installs |= {(file, file.stat().st_mtime_ns) for file in found}
+                time.sleep(0.05)
+            for tool in tools:
+                tool.result()
+        made = [(each["environment"], each["scenario"], each["attempt"]["outcome"]) for each in ground.records()]
+        others = Counter(each for each in made if each not in alone)
+        ground.wait_until_quiet()
+        print(*problems, *others.items(), sep="\n", file=sys.stderr)
+    text = f"{len(made)} attempts, {len(installs)} installs, {others.total()} with another outcome than alone"
+    return Figure(text=text, met=not (others or problems))
+
+
 def _scripts(ground: Ground, count: int) -> Iterator[str]:
     """Write scripts of each kind by its share."""
     kinds = [kind for kind, share in SHARES.items() for _ in range(share)]
@@ -361,6 +420,13 @@ def rows(seconds: float | None) -> list[BenchRow]:
             group="soak",
         )
     ]
+    beside = BenchRow(
+        name="two-paths",
+        what="two tools on one state folder by two paths, each evicting what the other has made",
+        target="0 attempts with other outcomes than alone",
+        measure=partial(two_paths, TWO_PATHS if seconds is None else seconds, SEED),
+        group="soak",
+    )
     undisturbed = BenchRow(
         name="growth",
         what=f"the tool's memory over {UNDISTURBED} attempts without faults",
@@ -368,4 +434,4 @@ def rows(seconds: float | None) -> list[BenchRow]:
         measure=partial(growth, UNDISTURBED, SEED),
         group="soak",
     )
-    return [*struck, *([undisturbed] if seconds is None else [])]
+    return [*struck, beside, *([undisturbed] if seconds is None else [])]

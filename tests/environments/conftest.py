@@ -46,6 +46,13 @@ class WatchedCache(EnvironmentCache):
 MakeCache = Callable[..., WatchedCache]
 
 
+def made_by(cache: EnvironmentCache, request: Request) -> Environment:
+    """Return what a run that is over has made, and uses no more."""
+    environment = cache.acquire(request)
+    cache.release(request)
+    return environment
+
+
 @pytest.fixture
 def wheels(tmp_path: Path) -> Path:
     """Return a folder with the numpy that torch is installed with."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.shell import wait_for
-from tests.environments.conftest import PYTHON, MakeCache, ask
+from tests.environments.conftest import PYTHON, MakeCache, ask, made_by
 from tests.patience import PATIENCE
 from tests.wheels import Index, build_companion, build_wheel, serve
 from whichtorch.matrix.environments import canary, commander
@@ -64,7 +64,7 @@ def test_reuses_without_uv_or_network(wheels: Path, index: Index, make_cache: Ma
 def test_a_damaged_environment_is_made_again(wheels: Path, tmp_path: Path, make_cache: MakeCache, shared: bool) -> None:
     """A file that is missing, or cut in uv's cache as well, costs an install; torch is whole afterwards."""
     build_wheel(wheels, "2.11.0")
-    first = make_cache().acquire(ask("2.11.0"))
+    first = made_by(make_cache(), ask("2.11.0"))
     (file,) = folder_of(tmp_path / "home", ask("2.11.0")).glob("venv/lib/python*/site-packages/torch/version.py")
     whole = file.read_text()
     if shared:
@@ -100,7 +100,7 @@ def test_a_wheel_that_was_built_damaged_is_unpacked_again_only_once(
 def test_a_moved_state_folder_keeps_what_is_known(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """Its environments are known where they are now, and made again there before they are used."""
     build_wheel(wheels, "2.11.0")
-    first = make_cache().acquire(ask("2.11.0"))
+    first = made_by(make_cache(), ask("2.11.0"))
     (tmp_path / "home").rename(tmp_path / "elsewhere")
     cache = make_cache(home=tmp_path / "elsewhere")
     known = cache.known(ask("2.11.0"))
@@ -186,7 +186,7 @@ def test_an_override_is_noted_once(wheels: Path, tmp_path: Path, make_cache: Mak
     """Evicted and installed again, an environment has the note that it had."""
     build_wheel(wheels, "2.11.0", requires=("numpy<2", "absent; extra == 'all'"))
     request = ask("2.11.0", overrides=("numpy==2.2.0",))
-    first = make_cache().acquire(request)
+    first = made_by(make_cache(), request)
     assert first.notes == ("numpy 2.2.0, by --override: torch 2.11.0 asks for numpy<2",)
     (folder_of(tmp_path / "home", request) / "complete").unlink()
     assert make_cache().acquire(request) == first

@@ -14,7 +14,7 @@ from tests.environments.conftest import MakeCache, ask
 from tests.environments.test_cache import folder_of
 from tests.wheels import behaviour_patch, build_wheel
 from whichtorch.matrix.environments import cache as cache_module
-from whichtorch.matrix.environments.commander import InstallError
+from whichtorch.matrix.environments.commander import Commander
 from whichtorch.matrix.environments.disk import Disk
 from whichtorch.matrix.environments.overlay import site_packages
 from whichtorch.matrix.model import Outcome, Patch, Request
@@ -141,14 +141,14 @@ def test_the_patched_outlives_what_it_is_made_of(old: Path, tmp_path: Path, make
     """When the plain release is evicted, the patched one stays whole; neither needs to be resolved or probed again."""
     home, cache = tmp_path / "home", make_cache()
     environment = cache.acquire(FIXED)
-    with pytest.raises(InstallError):  # evicting it now would free nothing
-        Disk(home).discard(PLAIN.install_key)
+    assert {PLAIN.install_key, FIXED.install_key} <= Disk(home).in_use()  # evicting it now would free nothing
     cache.release(FIXED)
-    Disk(home).discard(PLAIN.install_key)
+    commander = Commander(home=home, logs=home, timeout=0)
+    Disk(home).clear(PLAIN.install_key, commander)
     assert not (folder_of(home, PLAIN) / "venv").exists()
     argv = [str(environment.interpreter), "-c", "import torch; print(torch.behaviour)"]
     assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == "new\n"
-    Disk(home).discard(FIXED.install_key)
+    Disk(home).clear(FIXED.install_key, commander)
     again = make_cache()
     assert again.known(FIXED) == environment
     assert again.acquire(FIXED) == environment

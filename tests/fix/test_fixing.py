@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -223,10 +226,14 @@ def test_nothing_to_fix(workplace: Workplace) -> None:
 
 def test_left_folders(workplace: Workplace) -> None:
     """What a killed tool left behind is removed by the next search."""
-    left = workplace.folder / "fix" / "in-use" / "99999999-abc"
-    left.mkdir(parents=True)
+    below = workplace.folder / "fix" / "in-use"
+    below.mkdir(parents=True)
+    code = "import os; from pathlib import Path; from whichtorch.matrix.process import temporary_folders\n"
+    code += "temporary_folders.new_temporary_folder(Path(os.environ['BELOW']))"
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"BELOW": str(below)}, check=True)
+    assert len(list(below.iterdir())) == 1
     workplace.fix(workplace.environment("bad", STACK), workplace.environment("good", GOOD))
-    assert list(left.parent.iterdir()) == []
+    assert list(below.iterdir()) == []
 
 
 def test_units_that_others_need_are_not_counted_as_reached(workplace: Workplace) -> None:

@@ -233,6 +233,9 @@ class EnvironmentCache:
     def _acquire(self, request: Request, use: _Use, commander: Commander) -> Environment:
         folder = self._folder(request)
         if request.interpreter is not None:
+            made = InstallFolder(request.interpreter.parent.parent.parent)
+            if made.record.exists():  # one of ours, asked for by its path
+                self._disk.hold(made.path)
             return probed_interpreter(request, folder, self._disk, commander)
         self._install(request, commander)
         try:
@@ -257,8 +260,6 @@ class EnvironmentCache:
         key, folder = request.install_key, self._folder(request)
         installation = folder.installation()
         if installation is not None and not is_unchanged(installation.watched):
-            self._disk.discard(key)
-            folder.lock.unlink(missing_ok=True)
             installation = None
         # of an overlay the patched files differ from what its wheels brought
         is_whole = installation is not None and (request.patch is not None or folder.is_whole(installation))
@@ -266,8 +267,7 @@ class EnvironmentCache:
             if is_whole and folder.complete.exists() and folder.python.exists():
                 self._disk.mark(key)
                 return
-            folder.complete.unlink(missing_ok=True)
-        remove_tree(folder.venv)  # half-made: the tool was killed, or it was evicted half-way
+        self._disk.clear(key, commander)
         if request.patch is None:
             self._install_lock(request, installation, commander)
         else:

@@ -6,6 +6,7 @@ the sum over different files, and evicting one frees only what nobody else links
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from filelock import FileLock, Timeout
 
-from whichtorch.matrix.atomic_files import write_atomic
+from whichtorch.matrix.atomic_files import remove_tree, write_atomic
 from whichtorch.matrix.environments.commander import CancelledError, InstallError
 from whichtorch.matrix.environments.installation import Installation, InstallFolder, stamps_of
 from whichtorch.matrix.environments.resolution import locked_versions
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
     from pathlib import Path
 
+    from whichtorch.matrix.environments.commander import Commander
     from whichtorch.matrix.environments.provider import Stage
 
 MEGABYTE = 10**6
@@ -66,6 +68,7 @@ class Disk:
         self._trash = self.folder / ".trash"  # out of use, freed in the background: gigabytes take many seconds
         self._budget_mb = budget_mb
         self._unknown_size = int(unknown_size_mb * MEGABYTE)
+        self._held: dict[Path, int] = {}  # descriptors of what this object uses, by folder
 
     @contextmanager
     def locked(self, name: str = "all", cancelled: threading.Event | None = None) -> Iterator[None]:
@@ -84,21 +87,45 @@ class Disk:
         """Note that this process uses an environment, or installs it with so many bytes set aside."""
         mark = {"owner": mark_for(self._home, key), "reserved": reserved}
         write_atomic(self._marks / f"{key}.{os.getpid()}", json.dumps(mark))
+        self.hold(self.folder / key)
+
+    def hold(self, folder: Path) -> None:
+        """Use an installation, wherever its folder is, until it is unmarked or this process ends.
+
+        The lock is on a file, not on a path: it is the same one for every spelling of the path, in every container, and
+        on every machine that shares the file system.
+        """
+        with suppress(OSError):  # no such folder, it is only for reading, or its file system has no locks
+            held = os.open(InstallFolder(folder).used, os.O_RDWR | os.O_CREAT, 0o666)
+            if self._held.setdefault(folder, held) == held:
+                fcntl.flock(held, fcntl.LOCK_SH)
+            else:  # it is held already
+                os.close(held)
 
     def unmark(self, key: str) -> None:
         """Note that this process no longer uses an environment."""
         (self._marks / f"{key}.{os.getpid()}").unlink(missing_ok=True)
+        if (held := self._held.pop(self.folder / key, None)) is not None:
+            os.close(held)
+
+    def in_use(self) -> set[str]:
+        """Return the environments in use, whoever uses them: by a lock, or by a mark of another version's."""
+        return {used.parent.name for used in self.folder.glob("*/used") if is_held(used)} | self.marks().keys()
 
     def marks(self) -> dict[str, int]:
-        """Return the environments in use by living processes, with the bytes reserved for each."""
+        """Return the environments that are marked, with the bytes reserved for each.
+
+        The process of a mark may live on another machine: it holds the environment then.
+        """
         reserved: Counter[str] = Counter()
         for file in self._marks.glob("[!.]*.[0-9]*"):
             with suppress(OSError, ValueError, KeyError):
                 mark = json.loads(file.read_text(encoding="utf-8"))
-                if owner_is_dead(mark["owner"]):
+                key = file.name.rpartition(".")[0]
+                if owner_is_dead(mark["owner"]) and not is_held(InstallFolder(self.folder / key).used):
                     file.unlink(missing_ok=True)
                 else:
-                    reserved[file.name.rpartition(".")[0]] += int(mark["reserved"])
+                    reserved[key] += int(mark["reserved"])
         return reserved
 
     def installations(self) -> Iterator[tuple[InstallFolder, Installation]]:
@@ -160,7 +187,7 @@ class Disk:
 
         First come, first served. Raises NoRoomError with the figures, CancelledError on an interrupt.
         """
-        is_announced = False
+        waiting = _waiting("waiting for disk", cancelled, stage)
         freed: set[Path] = set()
         with self.locked("room", cancelled):
             while True:
@@ -170,7 +197,7 @@ class Disk:
                     if is_within_budget and usage.reserved + need <= usage.free:
                         self.mark(key, reserved=need)
                         return
-                    in_use = self.marks().keys() - {key}
+                    in_use = self.in_use() - {key}
                     if self.discard_left_over():
                         continue
                     # a share of what is free is only known when all is freed
@@ -190,11 +217,7 @@ class Disk:
                     continue
                 if not in_use:
                     raise NoRoomError(self._figures(need, usage))
-                if not is_announced:
-                    stage("waiting for disk")
-                    is_announced = True
-                if (cancelled or threading.Event()).wait(RELEASE_CHECK):
-                    raise CancelledError
+                next(waiting)
 
     def _figures(self, need: int, usage: DiskUsage) -> str:
         sizes = (need, usage.used, usage.budget, usage.free)
@@ -211,12 +234,23 @@ class Disk:
         idle = [(_time_of(folder.used), folder.path.name) for folder in folders if folder.venv.exists()]
         return min(idle)[1] if idle else None
 
-    def discard(self, key: str) -> None:
-        """Evict an environment whose wheel has changed. Call it with the environment's own lock held."""
-        with self.locked():
-            if key in self.marks():
-                raise InstallError("its wheel has changed, but another run still uses the earlier one")
-            self._evict(key)
+    def clear(self, key: str, commander: Commander) -> None:
+        """Remove what is there of an environment, once nobody uses it. Call it with the environment's own lock held.
+
+        Raises CancelledError, and InstallError where somebody uses it for as long as an install may take.
+        """
+        folder = InstallFolder(self.folder / key)
+        deadline = time.monotonic() + commander.timeout
+        waiting = _waiting("waiting for another run that uses it", commander.cancelled, commander.stage)
+        while True:
+            with self.locked(cancelled=commander.cancelled):
+                if not folder.venv.exists() or key not in self.in_use():
+                    folder.complete.unlink(missing_ok=True)  # first: from here on it is half-made
+                    break
+            if time.monotonic() > deadline:
+                raise InstallError("it has to be made again, but another run still uses it as it is")
+            next(waiting)
+        remove_tree(folder.venv)
 
     def _evict(self, key: str) -> None:
         """Move an environment's files aside; its lock and metadata stay, and with them its identity."""
@@ -273,6 +307,24 @@ class Disk:
             and (wheel.name, wheel.version) not in awaited
             and (is_certain or now - wheel.changed > ORPHAN_AGE)
         ]
+
+
+def is_held(file: Path) -> bool:
+    """Return whether anybody holds a file, this process included; False where its file system has no locks."""
+    with suppress(FileNotFoundError), file.open("r+b") as found:  # NFS locks only what is open for writing
+        try:
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return isinstance(error, BlockingIOError)
+    return False
+
+
+def _waiting(what: str, cancelled: threading.Event | None, stage: Stage) -> Iterator[None]:
+    """Tell what is waited for, and wait a moment before each yield. Raises CancelledError."""
+    stage(what)
+    while not (cancelled or threading.Event()).wait(RELEASE_CHECK):
+        yield
+    raise CancelledError
 
 
 def _time_of(path: Path) -> float:

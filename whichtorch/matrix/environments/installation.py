@@ -92,7 +92,9 @@ class InstallFolder:
 
     def is_whole(self, installation: Installation) -> bool:
         """Return whether it is complete, with all files that were there after the install."""
-        is_complete = self.complete.exists() and self.python.exists() and installation.venv in {"", str(self.venv)}
+        is_complete = self.complete.exists() and self.python.exists()
+        made_in = Path(installation.venv or self.venv)  # the same folder, however its path is spelled
+        is_complete = is_complete and made_in.exists() and made_in.samefile(self.venv)
         return is_complete and sum(damage(site).total() for site in self.venv.glob(SITE)) <= installation.damage
 
     def probed(self, config: Config) -> ProbedEnvironment | None:

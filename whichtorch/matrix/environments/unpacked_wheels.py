@@ -47,17 +47,24 @@ def contents(record: str) -> Iterator[tuple[str, str, int]]:
             yield path, digest, int(size) if size.isdigit() else 0
 
 
+def brought(record: Path) -> Iterator[tuple[str, os.stat_result | None, bool]]:
+    """Yield each file that a wheel brought: where it is, what it is now, and whether it is there with its size."""
+    for path, _, size in contents(record.read_text(encoding="utf-8", errors="replace")):
+        file = f"{record.parent.parent}/{path}"
+        try:
+            found = os.stat(file)  # noqa: PTH116  torch has ten thousand
+        except OSError:
+            yield file, None, False
+        else:
+            yield file, found, size in {0, found.st_size}
+
+
 def damage(site: Path) -> Counter[str]:
     """Return how many files are missing or of another size, by the name and version of the wheel that brought them."""
     count: Counter[str] = Counter()
     for record in site.glob("*.dist-info/RECORD"):
-        for path, _, size in contents(record.read_text(encoding="utf-8", errors="replace")):
-            try:
-                found = os.stat(f"{site}/{path}").st_size  # noqa: PTH116  torch has ten thousand
-            except OSError:
-                found = -1
-            if found != size and (found < 0 or size > 0):
-                count[record.parent.name.removesuffix(".dist-info")] += 1
+        if damaged := sum(not is_whole for _, _, is_whole in brought(record)):
+            count[record.parent.name.removesuffix(".dist-info")] = damaged
     return count
 
 

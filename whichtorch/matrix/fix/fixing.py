@@ -100,7 +100,6 @@ def fix(request: CureRequest, runs: CureRuns) -> Fix:
     where a run says nothing.
     """
     started = time.monotonic()
-    runs.runner.overlays.sweep()
     setup = setup_of(request, runs)
     request.tell(f"{len(setup.pairs)} files of Python differ")
     search, to_cure, seen = CureSearch(setup.closure), 0, _Seen()

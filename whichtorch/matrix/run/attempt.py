@@ -21,6 +21,7 @@ from whichtorch.matrix.diagnosis.tracebacks import ESCAPES, shortened
 from whichtorch.matrix.diagnosis.verdict import DISK_FAILED, NOT_APPLICABLE, Verdict, judge
 from whichtorch.matrix.environments.configs import side_packages_folder
 from whichtorch.matrix.environments.inside.startup import FOLDER
+from whichtorch.matrix.environments.package_watch import PackageWatch
 from whichtorch.matrix.errors import NoCommandError
 from whichtorch.matrix.model import (
     NO_COMMAND,
@@ -67,6 +68,7 @@ ACCESSES_VARIABLE = "WHICHTORCH_ACCESSES"
 ACCESS_WORDS = ("connect to ", "look up ", "read ", "signal process ", "write ")  # what a line begins with
 ACCESSES_READ, ACCESSES_KEPT, ACCESS_LENGTH = 20_000, 20, 160  # characters, lines, characters of a line
 OWN_FILES, OWN_BYTES = 1000, 50_000_000  # of a script's own folder, of which each attempt in a sandbox gets a copy
+CHANGED = "its environment was changed while it ran"  # begins the note of an error that is no evidence
 ROOM = 2**20  # bytes that must be left on the disk for a failure to be the script's own
 STDERR_READ = 64 * 2**10  # characters of the end of stderr in which a traceback is looked for
 
@@ -79,20 +81,26 @@ def run_attempt(
     home: Path,
     store: RunStore,
     folder: Path | None = None,
+    again: str = "",
 ) -> Record | None:
     """Run a script once, in an attempt's `folder` or a new one; return None where it was interrupted.
 
     Redact what the script and the collectors wrote before anything is read from it, so that the record shows no
-    more than the files do.
+    more than the files do. What ran while its environment was changed is run `again`, once, and is an error after that.
     """
     started = datetime.now(UTC).isoformat(timespec="microseconds")
     folder = folder or store.attempt_folder()
     redactor = store.redactor.knowing(planned.request.config.env)
     try:
         task = _task(planned, environment, order, home, folder)
+        assert environment.interpreter is not None
+        watch = PackageWatch.of(environment.interpreter, folder.stat().st_mtime_ns)
         ending = executor.run(task, order.cancelled)
-        if ending is not None and ending.exit_code != 0:
-            ending = replace(ending, problem=ending.problem or _disk_problem(folder))
+        if ending is not None and ending.stopped_by != StoppedBy.INTERRUPT:
+            if file := watch.changed(closely=ending.exit_code != 0):
+                ending = replace(ending, problem=f"{CHANGED}: {file}", stopped_by=StoppedBy.EXIT)
+            elif ending.exit_code != 0:
+                ending = replace(ending, problem=ending.problem or _disk_problem(folder))
     finally:
         _remove(folder / "tmp")
         _remove(folder / _PROJECT)
@@ -135,12 +143,23 @@ def run_attempt(
         started=started,
         stacks=str((folder / STACKS).relative_to(home)) if (folder / STACKS).exists() else "",
         diagnosis=stack_folder.stored(*diagnosis, ending.diagnosis_seconds) if diagnosis else None,
-        note="; ".join(filter(None, (verdict.note, problem, evidence.blocked))),
+        note="; ".join(filter(None, (verdict.note, problem, evidence.blocked, again))),
         message=verdict.message,
         evidence=evidence,
     )
     record = record_of(planned, environment, attempt, verdict.signature)
-    return Record.model_validate_json(redactor.json_line(record.model_dump_json(by_alias=True)))
+    record = Record.model_validate_json(redactor.json_line(record.model_dump_json(by_alias=True)))
+    if again or not ran_in_changed(record):
+        return record
+    shutil.rmtree(folder)
+    folder.mkdir()
+    why = f"run again, because {record.attempt.note}"
+    return run_attempt(planned, environment, order, executor, home, store, folder, why)
+
+
+def ran_in_changed(record: Record) -> bool:
+    """Return whether files of the environment changed or went during an attempt, which says nothing for that reason."""
+    return record.attempt.outcome is Outcome.ERROR and record.attempt.note.startswith(CHANGED)
 
 
 def _disk_problem(folder: Path) -> str:

@@ -29,7 +29,7 @@ from whichtorch.matrix.model import (
     digest,
 )
 from whichtorch.matrix.process.supervision import Ending
-from whichtorch.matrix.run.attempt import record_of, run_attempt
+from whichtorch.matrix.run.attempt import ran_in_changed, record_of, run_attempt
 from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.test_session import COMPLETE, FOLDER, TestSession, read_session
 from whichtorch.matrix.run.work import CellEnd
@@ -175,7 +175,7 @@ class CommandCell:
             self._keep_interrupted(folder, order.limit)
             return None
         self.site.emit(AttemptEnded(environment=label, cell=planned.name, attempt=record.attempt))
-        return record, read_session(self._attempt_folder(record))
+        return record, None if ran_in_changed(record) else read_session(self._attempt_folder(record))
 
     def _keep_interrupted(self, folder: Path, limit: float) -> None:
         """Keep what came of the tests that had ended when the user stopped the command: it goes on from there."""
@@ -290,7 +290,7 @@ class CommandCell:
         is_explained = bool(session.running) or (has_ended and has_told and bool(session.ids))
         if is_explained and (session.is_over or not left):
             return _with_attempt(record, None, outcome=Outcome.PASS, note="", message="", diagnosis=None, stacks="")
-        if left and not attempt.outcome.is_red:
+        if left and not (attempt.outcome.is_red or attempt.outcome.is_prevented):
             said = f"pytest ended before {counted(len(left), 'test')} had run"
             return _with_attempt(record, said, outcome=Outcome.FAIL, message=said)
         return record

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import psutil
-
 from whichtorch.matrix.atomic_files import remove_tree
 from whichtorch.matrix.environments.overlay import make_overlay
 from whichtorch.matrix.model import digest
+from whichtorch.matrix.process.temporary_folders import new_temporary_folder, remove_left_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,7 +25,7 @@ class Overlays:
     """The overlays that this process uses, in a folder that other processes use, too."""
 
     folder: Path  # on the environments' file system
-    _users: dict[Path, int] = field(default_factory=dict)
+    _laid: dict[str, tuple[Path, int]] = field(default_factory=dict)  # where an overlay is, and how many use it
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
@@ -35,32 +33,32 @@ class Overlays:
         """Give an environment in which some files have other texts; runs side by side share its overlay."""
         assert environment.interpreter is not None
         venv, name = environment.interpreter.parent.parent, digest([environment.id, sorted(files.items())])
-        overlay = self.folder / f"{os.getpid()}-{name}"
         with self._guard:
-            if not self._users.get(overlay):
-                make_overlay(venv, overlay, files)
-            self._users[overlay] = self._users.get(overlay, 0) + 1
-        interpreter = overlay / environment.interpreter.relative_to(venv)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            place, users = self._laid.get(name) or (new_temporary_folder(self.folder), 0)
+            try:
+                if not users:
+                    make_overlay(venv, place / "venv", files)
+            except BaseException:
+                place.rmdir()
+                raise
+            self._laid[name] = place, users + 1
+        interpreter = place / "venv" / environment.interpreter.relative_to(venv)
         changes = {"id": f"{environment.id}+{name}", "label": f"{environment.label}+{name[:6]}"}
         try:
             yield environment.model_copy(update=changes | {"interpreter": interpreter})
         finally:
             with self._guard:
-                self._users[overlay] -= 1
-                if not self._users[overlay]:
-                    remove_tree(overlay)
-
-    def sweep(self) -> None:
-        """Remove what killed tools have left behind."""
-        for folder in self.folder.glob("*"):
-            owner = folder.name.removeprefix(".").partition("-")[0]
-            if not (owner.isdigit() and psutil.pid_exists(int(owner))):
-                remove_tree(folder)
+                place, users = self._laid.pop(name)
+                if users > 1:
+                    self._laid[name] = place, users - 1
+                else:
+                    remove_tree(place)
 
 
 @lru_cache
 def overlays_below(home: Path) -> Overlays:
     """Return the overlays in a state folder, without those of processes that are gone; all threads share them."""
-    overlays = Overlays(home / "fix" / "in-use")
-    overlays.sweep()
-    return overlays
+    below = home / "fix" / "in-use"
+    remove_left_behind(below)
+    return Overlays(below)
