@@ -183,6 +183,51 @@ def test_a_feature_that_came_is_found_where_a_fix_is_asked_for(tmp_path: Path) -
     assert boundaries(releases.search(SearchOptions(find=Find.FIX))) == [("2.2.0", "2.3.0", Change.FIX)]
 
 
+@pytest.mark.parametrize(
+    "missing",
+    [
+        "ModuleNotFoundError: No module named 'torchvision.transforms.functional_tensor'",
+        "AttributeError: module 'torchvision.io' has no attribute 'read_video'",
+        "ImportError: cannot import name 'read_video' from 'torchvision.io' (/env/torchvision/io/__init__.py)",
+        "ModuleNotFoundError: No module named 'pkg_resources'",  # no package of that name is known
+        "ImportError: libtorchvision.so.1: cannot open shared object file: No such file or directory",
+        "OSError: /env/torchvision/_C.so: undefined symbol: _ZN5torch",
+        "KeyError: 'nms'",  # of entry points
+        "importlib.metadata.PackageNotFoundError: No package metadata was found for torchvision-extra",
+    ],
+)
+def test_a_part_that_is_missing_does_not_end_the_search(tmp_path: Path, missing: str) -> None:
+    """Of thirty releases the two that have it are found, though nothing can be installed before them."""
+    thirty = versions(30)
+    releases = FakeReleases(
+        tmp_path, failing(thirty[7:], Raises(missing)), values=thirty, missing=frozenset(thirty[:5])
+    )
+    bisection = releases.search()
+    assert boundaries(bisection) == [("2.6.0", "2.7.0", Change.REGRESSION)]
+    assert len(bisection.probes) <= 12
+
+
+def test_a_package_that_no_release_brings_is_asked_for(tmp_path: Path) -> None:
+    """None of the failures is evidence, no release is blamed, and the sentence speaks of what was tried."""
+    thirty = versions(30)
+    needy = Raises("ModuleNotFoundError: No module named 'einops'")
+    bisection = FakeReleases(tmp_path, failing(thirty, needy), values=thirty).search()
+    assert (bisection.answer, bisection.boundaries) == (AnswerKind.INCONCLUSIVE, ())
+    tried = len(bisection.probes)
+    assert tried < len(thirty)
+    told = f"fails the same way in all {tried} tried: module 'einops' is not installed; add --with einops"
+    assert bisection.reasons[0] == told
+
+
+def test_a_part_that_no_release_has_is_no_request_for_a_package(tmp_path: Path) -> None:
+    """No release fixes it, and another one of its package may."""
+    removed = Raises("ModuleNotFoundError: No module named 'torchvision.nothing'")
+    bisection = FakeReleases(tmp_path, failing(versions(8), removed)).search()
+    assert bisection.answer is AnswerKind.NONE
+    told = f"fails the same way in all {len(bisection.probes)} tried: the installed 'torchvision' has no "
+    assert bisection.reasons[0] == f"{told}'torchvision.nothing': bisect --package torchvision searches its releases"
+
+
 def moving_until_longer(bad: tuple[str, ...], longer: EndOfRun) -> Behaviour:
     """Return the behaviour of versions that are still moving when the clock ends, but for the longer look."""
 

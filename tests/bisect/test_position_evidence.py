@@ -12,6 +12,8 @@ from whichtorch.matrix.model import Attempt, Cell, Environment, Limits, Outcome,
 ABSENT = ("AttributeError in <module> (repro.py)", "module 'torch' has no attribute 'compile'")
 RAISED = ("ValueError in <module> (repro.py)", "wrong")
 OTHER = ("KeyError in <module> (repro.py)", "'x'")
+REMOVED = ("ModuleNotFoundError in <module> (repro.py)", "No module named 'torchvision.transforms.functional_tensor'")
+NEEDY = ("ModuleNotFoundError in <module> (repro.py)", "No module named 'einops'")
 
 
 def record(outcome: Outcome, what: tuple[str | None, str] = (None, ""), limit: float = 60) -> Record:
@@ -66,6 +68,12 @@ def failing(position: int, what: tuple[str, str] = RAISED) -> PositionEvidence:
         ([failing(0, ABSENT), passing(9)], Find.ANY, None),  # what came was not broken before
         ([failing(0, ABSENT), passing(9)], Find.FIX, ABSENT),  # but asked for by name
         ([passing(0), failing(9, ABSENT)], Find.ANY, ABSENT),  # it was taken away
+        ([passing(0), failing(4, ABSENT), failing(9)], Find.ANY, ABSENT),  # before something else broke
+        ([failing(9, REMOVED)], Find.ANY, REMOVED),  # an older one may have it
+        ([failing(0, ABSENT), failing(9, REMOVED)], Find.ANY, REMOVED),
+        ([failing(0, REMOVED), passing(5), failing(9, ABSENT)], Find.ANY, ABSENT),
+        ([failing(0, NEEDY), failing(9, NEEDY)], Find.ANY, None),  # no release brings a package that is not installed
+        ([passing(0), failing(9, NEEDY)], Find.ANY, NEEDY),  # but this one did
     ],
 )
 def test_the_failure_that_a_search_is_about(

@@ -102,7 +102,10 @@ def test_a_torch_that_allows_only_one_release_is_told(user: User) -> None:
     """The others cannot be resolved, and the note names what keeps them away."""
     answer = answered(user, "--package", "lib", "--torch", "9.1.0", code=4)
     assert answer["answer"] == "inconclusive"
-    assert "torch 9.1.0 and the other requirements allow only lib 1.2; --override 'lib>=1.0' tries" in answer["said"]
+    told = (
+        "torch 9.1.0 and the other requirements exclude releases of lib; --override 'lib>=1.0' tries them all the same"
+    )
+    assert told in answer["said"]
     found = answered(user, "--package", "lib", "--torch", "9.1.0", "--override", "lib>=1.0")
     assert [(each["from"], each["to"]) for each in found["boundaries"]] == [("1.2", "1.3")]
 
@@ -117,9 +120,69 @@ def test_releases_at_the_ends_that_do_not_fit_are_left_out_and_told(user: User, 
         "nothing before 1.1 was tried",
         "nothing after 1.2 was tried",
     ]
-    assert (
-        "it passes in all 2 releases of lib that could be tested, 1.1 to 1.2; no environment can be" in answer["said"]
+    assert "it passes in all 2 releases of lib that were tested, 1.1 to 1.2; no environment can be" in answer["said"]
+
+
+def test_what_torch_asks_for_is_resolved_once(user: User, wheels: Path) -> None:
+    """One refusal tells of all releases that it excludes; the answer is of the others, and names the way on."""
+    for minor in range(30):
+        build_companion(wheels, "lib", f"0.{minor}")
+    build_wheel(wheels, "9.4.0", requires=("lib>=1.1,<1.3",))
+    answer = answered(user, "--package", "lib<2", "--torch", "9.4.0")
+    assert (answer["answer"], answer["values"], answer["order"]) == ("none", ["1.1", "1.2"], ["1.1", "1.2"])
+    resolved = list((user.folder / ".whichtorch" / "cache" / "locks").iterdir())
+    assert len(resolved) <= 5  # what fits, the two, and one refusal on either side
+    assert "no change was seen: it passes in all 2 releases of lib that were tested, 1.1 to 1.2" in answer["said"]
+    assert "exclude releases of lib; --override 'lib>=0.0' tries them all the same" in answer["said"]
+    assert "torch==9.4.0 depends on lib>=1.1,<1.3, not 1.0" in answer["said"]
+    assert "torch--" not in answer["said"]
+    found = answered(user, "--package", "lib", "--torch", "9.4.0", "--override", "lib>=1.2")
+    assert found["values"] == ["1.2", "1.3", "1.4"]
+    assert [(each["from"], each["to"]) for each in found["boundaries"]] == [("1.2", "1.3")]
+
+
+def test_releases_that_were_not_asked_for_are_told(user: User) -> None:
+    """Those of torch, or of the package: no release is blamed where another one may have made the change."""
+    found = answered(user, "--torch", "9.1.0,9.3.0")
+    assert found["boundaries"][0]["unasked_between"] == ["9.2.0"]
+    who = "by lib 1.2 -> 1.4 that came with it"
+    assert f"broken after 9.1.0 and not after 9.3.0, {who}; 9.2.0 was not asked for; confidence" in found["said"]
+    found = answered(user, "--package", "lib!=1.3", "--torch", "9.3.0")
+    assert "broken after 1.2 and not after 1.4, by lib itself; 1.3 was not asked for; confidence" in found["said"]
+    assert "asked for" not in answered(user, "--package", "lib>=1.1", "--torch", "9.3.0")["said"]
+
+
+LOADS = (
+    "import torch\nif torch.__version__ != {torch!r}:\n    raise RuntimeError('operator vision::nms does not exist')\n"
+)
+TENSORS, IO = "vision/transforms/tensors.py", "vision/io.py"
+
+
+@pytest.mark.parametrize(
+    ("source", "files"),
+    [
+        ("import vision.transforms.tensors\n", {TENSORS: ""}),
+        ("from vision.io import read_video\n", {IO: "read_video = 1\n"}),
+        ("import vision.io\nvision.io.read_video\n", {IO: "read_video = 1\n"}),
+    ],
+    ids=["module", "name", "attribute"],
+)
+def test_a_part_that_is_missing_is_a_change_of_its_package(
+    user: User, wheels: Path, source: str, files: dict[str, str]
+) -> None:
+    """Though neither release of it loads with the other torch, the answer names the package."""
+    common = {"vision/transforms/__init__.py": "", IO: ""}
+    for minor in range(1, 9):
+        torch = f"9.{minor}.0"
+        own = {"vision/__init__.py": LOADS.format(torch=torch), **common, **(files if minor < 3 else {})}
+        build_companion(wheels, "vision", f"0.{minor}", requires=(f"torch=={torch}",), files=own)
+        build_wheel(wheels, torch)
+    (user.folder / "lost.py").write_text(f"import torch\n{source}")
+    ended = user.run("bisect", "lost.py", "--build", "pypi", "--with", "vision")
+    assert "broken in 9.3.0, by vision 0.2 -> 0.3 that came with it: last that passes 9.2.0" in ended.stdout, (
+        ended.stdout
     )
+    assert "--with vision" not in ended.stdout.partition("broken in")[2]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.reports import reading
 from tests.reports.test_markdown import HOSTILE
-from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe, timeline_of, unjudged_in
+from whichtorch.matrix.bisect.bisection import Attribution, Bisection, Boundary, Cause, Probe, timeline_of, unjudged_in
 from whichtorch.matrix.bisect.search_request import AxisName
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, Find, SearchVerdict
 from whichtorch.matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome, StoppedBy
@@ -103,6 +103,25 @@ def test_a_block_between() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("unasked", "words"),
+    [
+        (("2.3.0",), "2.3.0 was not asked for"),
+        (("2.3.0", "2.3.1"), "2.3.0 and 2.3.1 were not asked for"),
+        (("2.3.0", "2.3.1", "2.4.0"), "2.3.0, 2.3.1 and 2.4.0 were not asked for"),
+    ],
+)
+def test_releases_that_were_not_asked_for(unasked: tuple[str, ...], words: str) -> None:
+    """The change may be in one of them: no release is blamed, and the sentence names them, with who it was."""
+    attribution = Attribution(package="torch", cause=Cause.ITSELF)
+    found = bisection(
+        "H.Hp...p", boundaries=(boundary("2.2.0", "2.5.0", unasked_between=unasked, attribution=attribution),)
+    )
+    assert list(bisection_lines(found, 200))[4] == (
+        f"fixed after 2.2.0 and not after 2.5.0, by torch itself; {words}; confidence 0.999"
+    )
+
+
 def test_no_fix() -> None:
     """Where it fails everywhere, none fixes it, and the bounds are named below."""
     found = bisection("H..H...H", AnswerKind.NONE, reasons=("3 positions were tested: all are bad",))
@@ -144,13 +163,13 @@ def test_it_passes_only_where_it_could_be_judged() -> None:
         "it fails in another way": ("2.2.0",),
     }
     assert list(bisection_lines(found, 200))[4] == (
-        "no change was seen: it passes in all 2 versions of torch that could be tested, 2.3.0 to 2.7.0; "
+        "no change was seen: it passes in all 2 versions of torch that were tested, 2.3.0 to 2.7.0; "
         "no environment can be made with 2.0.0; torch cannot be imported with 2.1.0; it fails in another way with 2.2.0"
     )
     newest = bisection("pp.....b", AnswerKind.INCONCLUSIVE, reference=None)
     newest = newest.model_copy(update={"unjudged": unjudged_in(newest.probes)})
     assert list(bisection_lines(newest, 200))[4] == (
-        "inconclusive: it passes in all 2 versions of torch that could be tested, 2.0.0 to 2.1.0; "
+        "inconclusive: it passes in all 2 versions of torch that were tested, 2.0.0 to 2.1.0; "
         "torch cannot be imported with 2.7.0"
     )
 

@@ -52,6 +52,13 @@ def test_a_change_is_told_with_its_tests() -> None:
     ]
 
 
+def test_releases_between_that_were_not_asked_for_are_named() -> None:
+    """The line of a change says that it may be in one of them."""
+    found = search(boundaries=(change("a::test", unasked_between=("2.0.1", "2.0.2")),), tests={"a::test": SURE})
+    said = "2.0.0 -> 2.1.0: broken, 1 test, ValueError: no; 2.0.1 and 2.0.2 were not asked for; confidence 0.99"
+    assert said in bisection_lines(found, 80)
+
+
 def test_what_could_not_be_told_is_said_with_its_reason() -> None:
     """Tests of one reason stand together; a flaky one says so."""
     spent = ("the limit of 28 runs is reached",)

@@ -6,6 +6,7 @@ import base64
 import difflib
 import hashlib
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -117,10 +118,21 @@ def behaviour_patch(before: str, after: str) -> str:
     return "".join(difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"))
 
 
-def build_companion(folder: Path, name: str, version: str, *, padding: int = 0, requires: tuple[str, ...] = ()) -> Path:
-    """Build a wheel of another package, such as the numpy that is always installed with torch."""
+def build_companion(
+    folder: Path,
+    name: str,
+    version: str,
+    *,
+    padding: int = 0,
+    requires: tuple[str, ...] = (),
+    files: Mapping[str, str] | None = None,
+) -> Path:
+    """Build a wheel of another package, such as the numpy that is always installed with torch.
+
+    `files` are further ones, or others, by their paths.
+    """
     module = name.replace("-", "_")
-    files = {f"{module}/__init__.py": f"__version__ = {version!r}\n"}
+    files = {f"{module}/__init__.py": f"__version__ = {version!r}\n", **(files or {})}
     if padding:
         files[f"{module}/padding.txt"] = "." * padding
     return _write(folder, module, version, "py3-none-any", files, requires, version)

@@ -196,7 +196,7 @@ def _alike(search: Bisection, does: str) -> str:
     if len(verdicts) != 1:
         return ""
     first, last = (value_name(search, probe.value) for probe in (shown[0], shown[-1]))
-    tested = f"all {len(shown)} {_plural(search)} that could be tested, {first} to {last}"
+    tested = f"all {len(shown)} {_plural(search)} that were tested, {first} to {last}"
     tested = f"{first}, and no other of the {_plural(search)} tried says whether it does" if first == last else tested
     how = "passes" if verdicts == {SearchVerdict.GOOD} else does
     others = (
@@ -234,27 +234,21 @@ def _boundary_words(boundary: Boundary, search: Bisection, does: str) -> str:
         return f"inconclusive: {guess} after {first} and not after {last}, with probability {boundary.confidence:.2g}"
     if search.axis is AxisName.LOCK:
         return f"{what} by the packages: {first} {'fails' if is_fix else 'passes'}, {last} does not; {confidence}"
+    by = f", {boundary.attribution.words}" if boundary.attribution and boundary.attribution.words else ""
     if not boundary.is_exact:
-        return f"{what} after {first} and not after {last}; {confidence}"
+        return f"{what} after {first} and not after {last}{by}{boundary.unasked}; {confidence}"
     where = f"on {last}" if search.axis is AxisName.DATE else f"in {last}"
-    where = f"in {search.common['package']} {last}" if search.axis is AxisName.PACKAGE else where
-    if boundary.attribution and boundary.attribution.words:
-        where += f", {boundary.attribution.words}"
+    where = (f"in {search.common['package']} {last}" if search.axis is AxisName.PACKAGE else where) + by
     before, after = (does, "passes") if is_fix else ("passes", does)
     return f"{what} {where}: last that {before} {first}, first that {after} {last}; {confidence}"
 
 
 def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterator[str]:
     yield _boundary_words(boundary, search, does)
-    kinds = {
-        "could not be tested": boundary.untestable_between,
-        "fails in another way": boundary.different_between,
-        "not tried": boundary.untried_between,
-    }
-    for title, values in kinds.items():
+    for title, values in boundary.between.items():
         named = [value_name(search, value) for value in values]
         most = VALUES_NAMED if search.axis is AxisName.COMMIT else len(named)
-        yield from [f"  between them, {title}: {short_list(named, most)}"] if named else []
+        yield f"  between them, {title}: {short_list(named, most)}"
     if boundary.commits:
         yield f"  commits: {boundary.commits}"
     if boundary.same_commit and search.axis is AxisName.VERSION:

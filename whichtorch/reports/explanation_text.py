@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.compare.factors import AXES, History, age
 from whichtorch.matrix.diagnosis.conditions import words
-from whichtorch.matrix.diagnosis.missing_package import missing_everywhere
+from whichtorch.matrix.diagnosis.missing_package import missing_in_all
 from whichtorch.matrix.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, KnownResult
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import NO_PATCH, Outcome
@@ -30,7 +30,7 @@ def explanation_lines(explanation: Explanation, command: str, again: str) -> Ite
     """
     yield explanation.test
     does = (explanation.reference or Outcome.FAIL).row.verb
-    missing = missing_everywhere((each.cell.signature, each.cell.message) for each in explanation.observations)
+    missing = missing_in_all((each.cell.signature, each.cell.message) for each in explanation.observations)
     yield from (f"  {line}" for line in missing)
     for answer in () if missing else explanation.answers:
         yield from (f"  {line}" for line in _ANSWERS[answer.kind](answer, explanation, does))

@@ -91,7 +91,7 @@ class WrongTest:
             )
         elif not cell.outcome.is_red:
             yield NextStep("runs it again", self.rerun("--fresh"))
-        elif module:
+        elif module.isidentifier() or (module and not self.passing):
             missing = absence(module)
             yield NextStep(missing.words, self.rerun("--with", missing.package) if missing.package else "")
         elif self.passing:

@@ -158,7 +158,8 @@ def step_lines(search: Bisection, curve: Curve) -> Iterator[str]:
     """Yield the steps of a curve, or what it shows instead of one."""
     for step in curve.steps:
         change = in_words(step.change, curve)
-        yield f"{curve.name} is {WORDS[step.effect]} in {step.after}: {change} against {step.before}"
+        unasked = next((each.unasked for each in search.boundaries if each.to == step.after), "")
+        yield f"{curve.name} is {WORDS[step.effect]} in {step.after}: {change} against {step.before}{unasked}"
     if not curve.steps:
         yield _without_step(search, curve, [value for value, *_ in level_rows(search, curve)])
 

@@ -41,15 +41,9 @@ def _boundary_lines(boundary: Boundary) -> Iterator[str]:
     does = "fixed" if boundary.change is Change.FIX else "broken"
     confidence = f"confidence {min(boundary.confidence, 0.999):.3g}"
     tests = counted(len(boundary.tests), "test")
-    yield f"{boundary.from_} -> {boundary.to}: {does}, {tests}, {boundary.what}; {confidence}"
+    yield f"{boundary.from_} -> {boundary.to}: {does}, {tests}, {boundary.what}{boundary.unasked}; {confidence}"
     yield from _named(boundary.tests)
-    between = {
-        "could not be tested": boundary.untestable_between,
-        "fails in another way": boundary.different_between,
-        "not tried": boundary.untried_between,
-    }
-    for title, values in between.items():
-        yield from [f"  between them, {title}: {', '.join(values)}"] if values else []
+    yield from (f"  between them, {title}: {', '.join(values)}" for title, values in boundary.between.items())
     if boundary.commits:
         yield f"  commits: {boundary.commits}"
 

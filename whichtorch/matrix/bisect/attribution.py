@@ -17,6 +17,7 @@ from whichtorch.matrix.bisect.driver import bisected
 from whichtorch.matrix.bisect.ledger import Ledger
 from whichtorch.matrix.bisect.search_request import Axis, AxisName
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, Find, SearchVerdict
+from whichtorch.matrix.diagnosis.missing_package import lacking_package
 from whichtorch.matrix.grouping import counted
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def with_attributions(found: Bisection, axis: Axis, request: SearchRequest, benc
                 pins=(_pins(first, before.environment), _pins(last, after.environment)),
                 has_gpu=any(probe.environment.fingerprint.gpus for probe in (before, after)),
                 is_flaky=any(0 < probe.k < probe.n for probe in (before, after)),
-                named=f"{found.reference} {(before if boundary.change is Change.FIX else after).message} {script}",
+                message=(before if boundary.change is Change.FIX else after).message,
+                named=f"{found.reference} {script}",
             )
             attribution = mixer.attribution()
             boundary = boundary.model_copy(update={"attribution": None if bench.stopped else attribution})
@@ -83,7 +85,8 @@ class _Mixer:
     pins: tuple[Pins, Pins]
     has_gpu: bool
     is_flaky: bool
-    named: str  # the failure and the script: packages that they name are tried first
+    message: str  # of the failure
+    named: str  # the failure's signature and the script: packages that they or the message name are tried first
     _tried: list[str] = field(default_factory=list)  # what each mixture showed, in words
     _notes: list[str] = field(default_factory=list)  # what was not tried, and why
     _shown: dict[str, bool | None] = field(default_factory=dict)  # by mixture: whether it shows what the new side does
@@ -107,6 +110,11 @@ class _Mixer:
         found = self._compared([*own, *carried], others)
         if found.cause is Cause.UNKNOWN and libraries and small and others != small:
             found = self._compared([*own, *libraries], small)  # a release may not load the libraries of another one
+        lacking = lacking_package(self.message, [change.name for change in changes])
+        if found.cause is Cause.UNKNOWN and lacking:  # what was built for one torch may not load with another
+            self._notes.append(f"no mixture tells, and what is missing is a part of {lacking}")
+            left = [change for change in others if change.name == lacking]
+            return self._attributed(Cause.COMPANION if left else Cause.ITSELF, left)
         return found
 
     def _compared(self, own: Sequence[PackageChange], others: Sequence[PackageChange]) -> Attribution:
@@ -181,7 +189,7 @@ class _Mixer:
 
     def _is_unnamed(self, change: PackageChange) -> bool:
         name = re.escape(change.name).replace(r"\-", "[-_]")
-        return re.search(rf"(?<![\w-]){name}(?![\w-])", self.named, re.IGNORECASE) is None
+        return re.search(rf"(?<![\w-]){name}(?![\w-])", f"{self.message} {self.named}", re.IGNORECASE) is None
 
     def _mixture(self, new: Sequence[PackageChange], old: Sequence[PackageChange]) -> bool | None:
         """Return whether the old side with the `new` changes behaves like the new side; None if that is not known.

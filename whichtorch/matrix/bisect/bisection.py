@@ -154,6 +154,7 @@ class Boundary(Model):
     untestable_between: tuple[str, ...] = ()
     different_between: tuple[str, ...] = ()
     untried_between: tuple[str, ...] = ()
+    unasked_between: tuple[str, ...] = ()  # releases that were not among the values
     commits: str | None = None  # link to the commits between the two
     same_commit: bool = False  # both were built from the same commit
     packages: Versions = Field(default_factory=dict)  # packages, but the searched one, whose versions differ: old, new
@@ -172,9 +173,26 @@ class Boundary(Model):
         return self.to if self.change is Change.FIX else self.from_
 
     @property
+    def between(self) -> dict[str, tuple[str, ...]]:
+        """The values between the two, by what is known of them."""
+        kinds = {
+            "could not be tested": self.untestable_between,
+            "fails in another way": self.different_between,
+            "not tried": self.untried_between,
+        }
+        return {words: values for words, values in kinds.items() if values}
+
+    @property
+    def unasked(self) -> str:
+        """A part of a sentence: which releases between the two were not among the values; "" for none."""
+        *others, last = self.unasked_between or ("",)
+        named = f"{', '.join(others)} and {last} were" if others else f"{last} was"
+        return f"; {named} not asked for" if last else ""
+
+    @property
     def is_exact(self) -> bool:
-        """True where no value lies between the two."""
-        return not (self.untestable_between or self.different_between or self.untried_between)
+        """True where no release or value lies between the two."""
+        return not (self.between or self.unasked)
 
 
 class SearchedTest(Model):

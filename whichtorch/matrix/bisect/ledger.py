@@ -19,7 +19,7 @@ from whichtorch.matrix.bisect.strategy.search_state import (
     SearchVerdict,
 )
 from whichtorch.matrix.compare.factors import changed_packages, commit_of, compare_link
-from whichtorch.matrix.diagnosis.missing_package import missing_everywhere
+from whichtorch.matrix.diagnosis.missing_package import missing_in_all
 from whichtorch.matrix.errors import TimeOverError
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Cell, Environment, Outcome, combine, judging_records, lasting_records, name_of_test
@@ -236,6 +236,7 @@ class Ledger:
                 "untestable_between": [names[position] for position in bracket.untestable_between],
                 "different_between": [names[position] for position in bracket.different_between],
                 "untried_between": [names[position] for position in bracket.untried_between],
+                "unasked_between": self.axis.unasked(names[bracket.before], names[bracket.after]),
             }
         )
         environments = {self.axis.values[seen.position]: seen.environment for seen in self.seen}
@@ -256,7 +257,7 @@ class Ledger:
         probed = [position for position in self.purposes if position in self.evidence]
         probes = self.probes
         timeline = timeline_of(probes) if self.axis.name.row.is_ordered else ()
-        missing = missing_everywhere((probe.signature, probe.message) for probe in probes if probe.n)
+        missing = missing_in_all((probe.signature, probe.message) for probe in probes if probe.n)
         return Bisection(
             scenario=name_of_test(self.request.scenario.name, self.request.variant),
             question=self.goal.find,

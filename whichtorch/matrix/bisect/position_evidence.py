@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.strategy.search_state import Find, ProbeRun, SearchVerdict
 from whichtorch.matrix.diagnosis.failure import Failure
+from whichtorch.matrix.diagnosis.missing_package import needs_package
 from whichtorch.matrix.model import Cell, Doubt, Environment, Outcome, Record
 
 if TYPE_CHECKING:
@@ -72,6 +73,12 @@ class PositionEvidence:
         """True where all its failures say that this version does not have what the test uses."""
         return all(failure.is_missing_api for failure in self.failures)
 
+    @property
+    def lacks_package(self) -> bool:
+        """True where all its failures say that a package is not installed here."""
+        packages = self.environment.packages
+        return all(needs_package(failure.signature, failure.message, packages) for failure in self.failures)
+
 
 def reference_of(
     evidence: Sequence[PositionEvidence],
@@ -85,14 +92,19 @@ def reference_of(
 
     It is the newest one that says `named`, and the one at the position that the user calls bad. If neither is given,
     it is the failure at the newest change: the last before what passes now, or the first after what passed before. A
-    failure that says only that a version lacks what the test uses counts where there is no other and something
-    older passes: the feature was taken away.
+    failure that says only that a version lacks what the test uses counts where something older passes, which had it,
+    or where nothing else was seen yet: only a package that is not there is no matter of the release.
     """
     failing = {seen.position: seen for seen in evidence if seen.failure_with(named)}
-    counted = [position for position, seen in failing.items() if any_failure or named or not seen.lacks_feature]
+    passes = [seen.position for seen in evidence if seen.passes]
+    counted = [
+        position
+        for position, seen in failing.items()
+        if any_failure or named or not seen.lacks_feature or position > min(passes, default=position)
+    ]
     if not counted:
-        oldest_pass = min((seen.position for seen in evidence if seen.passes), default=max(failing, default=0))
-        counted = [position for position in failing if find is Find.FIX or position > oldest_pass]
+        is_asked = find is Find.FIX
+        counted = [position for position, seen in failing.items() if is_asked or not (passes or seen.lacks_package)]
     if not counted:
         return None
     passing = [seen.position for seen in evidence if seen.passes and not seen.failures]

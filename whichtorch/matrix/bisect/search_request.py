@@ -10,6 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
+
 from whichtorch.matrix.bisect.strategy.search_state import SearchOptions
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.option import max_time, option
@@ -64,6 +66,7 @@ class Axis:
     requests: "tuple[Request, ...]" = ()
     subjects: Mapping[str, str] = field(default_factory=dict)  # by value: the first line of a commit message
     package: str = "torch"  # what its releases, if it has any, are releases of
+    released: tuple[str, ...] = ()  # all releases that there are, also those that are not searched
     first: tuple[int, ...] = ()  # positions to try first if everything passes
     common: dict[str, str] = field(default_factory=dict)  # what all environments share
 
@@ -74,6 +77,12 @@ class Axis:
     def known_request(self, position: int) -> "Request | None":
         """Return the request if it is known without asking an index, else None."""
         return self.requests[position]
+
+    def unasked(self, first: str, last: str) -> tuple[str, ...]:
+        """Return the releases between two values that are not among the values."""
+        asked = {Version(value).public for value in self.values} if self.released else ()
+        between = (each for each in self.released if Version(first) < Version(each) < Version(last))
+        return tuple(each for each in between if Version(each).public not in asked)
 
     def nearest(self, value: str) -> int:
         """Return the position of a value or of the nearest one that exists. Raises UsageError if it is not a value."""

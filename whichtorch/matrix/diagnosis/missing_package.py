@@ -1,4 +1,4 @@
-"""A module that was not found -> what to do about it, by pyimport2pkg's table of PyPI packages."""
+"""What was not found -> the package that lacks it, or that is to be added, by pyimport2pkg's table of PyPI."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from packaging.utils import canonicalize_name
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
 _NOT_FOUND = re.compile(r"No module named '(?P<module>(?P<top>\w+)[\w.]*)'$")
+_PART = re.compile(
+    r"(?:No module named|cannot import name '\w+' from|(?<!initialized )module(?= '[\w.]+' has no attribute))"
+    r" '(?P<top>\w+)"
+)
 _PACKAGES = "select package_name from mappings natural join packages where module_name = ? order by download_count desc"
 
 
@@ -35,10 +41,28 @@ def missing_module(signature: str | None, message: str) -> str:
     return match["module"] if match and match["top"] != "torch" else ""
 
 
-def missing_everywhere(failures: Iterable[tuple[str | None, str]]) -> list[str]:
-    """Return a sentence on what is missing if all runs, by signature and message, lack the same module."""
-    modules = {missing_module(*failure) for failure in failures}
-    return [f"fails the same way everywhere: {absence(module)}" for module in modules if module and len(modules) == 1]
+def needs_package(signature: str | None, message: str, installed: Container[str]) -> bool:
+    """Return whether a script lacks a package, rather than a part of an installed one, which another release may have.
+
+    A module that no package is known to have may be such a part.
+    """
+    module = missing_module(signature, message)
+    return module.isidentifier() and bool(package_of(module)) and not lacking_package(message, installed)
+
+
+def lacking_package(message: str, installed: Container[str]) -> str:
+    """Return which of the installed packages lacks what was not found; "" where that is not known."""
+    part = _PART.search(message)
+    names = (canonicalize_name(part["top"]), package_of(part["top"])) if part else ()
+    return next((name for name in names if name in installed), "")
+
+
+def missing_in_all(failures: Iterable[tuple[str | None, str]]) -> list[str]:
+    """Return a sentence on what is missing if all that was tried, by signature and message, lacks the same module."""
+    modules = [missing_module(*failure) for failure in failures]
+    tried = f"all {len(modules)} tried" if len(modules) > 1 else "the one tried"
+    alike = {*modules} if len({*modules}) == 1 else set()
+    return [f"fails the same way in {tried}: {absence(module)}" for module in alike if module]
 
 
 def package_of(module: str) -> str:
@@ -57,7 +81,7 @@ def absence(module: str) -> Absence:
         here = own.relative_to(folder)
         return Absence(f"module {module!r} is your {here}, which is not beside the script: a config can set PYTHONPATH")
     if top != module:
-        return Absence(f"the installed {top!r} has no {module!r}", f"{top}==VERSION")
+        return Absence(f"the installed {top!r} has no {module!r}: bisect --package {top} searches its releases")
     if top in sys.stdlib_module_names:
         return Absence(f"module {module!r} is not in this Python's standard library: an older --python has it")
     return Absence(f"module {module!r} is not installed", package_of(top) or "PACKAGE")

@@ -183,7 +183,7 @@ CATEGORIES = (
         "missing-package",
         "the script needs a package that is not installed",
         "the script",
-        lambda facts: bool(missing_module(facts.failure.signature, facts.failure.message)),
+        lambda facts: missing_module(facts.failure.signature, facts.failure.message).isidentifier(),
     ),
     Category("missing-api", "the script uses what this release does not have", "the script", _is_missing_api),
     Category(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -18,6 +20,7 @@ from whichtorch.matrix.bisect.axes.versions import nearest_version
 from whichtorch.matrix.bisect.bisection import NO_ENVIRONMENT
 from whichtorch.matrix.bisect.driver import search_between
 from whichtorch.matrix.bisect.search_request import AxisName, common
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
 from whichtorch.matrix.bisect.workbench import workbench
 from whichtorch.matrix.environments.commander import InstallError, UnresolvableError
 from whichtorch.matrix.environments.index.releases import list_releases
@@ -52,6 +55,8 @@ class PackageReleases(ResolvedAxis):
 
     def lock(self, position: int) -> tuple[str, ...]:
         """Return the pins of a release with the others."""
+        if refusal := next(filter(None, (self._refusal(position, each) for each in self._resolved.values())), None):
+            raise UnresolvableError(refusal, self.cache.home)
         wanted = (*self.requirements, self.pins[position])
         return self.cache.locked(
             wanted,
@@ -61,6 +66,14 @@ class PackageReleases(ResolvedAxis):
             overrides=(*self.base.overrides, *([self.pins[position]] if self.is_override else [])),
             preferred=self.held,
         )
+
+    def _refusal(self, position: int, other: Request) -> str | None:
+        """Return why another release was refused, if what torch asks for excludes this one as well."""
+        needs = re.search(rf"\btorch==\S+ depends on {self.package}([^\s\w]\S*\w)", other.problem or "")
+        with suppress(InvalidSpecifier):
+            if needs and not SpecifierSet(needs[1]).contains(self.values[position], prereleases=True):
+                return f"{needs[0]}, not {self.values[position]}"
+        return None
 
     def fitting(self, own: int) -> tuple[int, int]:
         """Return how far the releases around `own`, which fits, fit to torch and the others.
@@ -106,7 +119,14 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     wanted = checked_package(request.package or "")
     name = canonicalize_name(wanted.name)
     base = base_request(request, one_torch(request, request.file))
-    pins = _pins_by_version(wanted, base, cache)
+    own_overrides = [text for text in base.overrides if requirement_name(text) == name]
+    for text in own_overrides:
+        wanted.specifier &= Requirement(text).specifier
+    released, where = _tags(wanted) if wanted.url else _listed(wanted, base, cache)
+    pins = {version: pin for version, pin in released.items() if wanted.specifier.contains(version, prereleases=True)}
+    if len(pins) < 2:
+        only = f"only {wanted.name} {next(iter(pins))}" if pins else where
+        raise UsageError(f"there is nothing to search: {only}", hint="check the name, and the limits after it")
     # what a release of torch needs of the package is given up: that is what is searched
     needed, _ = requirements_of(base)
     requirements = tuple(
@@ -126,7 +146,6 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         raise UsageError(f"{name} cannot be installed with torch {base.torch}: {error.reason}") from None
     except InstallError as error:
         raise PreventedError(error.reason) from None
-    others = tuple(text for text in base.overrides if requirement_name(text) != name)
     axis = PackageReleases(
         name=AxisName.PACKAGE,
         package=name,
@@ -134,36 +153,36 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         pins=tuple(pins.values()),
         requirements=requirements,
         held=tuple(line for line in held if requirement_name(line) != name),
-        is_override=len(others) < len(base.overrides),
-        base=base.model_copy(update={"overrides": others}),
+        released=tuple(released),
+        is_override=bool(own_overrides),
+        base=base.model_copy(update={"overrides": tuple(text for text in base.overrides if text not in own_overrides)}),
         cache=cache,
         common={"package": name, "torch": base.torch, **common(base)},
     )
     own = locked_versions("\n".join(held)).get(name, "")
-    notes: tuple[str, ...] = ()
+    searched, notes = axis, tuple[str, ...]()
     with workbench(request, cache, show) as bench:
         if own in axis.values and not (request.good or request.bad):
             low, high = axis.fitting(axis.values.index(own))
             if low < high:
-                request = replace(request, goal=replace(request.goal, low=low, high=high))
+                fits = slice(low, high + 1)
+                searched = replace(axis, values=axis.values[fits], pins=axis.pins[fits], _resolved={})
                 notes = axis.left_out(low, high)
-        found = search_between(request, axis, bench)
-        found = with_attributions(found, axis, request, bench)
+        found = search_between(request, searched, bench)
+        found = with_attributions(found, searched, request, bench)
     return _with_limits(found, axis, notes)
 
 
 def _with_limits(found: Bisection, axis: PackageReleases, notes: tuple[str, ...]) -> Bisection:
     """Return an answer with what the other packages exclude, and notes on it."""
     known = {value: asked for place, value in enumerate(axis.values) if (asked := axis.known_request(place))}
-    excluded = {value for value, asked in known.items() if asked.problem}
-    if excluded := excluded.union(found.unjudged.get(NO_ENVIRONMENT, ())):
-        unjudged = {NO_ENVIRONMENT: tuple(value for value in axis.values if value in excluded)}
+    excluded = [value for value, asked in known.items() if asked.problem]
+    if unmade := {*excluded, *found.unjudged.get(NO_ENVIRONMENT, ())}:
+        unjudged = {NO_ENVIRONMENT: tuple(value for value in axis.values if value in unmade)}
         found = found.model_copy(update={"unjudged": found.unjudged | unjudged})
-    only = [value for value, asked in known.items() if asked.lock]
-    if len(only) == 1:
-        limit = f"torch {axis.base.torch} and the other requirements allow only {axis.package} {only[0]}; "
-        limit += f"--override '{axis.package}>={axis.values[0]}' tries the others all the same"
-        notes = (limit, *notes)
+    if excluded and found.answer is not AnswerKind.BOUNDARY:
+        limit = f"torch {axis.base.torch} and the other requirements exclude releases of {axis.package}; "
+        notes = (f"{limit}--override '{axis.package}>={axis.values[0]}' tries them all the same", *notes)
     return found.model_copy(update={"reasons": (*notes, *found.reasons)})
 
 
@@ -180,38 +199,23 @@ def checked_package(text: str) -> Requirement:
     return wanted
 
 
-def _pins_by_version(wanted: Requirement, base: Request, cache: EnvironmentCache) -> dict[str, str]:
-    """Return what asks for each release of a package, by its version, the oldest first. Raises UsageError."""
-    if wanted.url:
-        found = _tags(wanted)
-        where = f"no tag of {wanted.url} is a version"
-    else:
-        found, where = _listed(wanted, base, cache)
-    if len(found) < 2:
-        only = f"only {wanted.name} {next(iter(found))}" if found else where
-        raise UsageError(f"there is nothing to search: {only}", hint="check the name, and the limits after it")
-    return found
-
-
 def _listed(wanted: Requirement, base: Request, cache: EnvironmentCache) -> tuple[dict[str, str], str]:
-    """Return the pins of the releases in the user's indexes, else in that of the build; and that there are none."""
+    """Return the pins of all releases in the user's indexes, else in that of the build, and that there are none."""
     folder, name = cache.home / "cache", canonicalize_name(wanted.name)
     for build in (Build(name="pypi"), base.build):
         listing = list_releases(build, base.python, folder, project=name)
-        final = [each for each in listing.releases if not Version(each.version).is_prerelease]
-        limits = wanted.specifier or SpecifierSet(">=0")
-        pool = listing.releases if limits.prereleases else final
-        if fitting := [each.version for each in pool if limits.contains(each.version, prereleases=True)]:
-            return {version: f"{wanted.name}=={version}" for version in fitting}, ""
         if listing.releases:
+            final = [each for each in listing.releases if not Version(each.version).is_prerelease]
+            pool = listing.releases if wanted.specifier.prereleases else final
             newest = ", ".join(each.version for each in listing.releases[-3:])
-            return {}, f"no release of {wanted.name} is {wanted.specifier}; the newest are {newest}"
+            none = f"no release of {wanted.name} is {wanted.specifier}; the newest are {newest}"
+            return {each.version: f"{wanted.name}=={each.version}" for each in pool}, none
     where = " and ".join(listing.sources)
     return {}, f"{where} has no {wanted.name} for Python {base.python}"
 
 
-def _tags(wanted: Requirement) -> dict[str, str]:
-    """Return the pins of the tags of a git repository that are versions."""
+def _tags(wanted: Requirement) -> tuple[dict[str, str], str]:
+    """Return the pins of the tags of a git repository that are versions, and that there are none."""
     url = str(wanted.url).removeprefix("git+")
     if not str(wanted.url).startswith("git+"):
         raise UsageError(f"--package {wanted}: not a repository", hint="write it as 'NAME @ git+https://…'")
@@ -223,4 +227,5 @@ def _tags(wanted: Requirement) -> dict[str, str]:
         raise PreventedError(f"the tags of {url} cannot be read: {' '.join(said)}") from None
     tags = (line.rpartition("refs/tags/")[2] for line in listed.splitlines())
     versions = {version: tag for tag in tags if (version := parse_version(tag)) and not version.is_prerelease}
-    return {str(each): f"{wanted.name} @ git+{url}@{versions[each]}" for each in sorted(versions)}
+    pins = {str(each): f"{wanted.name} @ git+{url}@{versions[each]}" for each in sorted(versions)}
+    return pins, f"no tag of {wanted.url} is a version"

@@ -72,13 +72,13 @@ def base_request(request: SearchRequest, torch: str = "latest") -> Request:
 def locked_request(lock: tuple[str, ...], base: Request, *, problem: str | None = None) -> Request:
     """Return the request for exactly what a lock pins, with the Python, build, config and patch of another request.
 
-    A lock without torch gives a request with a problem.
+    A lock without torch gives a request with a problem, and with the torch of the other request.
     """
     torch = locked_versions("\n".join(lock)).get("torch", "")
     if not torch and problem is None:
         problem = "torch is not among the packages"
     return Request(
-        torch=torch,
+        torch=torch or base.torch,
         python=base.python,
         build=base.build,
         config=base.config,

@@ -15,9 +15,10 @@ from whichtorch.matrix.bisect.attribution import with_attributions
 from whichtorch.matrix.bisect.driver import search_between
 from whichtorch.matrix.bisect.search_request import Axis, AxisName, common
 from whichtorch.matrix.bisect.workbench import workbench
-from whichtorch.matrix.environments.index.version_specs import is_exact_version
+from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE, find, is_exact_version
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.plan.expansion import expand
+from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,12 +34,17 @@ class Releases(Axis):
     """Versions of torch, oldest first."""
 
     @classmethod
-    def of(cls, requests: Sequence[Request], own: str | None = None) -> Releases:
+    def of(cls, requests: Sequence[Request], own: str | None = None, released: tuple[str, ...] = ()) -> Releases:
         """Return the axis of some requests; `own` is the version that the user works with."""
         versions = tuple(request.torch for request in requests)
-        first = worth_first(versions, own)
-        shared = common(requests[0])
-        return cls(name=AxisName.VERSION, values=versions, requests=tuple(requests), first=first, common=shared)
+        return cls(
+            name=AxisName.VERSION,
+            values=versions,
+            requests=tuple(requests),
+            first=worth_first(versions, own),
+            released=released,
+            common=common(requests[0]),
+        )
 
     def nearest(self, value: str) -> int:
         """Return the position of a version; of one that does not exist, that of the next newer one."""
@@ -86,8 +92,11 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
     if len(usable) < 2:
         named = f"only {usable[0].torch}" if usable else "nothing"
         raise UsageError(f"there is {named} to search", hint="name a wider range with --torch, such as '>=2.6'")
+    released: dict[str, str] = {}
+    if all(parse_version(each.torch) for each in usable):  # no wheel of the user's
+        released, _ = find(EVERY_RELEASE, usable[0].build, usable[0].python, request.home / "cache")
     with workbench(request, cache, show) as bench:
-        axis = Releases.of(usable, own_torch())
+        axis = Releases.of(usable, own_torch(), tuple(released))
         bisection = with_attributions(search_between(request, axis, bench), axis, request, bench)
     reasons = (*expansion.notes, *bisection.reasons)  # what was yanked
     return bisection.model_copy(update={"reasons": reasons})

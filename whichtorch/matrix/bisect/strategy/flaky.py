@@ -106,7 +106,7 @@ def _passes_too_often(search: SearchState, found: Bracket) -> list[int]:
 
 
 def _no_change(posterior: Posterior) -> SearchAnswer:
-    everywhere = "it fails now and then everywhere: no change explains that"
+    everywhere = "it fails now and then wherever it was tried: no change explains that"
     nowhere = "no failure was seen in enough runs to expect one"
     return SearchAnswer(
         kind=AnswerKind.NONE, reasons=(everywhere if posterior.all_bad > posterior.none_bad else nowhere,)
