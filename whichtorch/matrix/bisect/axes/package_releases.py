@@ -69,7 +69,7 @@ class PackageReleases(ResolvedAxis):
 
     def _refusal(self, position: int, other: Request) -> str | None:
         """Return why another release was refused, if what torch asks for excludes this one as well."""
-        needs = re.search(rf"\btorch==\S+ depends on {self.package}([^\s\w]\S*\w)", other.problem or "")
+        needs = re.search(rf"\btorch(?:[=<>]\S*)? depends? on {self.package}([^\s\w]\S*\w)", other.problem or "")
         with suppress(InvalidSpecifier):
             if needs and not SpecifierSet(needs[1]).contains(self.values[position], prereleases=True):
                 return f"{needs[0]}, not {self.values[position]}"
@@ -182,7 +182,7 @@ def _with_limits(found: Bisection, axis: PackageReleases, notes: tuple[str, ...]
         found = found.model_copy(update={"unjudged": found.unjudged | unjudged})
     if excluded and found.answer is not AnswerKind.BOUNDARY:
         limit = f"torch {axis.base.torch} and the other requirements exclude releases of {axis.package}; "
-        notes = (f"{limit}--override '{axis.package}>={axis.values[0]}' tries them all the same", *notes)
+        notes += (f"{limit}--override '{axis.package}>={axis.values[0]}' tries them all the same",)
     return found.model_copy(update={"reasons": (*notes, *found.reasons)})
 
 

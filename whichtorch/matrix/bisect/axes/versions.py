@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
+from dataclasses import replace
 from importlib.metadata import distributions
 from os import environ
 from pathlib import Path
@@ -34,17 +35,12 @@ class Releases(Axis):
     """Versions of torch, oldest first."""
 
     @classmethod
-    def of(cls, requests: Sequence[Request], own: str | None = None, released: tuple[str, ...] = ()) -> Releases:
+    def of(cls, requests: Sequence[Request], own: str | None = None) -> Releases:
         """Return the axis of some requests; `own` is the version that the user works with."""
         versions = tuple(request.torch for request in requests)
-        return cls(
-            name=AxisName.VERSION,
-            values=versions,
-            requests=tuple(requests),
-            first=worth_first(versions, own),
-            released=released,
-            common=common(requests[0]),
-        )
+        first = worth_first(versions, own)
+        shared = common(requests[0])
+        return cls(name=AxisName.VERSION, values=versions, requests=tuple(requests), first=first, common=shared)
 
     def nearest(self, value: str) -> int:
         """Return the position of a version; of one that does not exist, that of the next newer one."""
@@ -92,11 +88,10 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
     if len(usable) < 2:
         named = f"only {usable[0].torch}" if usable else "nothing"
         raise UsageError(f"there is {named} to search", hint="name a wider range with --torch, such as '>=2.6'")
-    released: dict[str, str] = {}
-    if all(parse_version(each.torch) for each in usable):  # no wheel of the user's
-        released, _ = find(EVERY_RELEASE, usable[0].build, usable[0].python, request.home / "cache")
+    one, is_listed = usable[0], all(parse_version(each.torch) for each in usable)  # not so a wheel of the user's
+    released = find(EVERY_RELEASE, one.build, one.python, request.home / "cache")[0] if is_listed else {}
     with workbench(request, cache, show) as bench:
-        axis = Releases.of(usable, own_torch(), tuple(released))
+        axis = replace(Releases.of(usable, own_torch()), released=tuple(released))
         bisection = with_attributions(search_between(request, axis, bench), axis, request, bench)
     reasons = (*expansion.notes, *bisection.reasons)  # what was yanked
     return bisection.model_copy(update={"reasons": reasons})
