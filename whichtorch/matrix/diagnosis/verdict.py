@@ -118,9 +118,7 @@ def _excuse(ending: Ending, memory_mb: int, look: StoppedLook) -> str:
         return f"the machine ran out of memory; this test used {ending.peak_rss_mb:,.0f} MB of its {memory_mb:,}"
     if ending.signal in SENT - {*ending.sent} and not ending.oom_kills:
         return f"not known who ended it by {ending.signal}: no Python code of this test was seen to do so"
-    if look.killed:
-        return f"not known who ended a process of it by {look.killed}"
-    return ending.machine
+    return f"not known who ended a process of it by {look.killed}" if look.killed else ending.machine
 
 
 def _shortage(ending: Ending, stderr: str, said: str) -> str:

@@ -79,7 +79,7 @@ class CommandCell:
             if own is not None and self._is_done():
                 break
             own = self._round()
-            if own is not None and own.attempt.outcome is Outcome.ERROR:  # what the machine did is made again, once
+            if own and own.attempt.outcome is Outcome.ERROR:  # what the machine did is made again, once
                 self.site.keep(own)
                 own = self._round()
             if own is None:
@@ -223,11 +223,8 @@ class CommandCell:
             self.tests.setdefault(id_, []).append(record)
         if not is_kept or outcome in {Outcome.SLOW, Outcome.ERROR}:
             shared = record.attempt.evidence.shared or SharedProcess()
-            ended = {
-                "alone": True,
-                "after": after,
-                "outcome": "" if outcome.is_prevented or not after else str(outcome),
-            }
+            told = str(outcome) if after and outcome is not Outcome.ERROR else ""
+            ended = {"alone": True, "after": after, "outcome": told}
             self.to_rerun[id_] = shared.model_copy(update=ended)
 
     def _is_known_alone(self, record: Record) -> bool:
