@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from bench.faults import cache, death, disk, hostile, network, people, records, scripts
+from bench.faults import cache, death, disk, hostile, machine, network, people, records, scripts
 from bench.faults.fault import strike_all
 from bench.faults.ground import Fields, restore_default_signals
 from tests.cli.shell import old_and_new
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from bench.faults.fault import Report
 
-FAULTS = [each for family in (death, disk, records, cache, network, scripts, people, hostile) for each in family.FAULTS]
+FAMILIES = (death, disk, machine, records, cache, network, scripts, people, hostile)
+FAULTS = [each for family in FAMILIES for each in family.FAULTS]
 SEED = 27
 HEADERS = ("family", "fault", "result")
 TABLE = re.compile(r"(?<=<!-- faults -->\n).*(?=<!-- end -->)", re.DOTALL)  # of the page, which the suite writes

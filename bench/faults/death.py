@@ -87,9 +87,8 @@ def kill_part(words: str, fields: Fields, ground: Ground, moment: Moment) -> Non
         time.sleep(0.01)
     ended = ground.ended(process)
     ground.check_line(ended)
-    is_script = words == ROLES["a script"]  # a script that is killed has crashed: nobody can tell who sent the signal
-    ground.check_verdicts(calm, {"crash"} if is_script else set())
-    ground.check_recovery(ALL, calm, ("--fresh",) if is_script else ())
+    ground.check_verdicts(calm)
+    ground.check_recovery(ALL, calm)
     if not is_struck:
         raise NotStruckError("the command ended first")
 

@@ -113,6 +113,7 @@ FAULTS = [
             ("open", "ENOSPC"),
             ("open", "EROFS"),
             ("open", "EMFILE"),
+            ("open", "ENFILE"),
             ("rename", "ENOSPC"),
             ("rename", "EIO"),
             ("fsync", "EIO"),

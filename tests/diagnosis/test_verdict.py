@@ -64,9 +64,14 @@ def ending(**fields: Any) -> Ending:
         ({"exit_code": 125}, Outcome.SKIP),
         ({"exit_code": 1}, Outcome.FAIL),
         ({"signal": "SIGSEGV"}, Outcome.CRASH),
-        ({"signal": "SIGKILL", "peak_rss_mb": 10}, Outcome.CRASH),
+        ({"signal": "SIGKILL", "sent": ("SIGKILL",)}, Outcome.CRASH),
+        ({"signal": "SIGTERM", "sent": ("SIGTERM",)}, Outcome.CRASH),
+        ({"signal": "SIGKILL", "peak_rss_mb": 900, "sent": ("SIGKILL",)}, Outcome.CRASH),  # the kernel killed nothing
         ({"signal": "SIG58", "peak_rss_mb": 10}, Outcome.ERROR),  # whichtorch's own question, too late
-        ({"signal": "SIGKILL", "peak_rss_mb": 900}, Outcome.OOM),
+        ({"signal": "SIGKILL", "peak_rss_mb": 900, "oom_kills": 1}, Outcome.OOM),
+        ({"exit_code": 1, "peak_rss_mb": 900, "oom_kills": 1}, Outcome.FAIL),
+        ({"exit_code": 0, "oom_kills": 1, "machine": "it was suspended for 60 s"}, Outcome.PASS),
+        ({"stopped_by": "memory", "machine": "it was suspended for 60 s"}, Outcome.OOM),
         ({}, Outcome.ERROR),
         ({"exit_code": 0, "problem": "the supervisor died"}, Outcome.ERROR),
         ({"stopped_by": "stall"}, Outcome.HANG),
@@ -105,6 +110,115 @@ def test_a_failure_for_want_of_room_is_the_machines(words: str) -> None:
     """What a script could not write says nothing about torch."""
     verdict = judge(ending(exit_code=1), f"Traceback (most recent call last):\nOSError: {words}\n", MEMORY)
     assert (verdict.outcome, verdict.note) == (Outcome.ERROR, f"could not write to the disk: {words}")
+
+
+@pytest.mark.parametrize(
+    ("fields", "note"),
+    [
+        (
+            {"signal": "SIGKILL", "peak_rss_mb": 28, "oom_kills": 1},
+            "the machine ran out of memory; this test used 28 MB",
+        ),
+        ({"exit_code": 1, "peak_rss_mb": 28, "oom_kills": 2}, "the machine ran out of memory; this test used 28 MB"),
+        ({"stopped_by": "stall", "peak_rss_mb": 28, "oom_kills": 1}, "the machine ran out of memory"),
+        ({"signal": "SIGKILL", "peak_rss_mb": 900}, "not known who ended it by SIGKILL"),
+        ({"signal": "SIGTERM", "sent": ("SIGKILL",)}, "not known who ended it by SIGTERM"),
+        ({"signal": "SIGHUP"}, "not known who ended it by SIGHUP"),
+        ({"exit_code": 1, "machine": "it was suspended for 60 s"}, "it was suspended for 60 s"),
+        ({"stopped_by": "timeout", "busy": False, "machine": "its clock was set"}, "its clock was set"),
+    ],
+)
+def test_what_was_done_to_an_attempt_is_an_error(fields: dict[str, object], note: str) -> None:
+    """Neither the kernel, nor a stranger's signal, nor a pause of the machine says anything of a script."""
+    verdict = judge(ending(**fields), "", MEMORY)
+    assert (verdict.outcome, verdict.signature) == (Outcome.ERROR, None)
+    assert note in verdict.note
+
+
+def test_a_process_that_somebody_ended_makes_no_hang() -> None:
+    """Who waits for a process that a stranger killed has not hung by itself."""
+    look = StoppedLook(killed="SIGTERM")
+    assert judge(ending(stopped_by="stall"), "", MEMORY, look).note == "not known who ended a process of it by SIGTERM"
+
+
+def raised(source: str, words: str) -> str:
+    return f'Traceback (most recent call last):\n  File "a.py", line 1, in begin\n    {source}\n{words}\n'
+
+
+REFUSED = "BlockingIOError: [Errno 11] Resource temporarily unavailable"
+NO_THREAD = (
+    "terminate called after throwing an instance of 'std::system_error'\n  what():  Resource temporarily unavailable\n"
+)
+SHORTAGES = {
+    "disk": raised("file.write(text)", "OSError: [Errno 28] No space left on device"),
+    "disk, as a cause": raised("os.write(1, b'')", "OSError: [Errno 122] Disk quota exceeded")
+    + "\nThe above exception was the direct cause of the following exception:\n\n"
+    + raised("raise SaveError() from error", "SaveError: it could not be saved"),
+    "disk, in a compiler": raised(
+        "run()", "torch.CppCompileError: C++\nfatal error: /tmp/a.s: No space left on device"
+    ),
+    "shared memory": raised(
+        "get()",
+        "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is "
+        "possible that dataloader's workers are out of shared memory.",
+    ),
+    "files": raised("open('x')", "OSError: [Errno 23] Too many open files in system: 'x'"),
+    "inotify": raised("watch()", "OSError: [Errno 28] inotify watch limit reached"),
+    "processes": raised("self.pid = os.fork()", REFUSED),
+    "processes, of the library": raised("self.pid = _fork_exec(", REFUSED),
+    "processes, for want of memory": raised("pid = os.posix_spawn(", "OSError: [Errno 12] Cannot allocate memory"),
+    "threads": raised("_start_new_thread()", "RuntimeError: can't start new thread"),
+    "threads, of OpenMP": "libgomp: Thread creation failed: Resource temporarily unavailable\n",
+}
+KILLED = {
+    "spawn": "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL",
+    "loader": "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ",
+    "run": "subprocess.CalledProcessError: Command '['python']' died with <Signals.SIGKILL: 9>.",
+    "torchrun": "torch.ChildFailedError: \n  rank      : 1\n  exitcode  : -9 (pid: 7)\n  Signal 9 (SIGKILL)",
+}
+
+
+@pytest.mark.parametrize("name", SHORTAGES)
+def test_what_the_machine_had_no_more_of_is_an_error(name: str) -> None:
+    """A script that was refused what all processes share, and did not use it up, has not failed."""
+    assert judge(ending(exit_code=1, peak_threads=9), SHORTAGES[name], MEMORY).outcome is Outcome.ERROR
+
+
+@pytest.mark.parametrize("name", KILLED)
+def test_a_child_that_a_stranger_killed_is_an_error(name: str) -> None:
+    """Who tells of a child's SIGKILL, and sent none, has not failed; who sent one has."""
+    text = raised("main()", KILLED[name])
+    assert judge(ending(exit_code=1), text, MEMORY).outcome is Outcome.ERROR
+    assert judge(ending(exit_code=1, sent=("SIGKILL",)), text, MEMORY).outcome is Outcome.FAIL
+    assert judge(ending(exit_code=1, oom_kills=1, peak_rss_mb=900), text, MEMORY).outcome is Outcome.FAIL
+
+
+def test_a_thread_that_could_not_be_started_in_native_code_is_an_error() -> None:
+    """What C++ says before it aborts counts, not what was said long before, and not in what follows."""
+    abort = ending(signal="SIGABRT", peak_threads=9)
+    assert judge(abort, NO_THREAD + FAULTHANDLER, MEMORY).outcome is Outcome.ERROR
+    assert judge(abort, "No space left on device\n" + "later\n" * 200, MEMORY).outcome is Outcome.CRASH
+    assert judge(ending(signal="SIGABRT", peak_threads=5000), NO_THREAD, MEMORY).outcome is Outcome.CRASH
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        raised("socket.recv(1)", REFUSED),
+        raised("fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)", REFUSED),
+        raised("open('x')", "OSError: [Errno 24] Too many open files: 'x'"),
+        raised("torch.empty(1 << 50)", "RuntimeError: can't allocate memory: Error code 12 (Cannot allocate memory)"),
+        raised("run()", "RuntimeError: DataLoader worker (pid 7) is killed by signal: Segmentation fault. "),
+    ],
+)
+def test_a_refusal_of_its_own_stays_a_failure(text: str) -> None:
+    """A lock that is taken, a limit of the process itself, and a request that no machine can meet are the script's."""
+    assert judge(ending(exit_code=1), text, MEMORY).outcome is Outcome.FAIL
+
+
+def test_a_script_that_used_up_the_processes_has_failed() -> None:
+    """With a thousand threads of its own, nobody else is to blame."""
+    assert judge(ending(exit_code=1, peak_threads=4000), SHORTAGES["threads"], MEMORY).outcome is Outcome.FAIL
 
 
 def test_colors_are_no_part_of_what_was_said() -> None:

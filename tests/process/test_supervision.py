@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.process.running import PROGRAMS, begin, family, is_alive, run, until
-from whichtorch.matrix.process import marks, supervision
+from whichtorch.matrix.environments.inside.startup import FOLDER
+from whichtorch.matrix.process import kernel, marks, supervision
 from whichtorch.matrix.process.supervisor import TERMINATE_GRACE, Supervisor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +49,72 @@ def test_suspended_time_is_no_time_of_the_task(tmp_path: Path) -> None:
     assert (supervisor.deadline, supervisor.notes) == (110.0, [])
     supervisor._give_back(600.0)
     assert (supervisor.begun, supervisor.deadline) == (700.0, 710.0)
-    assert supervisor.notes == ["it was suspended for 600 s"]
+    assert supervisor.machine == ["it was suspended for 600 s"]
+
+
+@pytest.mark.parametrize("seconds", [-3600, 86400])
+def test_a_clock_that_is_set_is_told(seconds: float) -> None:
+    """The time of day and the time since the start differ by the same, unless the one is set or the other stands."""
+    supervisor = Supervisor({"timeout": 10.0, "is_hard": False, "processes": 9, "memory_mb": None, "stacks": None})
+    supervisor.clocks -= seconds
+    ending = supervisor._ending("exit", 1.0, (), [0])
+    assert ending["machine"] == f"the machine slept, or its clock was set, by {seconds} s"
+
+
+SENDERS = {
+    "itself": ("os.kill(os.getpid(), 9)", "SIGKILL", ["SIGKILL"]),
+    "its group": ("os.killpg(0, 15)", "SIGTERM", ["SIGTERM"]),
+    "its child": (
+        "pid = os.getpid()\nif not os.fork(): os.kill(pid, signal.SIGKILL)\ntime.sleep(60)",
+        "SIGKILL",
+        ["SIGKILL"],
+    ),
+    "another program, after it killed its child": (
+        "child = subprocess.Popen(['sleep', '60'])\nchild.kill()\n"
+        "subprocess.run(['sh', '-c', f'kill -9 {os.getpid()}'])\ntime.sleep(60)",
+        "SIGKILL",
+        [],
+    ),
+    "nobody, and it ends a child": (
+        "child = subprocess.Popen(['sleep', '60'])\nos.kill(child.pid, 0)\nchild.terminate()\nchild.wait()\n",
+        None,
+        ["SIGTERM"],
+    ),
+}
+
+
+@pytest.mark.parametrize("sender", SENDERS)
+def test_the_signals_that_python_code_sent_are_known(tmp_path: Path, sender: str) -> None:
+    """Those of the leader, its children and its forks; the one that ended the leader only if it was for the leader."""
+    source, signal_, sent = SENDERS[sender]
+    (tmp_path / "stacks").mkdir()
+    environ = os.environ | {"PYTHONPATH": str(FOLDER), "WHICHTORCH_STACKS": str(tmp_path / "stacks")}
+    argv = (sys.executable, "-c", f"import os, signal, subprocess, time\n{source}")
+    ending = run(tmp_path, "tells", argv=argv, env=environ, stacks=str(tmp_path / "stacks"))
+    assert (ending.signal, [*ending.sent]) == (signal_, sent)
+
+
+def test_pages_that_processes_share_count_once(tmp_path: Path) -> None:
+    """Three forks that use a parent's memory use no more than the parent: so counts the kernel, too."""
+    source = (
+        "import os, time\nheld = bytearray(200_000_000)\n"
+        "for _ in range(3):\n    if not os.fork():\n        sum(held[::4096]); time.sleep(2); os._exit(0)\n"
+        "for _ in range(3): os.wait()\n"
+    )
+    ending = run(tmp_path, "tells", argv=(sys.executable, "-c", source), memory_mb=4000)
+    assert ending.exit_code == 0
+    assert 200 <= ending.peak_rss_mb < 400
+
+
+def test_a_kill_for_want_of_memory_is_counted_in_its_own_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other groups of a machine lose counts only where the kernel does not count by group."""
+    told = {"/proc/self/cgroup": b"/mine", "/sys/fs/cgroup/mine/memory.events": b"2", "/proc/vmstat": b"7"}
+    monkeypatch.setattr(kernel, "field", lambda path, _name: told.get(path, b""))
+    assert kernel.oom_kills() == 2
+    del told["/sys/fs/cgroup/mine/memory.events"]
+    assert kernel.oom_kills() == 7
+    told.clear()
+    assert kernel.oom_kills() == 0
 
 
 def test_surroundings_of_a_program(tmp_path: Path) -> None:

@@ -174,6 +174,40 @@ def test_slow_for_too_long_is_a_hang(tmp_path: Path) -> None:
     assert cell.flaky is None
 
 
+KILLED = Ending(stopped_by="exit", signal="SIGKILL", seconds=0.5, peak_rss_mb=28, oom_kills=1)
+
+
+@pytest.mark.parametrize("ending", [PASSED, replace(PASSED, exit_code=1)])
+def test_what_the_machine_did_once_is_made_again(tmp_path: Path, ending: Ending) -> None:
+    """What comes of the second attempt counts, and the first one stays beside it without making the cell flaky."""
+    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
+    endings = [KILLED, ending]
+    (cell,) = run(tmp_path, planned, lambda _: endings.pop(0)).run.cells
+    expected = Outcome.FAIL if ending.exit_code else Outcome.PASS
+    assert [attempt.outcome for attempt in cell.attempts] == [Outcome.ERROR, expected]
+    assert (cell.outcome, cell.flaky) == (expected, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "made"), [({}, 2), ({"repeat": 3}, 4), ({"until": {Outcome.ERROR}, "repeat": 9}, 2)]
+)
+def test_what_the_machine_does_again_is_an_error(tmp_path: Path, options: dict[str, Any], made: int) -> None:
+    """One attempt more than were asked for is made, and the cell says why it has no other outcome."""
+    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions(**options))
+    ended = run(tmp_path, planned, lambda _: KILLED)
+    (cell,) = ended.run.cells
+    assert (cell.outcome, len(ended.executor.tasks)) == (Outcome.ERROR, made)
+    assert cell.reason == "the machine ran out of memory; this test used 28 MB of its 4,096"
+
+
+def test_repeated_attempts_lose_none_to_the_machine(tmp_path: Path) -> None:
+    """Three passes are three passes, with an attempt that the machine ended among them."""
+    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions(repeat=3))
+    endings = [PASSED, KILLED, PASSED, PASSED]
+    (cell,) = run(tmp_path, planned, lambda _: endings.pop(0)).run.cells
+    assert cell.agreement == (3, 3)
+
+
 def test_native_code_gets_the_longer_look_in_one_environment_only(tmp_path: Path) -> None:
     """What is busy at one place gets three times as long once; elsewhere a brief look confirms the place."""
     planned = planning.plan(requests("2.0.0", "2.1.0"), [scenario(tmp_path, "one")], planning.RunOptions())

@@ -65,6 +65,7 @@ class StoppedLook:
     goal: float | None = None  # seconds with a core that the longer look at what was slow is to give
     is_brief: bool = False  # shorter than the test is due
     hung_before: Callable[[str], bool] = lambda _: False  # this signature was shown to be a hang
+    killed: str = ""  # the signal that ended a process of the tree, of those that no Python code of it sent
 
     @property
     def is_longer(self) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.deadline import PLAIN_LOOK, Decider, StoppedLook, hang_signature, timeout_outcome
 from whichtorch.matrix.diagnosis.signature import Signature, place_of
-from whichtorch.matrix.diagnosis.tracebacks import ESCAPES, last_words, read_crash, read_exception
+from whichtorch.matrix.diagnosis.tracebacks import ESCAPES, last_words, read_chain, read_crash, read_exception
 from whichtorch.matrix.model import Outcome, StoppedBy
 from whichtorch.matrix.process.evidence.loop_watch import LOOP_SIGNAL
 
@@ -17,12 +17,18 @@ if TYPE_CHECKING:
     from whichtorch.matrix.process.supervision import Ending
 
 NOT_APPLICABLE = 125  # the exit code `git bisect run` gave this meaning
-KERNEL_OOM_SHARE = 0.5  # of the memory limit: a SIGKILL from outside above it was the kernel's OOM killer
+KERNEL_OOM_SHARE = 0.5  # of the memory limit: where the kernel kills for want of memory below it, others took that
+OWN_THREADS = 1000  # of a tree: one with as many has used up the machine's processes itself
 CROWD = 2.0  # times as long as with a core for each thread: from here on the note also blames the machine
 MESSAGE_LENGTH = 500  # characters: longer ones hold data
 
 DISK_FAILED = "could not write to the disk"  # begins the note of an error that is the machine's
-_NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
+_NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded|out of shared memory")
+_NO_FILES = re.compile(r"Too many open files in system|inotify.*(?:limit|Too many open files)")
+# the line of source that asked for one, or the library, then the refusal: reads and locks are refused in the same words
+_NO_PROCESS = re.compile(r"can't start new thread|(?:hread|fork|spawn|what\(\)).*[]:] +(?:Resource temp|Cannot alloc)")
+_CHILD_KILLED = re.compile(r"SIGKILL|signal: Killed|exit ?code *:? -9\b|^Killed$|\d Killed ", re.MULTILINE)
+SENT = {"SIGHUP", "SIGKILL", "SIGTERM"}  # somebody sends them: no process gets one for what it does wrong
 _STILL = {  # what a longer look has seen go on
     Decider.COMPILE: "compiling",
     Decider.ASLEEP: "asleep",
@@ -57,11 +63,12 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
     headway = ending.evidence.headway
     if outcome is Outcome.SLOW and decider is not Decider.CROWDED and headway and headway.stretch >= CROWD:
         note += f"; waiting for cores made it take {headway.stretch:.0f} times as long"
-    note = "; ".join(part for part in (note, ending.note) if part)
+    note = "; ".join(filter(None, (note, ending.note, ending.machine)))
     raised = read_exception(stderr) if outcome is Outcome.FAIL else None
     said = raised.first_line if raised else last_words(stderr, stdout) if outcome is Outcome.FAIL else ""
-    if _NO_ROOM.search(said):
-        return Verdict(outcome=Outcome.ERROR, note=f"{DISK_FAILED}: {said}"[:MESSAGE_LENGTH])
+    may_be_machines = outcome.is_red and ending.stopped_by not in {StoppedBy.MEMORY, StoppedBy.PROCESSES}
+    if may_be_machines and (why := _excuse(ending, memory_mb, look) or _shortage(ending, stderr, said)):
+        return Verdict(outcome=Outcome.ERROR, note=why[:MESSAGE_LENGTH])
     signature = Signature.of(raised) if raised else _signature(outcome, ending, stderr, look.place)
     return Verdict(
         outcome=outcome,
@@ -77,7 +84,7 @@ def _outcome(ending: Ending, memory_mb: int, look: StoppedLook) -> tuple[Outcome
         return Outcome.ERROR, ending.problem, None
     reason = StoppedBy(ending.stopped_by)
     if reason is StoppedBy.EXIT:
-        return *_exit_outcome(ending, memory_mb), None
+        return *_exit_outcome(ending), None
     if reason is StoppedBy.TIMEOUT:
         return timeout_outcome(ending, look)
     if reason is StoppedBy.STALL:
@@ -105,9 +112,35 @@ def _longer_outcome(
     return Outcome.SLOW, f"{note}, most of which it waited for a core", Decider.CROWDED
 
 
-def _exit_outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:
-    if ending.signal == "SIGKILL" and ending.peak_rss_mb >= KERNEL_OOM_SHARE * memory_mb:
-        return Outcome.OOM, f"killed from outside at {ending.peak_rss_mb:.0f} MB: the kernel was out of memory"
+def _excuse(ending: Ending, memory_mb: int, look: StoppedLook) -> str:
+    """Return what was done to an attempt from outside, so that how it ended says nothing of it; "" for nothing."""
+    if ending.oom_kills and ending.peak_rss_mb < KERNEL_OOM_SHARE * memory_mb:
+        return f"the machine ran out of memory; this test used {ending.peak_rss_mb:,.0f} MB of its {memory_mb:,}"
+    if ending.signal in SENT - {*ending.sent} and not ending.oom_kills:
+        return f"not known who ended it by {ending.signal}: no Python code of this test was seen to do so"
+    return f"not known who ended a process of it by {look.killed}" if look.killed else ending.machine
+
+
+def _shortage(ending: Ending, stderr: str, said: str) -> str:
+    """Return what the machine had no more of, by the words of an attempt that did not use it up; "" for nothing."""
+    frames = [(frame, each.message) for each in read_chain(stderr) for frame in each.frames[:1]]
+    text = "\n".join([said, *(f"{frame.source}: {message}" for frame, message in frames)])
+    if ending.signal:
+        text = stderr.partition("Fatal Python error")[0][-MESSAGE_LENGTH:]
+    for words, pattern, is_its_own in (
+        (DISK_FAILED, _NO_ROOM, False),
+        ("the machine has no more files", _NO_FILES, False),
+        ("the machine has no more processes", _NO_PROCESS, ending.peak_threads >= OWN_THREADS),
+        ("not known who killed a process of it", _CHILD_KILLED, ending.oom_kills or "SIGKILL" in ending.sent),
+    ):
+        if not is_its_own and (found := pattern.search(text)):
+            return f"{words}: {said or found[0]}"
+    return ""
+
+
+def _exit_outcome(ending: Ending) -> tuple[Outcome, str]:
+    if ending.signal == "SIGKILL" and ending.oom_kills:
+        return Outcome.OOM, f"killed by the kernel, which was out of memory, at {ending.peak_rss_mb:,.0f} MB"
     if ending.signal == f"SIG{LOOP_SIGNAL}":
         return Outcome.ERROR, "ended by the signal that asks for its loop, while it ended or began another program"
     if ending.signal is not None:

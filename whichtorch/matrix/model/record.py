@@ -82,10 +82,11 @@ def lasting_records(records: Iterable[Record]) -> tuple[Record, ...]:
 def combine(attempts: Sequence[Attempt]) -> Attempt | None:
     """Return the attempt that speaks for a cell.
 
-    An observing attempt never does, and a `slow` one only while nothing longer decided. Of several, the most frequent
-    red outcome speaks, since a pass does not take a hang back.
+    An observing attempt never does, an `error` only where there is nothing else, and a `slow` one only while nothing
+    longer decided. Of several, the most frequent red outcome speaks, since a pass does not take a hang back.
     """
     judging = [attempt for attempt in attempts if attempt.role is Role.JUDGE]
+    judging = [attempt for attempt in judging if attempt.outcome is not Outcome.ERROR] or judging
     decided = [attempt for attempt in judging if attempt.outcome is not Outcome.SLOW] or judging
     counts = Counter(attempt.outcome for attempt in decided)
 
@@ -205,9 +206,9 @@ class Cell(Model):
 
     @property
     def agreement(self) -> tuple[int, int]:
-        """How many attempts ended as it did, and of how many; those that another look decided do not count."""
+        """How many attempts ended as it did, and of how many; errors and what another look decided do not count."""
         shown = Outcome.PASS if self.outcome is Outcome.VACUOUS else self.outcome  # as its attempts ended
-        outcomes = [attempt.outcome for attempt in self.attempts if attempt.outcome is not Outcome.SLOW]
+        outcomes = [each.outcome for each in self.attempts if each.outcome not in {Outcome.SLOW, Outcome.ERROR}]
         return sum(outcome is shown for outcome in outcomes), len(outcomes)
 
     @property

@@ -208,10 +208,15 @@ class PlannedCell:
         return not self.wants_attempt(records) and not self.wants_observation(records)
 
     def wants_attempt(self, known: Sequence[Record], new: Sequence[Record] = ()) -> bool:
-        """Return True while attempts are missing: `known` were made before, `new` since the run began."""
-        if any(record.attempt.outcome in self.options.until for record in new):
+        """Return True while attempts are missing: `known` were made before, `new` since the run began.
+
+        The first error does not count: what the machine did once is made again.
+        """
+        error = next((record for record in new if record.attempt.outcome is Outcome.ERROR), None)
+        counting = [record for record in new if record is not error]
+        if any(record.attempt.outcome in self.options.until for record in counting):
             return False
-        return self.decided([*known, *new]) < self.options.repeat
+        return self.decided([*known, *counting]) < self.options.repeat
 
     def decided(self, records: Sequence[Record]) -> int:
         """Return how many records judge it and need no other look, unless it is `provisional`.

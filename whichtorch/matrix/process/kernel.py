@@ -295,5 +295,9 @@ def freeze(tree: Tree) -> set[int]:
 
 
 def oom_kills() -> int:
-    """Return how many processes the kernel has killed since boot because memory ran out; 0 if it does not count."""
-    return int(field("/proc/vmstat", b"oom_kill ") or 0)
+    """Return how many processes the kernel has killed because memory ran out; 0 if it does not count them.
+
+    These are processes of this process's control group, or of the whole machine where that is not told.
+    """
+    group = os.fsdecode(field("/proc/self/cgroup", b"0::"))
+    return int(field(f"/sys/fs/cgroup{group}/memory.events", b"oom_kill ") or field("/proc/vmstat", b"oom_kill ") or 0)

@@ -121,6 +121,10 @@ class Ending:
     loop: LoopAnswers | None = None  # of a task that was stopped
     diagnosis_seconds: float = 0  # spent on `Task.stacks`, not counted elsewhere
     problem: str = ""  # why nothing is known about the task: it could not be started, or the supervisor died
+    machine: str = ""  # what happened to the machine meanwhile, so that the task itself may not be why it went wrong
+    oom_kills: int = 0  # processes that the kernel killed meanwhile because memory ran out
+    sent: tuple[str, ...] = ()  # signals that its Python code sent; the leader's own only if they were for the leader
+    peak_threads: int = 0  # whole tree
     start: str = "cold"  # or "fork" and the server's level
     cold_because: str = ""  # why it was not forked, where that could be expected
 

@@ -6,6 +6,7 @@ starts in some 20 ms and cannot be held up by the tool.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -36,6 +37,7 @@ STALL_FIRST = 0.4  # seconds after the start: most scripts are still importing
 HEADWAY_FIRST = 1.0  # seconds after the start: many tasks end before
 HEADWAY_OF_SHORT = 0.2  # of a short timeout
 SUSPENDED_AFTER = 3.0  # seconds of oversleeping after which this process is assumed to have been stopped
+SENT = "sent.txt"  # in a folder for stacks: signals that Python code sent, and to whom (startup/sitecustomize.py)
 IDLE = 0.3  # of a core: a tree that uses more is not examined for a stall at all
 
 
@@ -46,6 +48,9 @@ class Supervisor:
         self.task = task
         self.link = link
         self.notes: list[str] = []
+        self.machine: list[str] = []  # what happened to it meanwhile
+        self.clocks = time.time() - time.monotonic()  # it stays the same, but where the first is set, or both sleep
+        self.oom_kills = kernel.oom_kills()
         self.children = Children(self.notes)
         self.usage = TreeUsage(task, self.children)
         self.limit = task["timeout"]  # seconds that it is given, less once it is known when it has had its goal
@@ -65,7 +70,6 @@ class Supervisor:
 
     def run(self) -> dict[str, Any]:
         """Run the task to its end and return the fields of its Ending."""
-        kills = kernel.oom_kills()
         try:
             self._start()
         except OSError as error:
@@ -94,9 +98,6 @@ class Supervisor:
             seconds = min(seconds, max(self.limit, 0.0) + TIMEOUT_PRECISION)
         survivors = self._stop(stopped_by)
         sizes = [file.finish() for file in self.usage.files]
-        if stopped_by == "exit" and self.children.exit_code == -signal.SIGKILL and kernel.oom_kills() > kills:
-            stopped_by = "memory"
-            self.notes.append("killed by the kernel, which was out of memory")
         return self._ending(stopped_by, seconds, survivors, sizes)
 
     def _start(self) -> None:
@@ -138,7 +139,7 @@ class Supervisor:
         """Give the task the time back for which all of it, with this process, was suspended; look at it anew."""
         if late < SUSPENDED_AFTER:
             return
-        self.notes.append(f"it was suspended for {late:.0f} s")
+        self.machine.append(f"it was suspended for {late:.0f} s")
         self.begun += late
         self.deadline += late
         self.children.started += late
@@ -342,8 +343,20 @@ class Supervisor:
             left = [kernel.describe(pid) for pid in self.usage.living()]
             self.notes.append("could not be killed: " + "; ".join(left[: kernel.SURVIVORS_NAMED]))
 
+    def _sent(self) -> list[str | None]:
+        """Return the signals that Python code of the task noted that it sent; the leader's if they were for that."""
+        ended = -(self.children.exit_code or 0)
+        own = (0, 1, self.children.leader)  # 0 is the group of who sent it, and 1 stands for -1, which is everybody
+        with contextlib.suppress(OSError, ValueError):
+            rows = {tuple(map(int, line.split())) for line in kernel.read(f"{self.task['stacks']}/{SENT}").splitlines()}
+            return [kernel.signal_of(-number) for number, target in rows if number != ended or target in own]
+        return []
+
     def _ending(self, stopped_by: str, seconds: float, survivors: tuple[str, ...], sizes: list[int]) -> dict[str, Any]:
         exit_code = self.children.exit_code
+        jump = time.time() - time.monotonic() - self.clocks
+        if abs(jump) > SUSPENDED_AFTER:
+            self.machine.append(f"the machine slept, or its clock was set, by {jump:.0f} s")
         sampler = self.sampler if stopped_by == "timeout" else None
         if sampler and sampler.note:
             self.notes.append(sampler.note)
@@ -367,6 +380,10 @@ class Supervisor:
             "evidence": self.evidence,
             "loop": loop,
             "diagnosis_seconds": round(self.diagnosis_seconds, 3),
+            "machine": "; ".join(self.machine),
+            "oom_kills": kernel.oom_kills() - self.oom_kills,
+            "sent": self._sent(),
+            "peak_threads": self.usage.peak_threads,
             "start": self.children.started_by,
             "cold_because": self.children.cold_because,
         }

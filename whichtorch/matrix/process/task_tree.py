@@ -31,6 +31,8 @@ LOOK_SHORTEST = 0.03  # seconds between two looks at a tree that is growing fast
 LOOK_LONGEST = 0.25  # seconds between two looks at a quiet one
 LOOK_SHARE = 0.004  # of a core that looking at a quiet tree may take
 LOOK_SHARE_GROWING = 0.2  # of a core, for a tree that grows: it must not take the machine down
+SHARED_SHARE = 0.02  # of a core that counting the pages which processes share may take, below the limit
+SHARED_GROWTH = 1.25  # times what the processes had when they were counted last: then they are counted anew
 HEAD = 1_000_000  # bytes kept from the beginning: the first error is there
 TAIL = 1_000_000  # bytes kept from the end: the last words are there
 PUNCH_EVERY = 32_000_000  # bytes of growth after which the middle is given back to the disk
@@ -181,7 +183,10 @@ class TreeUsage:
         self._sandbox: dict[str, Any] | None = task.get("sandbox")
         self._memory = task["memory_mb"] * 1_000_000 if task.get("memory_mb") else 1 << 60  # bytes
         self._children = children
-        self._rss = 0  # bytes, at the last look
+        self._rss = 0  # bytes, at the last look; an upper bound, where shared pages were not counted once
+        self._counted = 0.0  # bytes of that bound when they were
+        self._next_count = 0.0  # seconds, monotonic: when they are counted again
+        self.peak_threads = 0
         self.written = 0  # bytes of output, at the last look
         self._last_look = time.monotonic()
 
@@ -202,11 +207,19 @@ class TreeUsage:
         self.written = sum(file.size for file in self.files)
         self.members = self._look()
         self._rss = sum(member.rss for member in self.members if member.is_alive)
+        self.peak_threads = max(self.peak_threads, sum(member.threads for member in self.members))
         if sum(member.is_alive for member in self.members) > self._processes:
             return "processes"
-        if self._rss > self._memory and len(self.members) > 1:
-            self._rss = kernel.proportional_rss(self.members)
-        self.peak_rss = max(self.peak_rss, self._rss)
+        if len(self.members) < 2:
+            self.peak_rss = max(self.peak_rss, self._rss)
+        elif self._rss > self._memory or self._rss > SHARED_GROWTH * self._counted or began > self._next_count:
+            self._counted = max(self._counted, self._rss)
+            # what a fork server shares with them would be in the leader alone, had it been started cold
+            servers = filter(None, map(kernel.process, self._children.spared))
+            proportional = kernel.proportional_rss([*self.members, *servers])
+            self._next_count = began + (time.monotonic() - began) / SHARED_SHARE
+            self.peak_rss = max(self.peak_rss, proportional)
+            self._rss = proportional if self._rss > self._memory else self._rss
         if self._rss > self._memory:
             return "memory"
         now = time.monotonic()

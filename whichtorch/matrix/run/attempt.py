@@ -18,7 +18,7 @@ from whichtorch.matrix.diagnosis.deadline import StoppedLook, agreeing
 from whichtorch.matrix.diagnosis.hang import stack_folder
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import RUNNING
 from whichtorch.matrix.diagnosis.tracebacks import ESCAPES, shortened
-from whichtorch.matrix.diagnosis.verdict import DISK_FAILED, NOT_APPLICABLE, Verdict, judge
+from whichtorch.matrix.diagnosis.verdict import DISK_FAILED, NOT_APPLICABLE, SENT, Verdict, judge
 from whichtorch.matrix.environments.configs import side_packages_folder
 from whichtorch.matrix.environments.inside.startup import FOLDER
 from whichtorch.matrix.environments.package_watch import PackageWatch
@@ -118,6 +118,8 @@ def run_attempt(
         ending = replace(ending, evidence=ending.evidence.model_copy(update={"loop": loop}))
     look = _look(order, diagnosis[0] if diagnosis else None, loop)
     stdout = _end_of(Path(task.stdout)) if ending.exit_code else ""
+    ended = {process.ended for process in diagnosis[1]} - {*ending.sent} if diagnosis else set()
+    look = replace(look, killed=min(ended & SENT, default=""))
     verdict = judge(
         _with_mapped_exit_code(ending, command, session), stderr, planned.limits.memory_mb, look, stdout=stdout
     )

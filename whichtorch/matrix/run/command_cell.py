@@ -79,6 +79,9 @@ class CommandCell:
             if own is not None and self._is_done():
                 break
             own = self._round()
+            if own and own.attempt.outcome is Outcome.ERROR:  # what the machine did is made again, once
+                self.site.keep(own)
+                own = self._round()
             if own is None:
                 return None
             self.site.keep(own)  # before what is run alone, which may be interrupted
@@ -218,9 +221,10 @@ class CommandCell:
         if is_kept:
             self.site.keep(record)
             self.tests.setdefault(id_, []).append(record)
-        if not is_kept or outcome is Outcome.SLOW:
+        if not is_kept or outcome in {Outcome.SLOW, Outcome.ERROR}:
             shared = record.attempt.evidence.shared or SharedProcess()
-            ended = {"alone": True, "after": after, "outcome": str(outcome) if after else ""}
+            told = str(outcome) if after and outcome is not Outcome.ERROR else ""
+            ended = {"alone": True, "after": after, "outcome": told}
             self.to_rerun[id_] = shared.model_copy(update=ended)
 
     def _is_known_alone(self, record: Record) -> bool:
@@ -243,6 +247,8 @@ class CommandCell:
             ending = Ending(stopped_by=StoppedBy.EXIT, seconds=test.seconds, exit_code=1)
             verdict = judge(ending, redact(test.traceback), planned.limits.memory_mb, stdout=redact(test.stdout))
             signature, message = verdict.signature, verdict.message
+            if Outcome.ERROR in {verdict.outcome, attempt.outcome}:
+                outcome, note = Outcome.ERROR, verdict.note or attempt.note
             folder = self._attempt_folder(command) / FOLDER / f"{index:05d}"
             folder.mkdir()
             for name, text in (("stdout", test.stdout), ("stderr", test.stderr + test.traceback)):
@@ -269,7 +275,7 @@ class CommandCell:
         attempt, signature = command.attempt, command.signature
         facts = {"tests": None, "shared": shared}
         update: dict[str, object] = {"evidence": attempt.evidence.model_copy(update=facts)}
-        if attempt.stopped_by is StoppedBy.EXIT and attempt.signal is None:
+        if attempt.stopped_by is StoppedBy.EXIT and attempt.signal is None and attempt.outcome is not Outcome.ERROR:
             signature = f"ends its process with exit code {attempt.exit_code}"
             update |= {"outcome": Outcome.FAIL, "message": signature, "note": ""}
         made = attempt.model_copy(update=update)

@@ -124,6 +124,7 @@ class Server:
         if "WHICHTORCH_STACKS" in os.environ:  # its file gets the descriptor that it has in a process that was started
             script.startup.register_stacks(os.environ["WHICHTORCH_STACKS"])
             script.startup.register_loop(os.path.join(FOLDER, "startup"), os.environ["WHICHTORCH_STACKS"])
+            script.startup.note_signals(os.environ["WHICHTORCH_STACKS"])
         for name in script.hooks:
             script.startup.apply_hook(os.path.join(FOLDER, "startup"), name)
         self.levels.PRELOADED.begin()

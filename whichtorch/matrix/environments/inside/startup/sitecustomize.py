@@ -25,6 +25,8 @@ HOOKS = "WHICHTORCH_HOOKS"  # names of the files beside this one, separated by c
 STACKS = "WHICHTORCH_STACKS"  # folder that faulthandler writes to, one file per process
 STACKS_SIGNAL = 59  # SIGRTMAX - 5 of Linux: no library is known to use it (see matrix/process/evidence/capture.py)
 LOOP_SIGNAL = 58  # likewise (see matrix/process/evidence/loop_watch.py)
+SENT = "sent.txt"  # in that folder: signals that were sent, one a line (see matrix/process/supervisor.py)
+NOTED = (1, 9, 15)  # SIGHUP, SIGKILL, SIGTERM: others do not end a process from outside, or say more themselves
 TESTS = "WHICHTORCH_TESTS"  # folder that each pytest writes its tests to
 NOT_APPLICABLE = 125
 
@@ -159,11 +161,40 @@ def register_loop(here: str, folder: str) -> None:
         pass
 
 
+def note_signals(folder: str) -> None:
+    """Note the signals that Python code of this process and of its forks sends: the kernel tells nobody who sent one.
+
+    Until the first is sent, no code of Python listens to the interpreter's events: that would take time, and Dynamo
+    would compile it. They are only looked up in a table, whose keys are compared with nothing but their like.
+    """
+
+    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+        if event.startswith("os.kill") and arguments[1] in NOTED:
+            append(os.path.join(folder, SENT), b"%d %d\n" % (arguments[1], abs(arguments[0])))
+
+    class Sender(str):  # noqa: SLOT000  # a few of them
+        __hash__ = str.__hash__
+
+        def __eq__(self, _event: object) -> bool:
+            table.clear()
+            sys.addaudithook(hear)  # it is asked for this event already
+            return True
+
+    table = dict.fromkeys(map(Sender, ("os.kill", "os.killpg")))
+    if hasattr(sys, "addaudithook"):
+        sys.addaudithook(table.get)
+
+
 def write_unknown(path: str) -> None:
     """Answer LOOP_SIGNAL that nothing could be seen, so that the process is asked again."""
+    append(path, b'{"frames": [], "place": 0, "state": null, "hidden": "the process could not answer"}\n')
+
+
+def append(path: str, line: bytes) -> None:
+    """Append a line to a file at once, if that is possible."""
     try:
         with open(path, "ab", buffering=0) as file:
-            file.write(b'{"frames": [], "place": 0, "state": null, "hidden": "the process could not answer"}\n')
+            file.write(line)
     except OSError:
         pass
 
@@ -209,6 +240,7 @@ if __name__ == "sitecustomize":
     if os.environ.get(STACKS) and sys.platform == "linux":
         register_stacks(os.environ[STACKS])
         register_loop(_folder, os.environ[STACKS])
+        note_signals(os.environ[STACKS])
     if os.environ.get(TESTS):
         sys.meta_path.insert(0, TestsFinder(_folder))
     for _name in os.environ.get(HOOKS, "").split(","):
