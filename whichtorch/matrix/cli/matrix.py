@@ -1,13 +1,15 @@
 """`whichtorch matrix`: scenarios in every environment of a matrix."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit
 from whichtorch.matrix.cli.display import Display
+from whichtorch.matrix.cli.parser import request_of
 from whichtorch.matrix.cli.runs import FormatOptions, baseline_option, named_files, write_reports
 from whichtorch.matrix.errors import FailFastError, UsageError
 from whichtorch.matrix.plan.environment_options import MatrixRequest
@@ -64,7 +66,10 @@ def matrix(options: MatrixOptions) -> Exit:
     measures = options.numbers.measures
     if measures and (options.cluster.executor or options.chained.chain):
         raise UsageError("--measure cannot go with --executor, --runs or --cache", hint="leave out one or the other")
-    options = replace(options, home=command.state_folder())
+    home = command.state_folder()
+    if options.last_failed and not options.names_tests:
+        options = _as_before(options, home)
+    options = replace(options, home=home)
     display = options.display
     before = stored_runs.find(options.baseline, options.home) if options.baseline else None  # as yet
     here = ThisMachine.of(options.cache(options.home), options.jobs)
@@ -98,6 +103,33 @@ def matrix(options: MatrixOptions) -> Exit:
         return code
     compared = _compared(before.read(), run_store.stored() if shown.left_out else shown, called, options)
     return code if run.interrupt else compared
+
+
+def _as_before(options: MatrixOptions, home: Path) -> MatrixOptions:
+    """Return options with the tests, environments and limits of the last matrix, where they name none themselves."""
+    from whichtorch.matrix.cli.app import app
+    from whichtorch.matrix.records.stored_runs import all_runs
+
+    for head in reversed(all_runs(home)):
+        if head.run.kind == "matrix":
+            with app().commands["matrix"].make_context("matrix", list(head.run.command[1:])) as context:
+                before: MatrixOptions = request_of(MatrixOptions, context)
+            if before.names_tests or not before.last_failed:
+                options = _filled_up(options, before, [each.name for each in fields(MatrixRequest)])
+                break
+    return options
+
+
+def _filled_up(given: Any, before: Any, names: Iterable[str]) -> Any:
+    """Return a request whose fields are those of another one where its own have their defaults."""
+    values, default = {}, type(given)()
+    for name in names:
+        own, other = getattr(given, name), getattr(before, name)
+        if is_dataclass(own) and is_dataclass(other):
+            values[name] = _filled_up(own, other, [each.name for each in fields(own)])
+        elif own == getattr(default, name):
+            values[name] = other
+    return replace(given, **values)
 
 
 def _measured(

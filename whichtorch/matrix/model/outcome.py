@@ -262,6 +262,7 @@ class AttemptEvidence(OpenModel):
     tests: tuple[str, ...] | None = None  # ids that a command's pytest collected; None: no pytest told of tests
     shared: SharedProcess | None = None  # of a test of a command
     written: tuple[str, ...] = ()  # files of the project's copy that the command wrote
+    unused: bool = False  # no process of the script imported torch
     chain: ChainEvidence | None = None  # of runs that shared caches
     sandbox: str = ""  # what built its sandbox; "" for none
     tried: tuple[str, ...] = ()  # in a sandbox, what it tried to reach and could not, "connect to 203.0.113.7:443"

@@ -6,7 +6,7 @@ import math
 import os
 from array import array
 from bisect import bisect_right
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
@@ -17,6 +17,7 @@ from whichtorch.matrix.environments.configs import ALLOWED, cell_environ
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import (
+    CONTROL,
     UNOBSERVED,
     Attempt,
     Cell,
@@ -260,6 +261,8 @@ class PlannedCell:
                     doubt, unmet = Doubt.ORDER, together
                 if doubt is None and (tests := self.scenario.uncalled):
                     doubt, unmet = Doubt.UNCALLED, f"it only defines {', '.join(tests[:3])}, and nothing calls a test"
+                if doubt is None and deciding.evidence.unused and CONTROL not in self.scenario.tags:
+                    doubt, unmet = Doubt.UNUSED, "never imported torch"
                 if doubt is None and (chain := deciding.evidence.chain) and (unread := chain.unread):
                     doubt, unmet = Doubt.UNREAD, unread
                 outcome = Outcome.VACUOUS if doubt in {Doubt.UNMET, Doubt.UNREAD} else Outcome.PASS
@@ -356,13 +359,22 @@ class Plan(Sequence[PlannedCell]):
         """Whether the first run of some cell is made in another environment."""
         return any(WRITTEN_BY in variant for own in self.tests for _, variant in own)
 
-    def only(self, names: Container[tuple[str, str]]) -> Plan:
-        """Return the plan of the cells with these environments and names."""
-        tests = (
-            tuple(test for test in own if (request.label, name_of_test(test[0].name, test[1])) in names)
-            for request, own in zip(self.requests, self.tests, strict=True)
+    def only(self, names: Mapping[str, Collection[str]]) -> Plan:
+        """Return the plan of the tests with these names, by their environments; of a command, its tests count, too."""
+
+        def narrowed(test: tuple[Scenario, dict[str, str]], own: Collection[str]) -> tuple[Scenario, dict[str, str]]:
+            is_narrower = test[0].command is not None and test[0].name not in own
+            return (test[0].model_copy(update={"only": tuple(own)}), test[1]) if is_narrower else test
+
+        tests = tuple(
+            tuple(
+                narrowed(test, named)
+                for test in own
+                if named and (test[0].command or name_of_test(test[0].name, test[1]) in named)
+            )
+            for named, own in zip((names.get(each.label, ()) for each in self.requests), self.tests, strict=True)
         )
-        return replace(self, tests=tuple(tests))
+        return replace(self, tests=tests)
 
     @overload
     def __getitem__(self, position: int) -> PlannedCell: ...
