@@ -381,7 +381,7 @@ def test_a_test_that_ends_its_process_crashes(user: User, project: Path, workers
     assert outcomes(cells) == expected | {"test_before": "pass", "test_exits": "fail", "test_after": "pass"}
     told = cells["9.2.0", "tests/test_it.py::test_leaves"]
     assert told["signature"].startswith("exit code 0 in test_leaves (test_it.py:12)")
-    assert told["attempts"][-1]["note"] == "the test ended the process of pytest, exit code 0, at test_it.py:12"
+    assert told["attempts"][-1]["note"] == "the test ended its process, exit code 0, at test_it.py:12"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """`whichtorch matrix`: scenarios in every environment of a matrix."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,9 +67,7 @@ def matrix(options: MatrixOptions) -> Exit:
     if measures and (options.cluster.executor or options.chained.chain):
         raise UsageError("--measure cannot go with --executor, --runs or --cache", hint="leave out one or the other")
     home = command.state_folder()
-    if options.last_failed and not options.names_tests:
-        options = _as_before(options, home)
-    options = replace(options, home=home)
+    options = replace(_as_before(options, home) if options.repeats_last else options, home=home)
     display = options.display
     before = stored_runs.find(options.baseline, options.home) if options.baseline else None  # as yet
     here = ThisMachine.of(options.cache(options.home), options.jobs)
@@ -106,30 +104,19 @@ def matrix(options: MatrixOptions) -> Exit:
 
 
 def _as_before(options: MatrixOptions, home: Path) -> MatrixOptions:
-    """Return options with the tests, environments and limits of the last matrix, where they name none themselves."""
+    """Return options with the tests, environments and limits of the last matrix, where they do not say others."""
     from whichtorch.matrix.cli.app import app
     from whichtorch.matrix.records.stored_runs import all_runs
 
-    for head in reversed(all_runs(home)):
-        if head.run.kind == "matrix":
-            with app().commands["matrix"].make_context("matrix", list(head.run.command[1:])) as context:
-                before: MatrixOptions = request_of(MatrixOptions, context)
-            if before.names_tests or not before.last_failed:
-                options = _filled_up(options, before, [each.name for each in fields(MatrixRequest)])
-                break
+    matrices = (head.run.command for head in reversed(all_runs(home)) if head.run.kind == "matrix")
+    for words in matrices:
+        with app().commands["matrix"].make_context("matrix", list(words[1:])) as context:
+            before: MatrixOptions = request_of(MatrixOptions, context)
+        if not before.repeats_last:
+            names, default = (each.name for each in fields(MatrixRequest)), MatrixOptions()
+            same = (name for name in names if getattr(options, name) == getattr(default, name))
+            return replace(options, **{name: getattr(before, name) for name in same})
     return options
-
-
-def _filled_up(given: Any, before: Any, names: Iterable[str]) -> Any:
-    """Return a request whose fields are those of another one where its own have their defaults."""
-    values, default = {}, type(given)()
-    for name in names:
-        own, other = getattr(given, name), getattr(before, name)
-        if is_dataclass(own) and is_dataclass(other):
-            values[name] = _filled_up(own, other, [each.name for each in fields(own)])
-        elif own == getattr(default, name):
-            values[name] = other
-    return replace(given, **values)
 
 
 def _measured(

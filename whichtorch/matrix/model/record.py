@@ -193,8 +193,7 @@ class Cell(Model):
     @property
     def lacks_command(self) -> bool:
         """True where its environment does not have the user's command, or not so."""
-        reason = self.reason or ""
-        return self.outcome is Outcome.ERROR and (NO_COMMAND in reason or reason.endswith(NOT_TAKEN))
+        return self.outcome is Outcome.ERROR and any(why in (self.reason or "") for why in (NO_COMMAND, NOT_TAKEN))
 
     @property
     def is_unresolvable(self) -> bool:

@@ -296,9 +296,9 @@ class MatrixRequest(MatrixAxes, Storage):
             check_command(self.script_arguments)
 
     @property
-    def names_tests(self) -> bool:
-        """Whether the user says what is to run."""
-        return bool(self.tests or self.scripts or self.scenarios or self.script_arguments)
+    def repeats_last(self) -> bool:
+        """Whether it is the last matrix that is run again: nothing says what is to run."""
+        return self.last_failed and not (self.tests or self.scripts or self.scenarios or self.script_arguments)
 
     @property
     def chained(self) -> RunOptions:

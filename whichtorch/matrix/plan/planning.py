@@ -362,19 +362,15 @@ class Plan(Sequence[PlannedCell]):
     def only(self, names: Mapping[str, Collection[str]]) -> Plan:
         """Return the plan of the tests with these names, by their environments; of a command, its tests count, too."""
 
-        def narrowed(test: tuple[Scenario, dict[str, str]], own: Collection[str]) -> tuple[Scenario, dict[str, str]]:
-            is_narrower = test[0].command is not None and test[0].name not in own
-            return (test[0].model_copy(update={"only": tuple(own)}), test[1]) if is_narrower else test
+        def narrowed(request: Request, own: Tests) -> Iterator[tuple[Scenario, dict[str, str]]]:
+            named = names.get(request.label, ())
+            for scenario, variant in own:
+                if name_of_test(scenario.name, variant) in named:
+                    yield scenario, variant
+                elif named and scenario.command:
+                    yield scenario.model_copy(update={"only": tuple(named)}), variant
 
-        tests = tuple(
-            tuple(
-                narrowed(test, named)
-                for test in own
-                if named and (test[0].command or name_of_test(test[0].name, test[1]) in named)
-            )
-            for named, own in zip((names.get(each.label, ()) for each in self.requests), self.tests, strict=True)
-        )
-        return replace(self, tests=tests)
+        return replace(self, tests=tuple(map(tuple, map(narrowed, self.requests, self.tests))))
 
     @overload
     def __getitem__(self, position: int) -> PlannedCell: ...

@@ -9,6 +9,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from whichtorch.matrix.diagnosis.deadline import StoppedLook, agreeing
 from whichtorch.matrix.diagnosis.hang import stack_folder
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import RUNNING
 from whichtorch.matrix.diagnosis.tracebacks import ESCAPES, read_exception, shortened
-from whichtorch.matrix.diagnosis.verdict import DISK_FAILED, MESSAGE_LENGTH, NOT_APPLICABLE, Verdict, judge
+from whichtorch.matrix.diagnosis.verdict import DISK_FAILED, NOT_APPLICABLE, Verdict, judge
 from whichtorch.matrix.environments.configs import side_packages_folder
 from whichtorch.matrix.environments.inside.startup import FOLDER
 from whichtorch.matrix.environments.package_watch import PackageWatch
@@ -126,15 +127,13 @@ def run_attempt(
         _with_mapped_exit_code(ending, command, session), stderr, planned.limits.memory_mb, look, stdout=stdout
     )
     if command:
-        verdict = _heard(verdict, ending, command, session, stderr)
+        verdict = _heard(verdict, ending, command, session or TestSession(), stderr)
     if diagnosis:
         verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS, loop)
-    evidence = _evidence(ending, verdict, order, planned.request.hardware_name)
+    evidence = _evidence(ending, verdict, order, planned.request.hardware_name).model_copy(update={"unused": is_unused})
     if task.sandbox:
         evidence = evidence.model_copy(update={"sandbox": task.sandbox.kind, **_accesses(folder / ACCESSES)})
-    if is_unused:
-        evidence = evidence.model_copy(update={"unused": True})
-    if session and session.has_begun and not (command and command.test):
+    if session and session.root and not (command and command.test):
         evidence = evidence.model_copy(update={"tests": session.ids})
     if order.role is Role.OBSERVE:
         evidence = evidence.model_copy(update={"observed": _observation(folder)})
@@ -223,24 +222,16 @@ def _with_mapped_exit_code(ending: Ending, command: ProjectCommand | None, sessi
     return replace(ending, exit_code=code)
 
 
-def _heard(
-    verdict: Verdict, ending: Ending, command: ProjectCommand, session: TestSession | None, stderr: str
-) -> Verdict:
+def _heard(verdict: Verdict, ending: Ending, command: ProjectCommand, session: TestSession, stderr: str) -> Verdict:
     """Return the verdict on a command by the word of its test runner: an exit code without it says nothing."""
     if ending.stopped_by != StoppedBy.EXIT or ending.signal or ending.problem:
         return verdict
-    runs_unittest = "-m unittest" in " ".join(command.words)
-    if runs_unittest and ending.exit_code == 0 and not _UNITTEST_END.search(stderr):
-        session = TestSession(unfinished={0})
-    if session is None and command.test:
-        session = TestSession()
-    lost = session.lost(command.test, ending.exit_code, stderr) if session else None
-    if session and session.internal and verdict.outcome is Outcome.FAIL and not lost:
-        raised = read_exception(session.internal)
-        is_torchs = raised and ("'torch" in raised.message or any(f.path.startswith("torch/") for f in raised.frames))
-        if raised and not is_torchs:
-            said = f"an error within pytest: {raised.name}: {raised.first_line}"
-            return Verdict(outcome=Outcome.ERROR, note=said[:MESSAGE_LENGTH])
+    if ("-m", "unittest") in pairwise(command.words) and ending.exit_code == 0 and not _UNITTEST_END.search(stderr):
+        session.unfinished.add(0)
+    lost = session.lost(command.test, ending.exit_code, stderr)
+    raised = read_exception(session.internal) if verdict.outcome is Outcome.FAIL and not lost else None
+    if raised and "'torch" not in raised.message and not any(each.path.startswith("torch/") for each in raised.frames):
+        return Verdict(outcome=Outcome.ERROR, note=f"an error within pytest: {raised.name}: {raised.first_line}")
     return lost or verdict
 
 

@@ -17,7 +17,7 @@ from filelock import FileLock
 
 from whichtorch.matrix.diagnosis.tracebacks import ESCAPES
 from whichtorch.matrix.diagnosis.verdict import judge
-from whichtorch.matrix.errors import NoCommandError, UsageError
+from whichtorch.matrix.errors import NoCommandError
 from whichtorch.matrix.events import AttemptEnded, AttemptStarted
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import (
@@ -30,7 +30,6 @@ from whichtorch.matrix.model import (
     StoppedBy,
     digest,
     lasting_records,
-    pytest_place,
 )
 from whichtorch.matrix.process.supervision import Ending
 from whichtorch.matrix.run.attempt import ran_in_changed, record_of, run_attempt
@@ -45,13 +44,10 @@ _NEEDS_TERMINAL = re.compile(
 )
 _AT_ONCE = 20.0  # seconds
 _NOT_STARTED = re.compile(r"could not start: \[Errno (?:2|8|13)\]")  # no file, no program, or not to be run
-_MISUSES = (  # what a program says of how it was called; what is quoted is one of the command's words
-    re.compile(  # argparse, in its own words: a script may say anything else
-        r"(?:\S+ -m )?(?P<quoted>\S+): error: (?:unrecognized arguments|the following arguments are required"
-        r"|ambiguous option|argument \S+: (?:expected|invalid)).*"
-    ),
-    re.compile(r"\S+: can't open file '(?P<quoted>.+)': \[Errno 2\].*"),
-    re.compile(r"\S*python\S*: No module named (?P<quoted>(?!torch\b)\S+)"),
+_MISUSE = re.compile(  # what a program says of how it was called: argparse, in its own words, and Python
+    r"(?:\S+ -m )?(\S+): error: (?:unrecognized arguments|the following arguments are required|ambiguous option"
+    r"|argument \S+: (?:expected|invalid)).*|\S+: can't open file '(.+)': \[Errno 2\].*"
+    r"|\S*python\S*: No module named (?!torch\b)(\S+)"
 )
 _PYTEST_MISUSE = re.compile(r"\S+: error: .+|ERROR: (?!usage: ).+")
 _USAGE_CODE, _NOT_FOUND_CODE = 4, 127  # of pytest, and of a shell
@@ -145,7 +141,7 @@ class CommandCell:
             record, session = made
             if not self.ids and not (session and session.ids):
                 self._check_usage(record, session)
-            if not self.ids and not (session and session.has_begun):
+            if not self.ids and not (session and session.root):
                 return _with_facts(record, written=self._written(record))
             session = session or TestSession()
             self.ids |= dict.fromkeys(session.ids)
@@ -158,21 +154,9 @@ class CommandCell:
                 return self._command_record(record, session, left)
 
     def _check_usage(self, record: Record, session: TestSession | None) -> None:
-        """Raise UsageError for a command that failed at once because it has no terminal: torch is not the reason.
-
-        Raises NoCommandError where it was not taken: its program, its script or its options are wrong there.
-        """
-        attempt, words = record.attempt, self.command.words
-        if _NOT_STARTED.match(attempt.note):
-            raise NoCommandError(f"{attempt.note}{NOT_TAKEN}")
-        if attempt.outcome is not Outcome.FAIL or attempt.seconds > _AT_ONCE:
-            return
-        if _NEEDS_TERMINAL.search(attempt.message):
-            hint = "there is none here, and standard input is empty"
-            raise UsageError(f"{words[0]} needs a terminal: {attempt.message}", hint=hint)
-        stderr = (self.site.environments.home / attempt.stderr).read_text(encoding="utf-8", errors="replace")
-        runs_pytest = pytest_place(words) is not None or session is not None
-        if said := misuse(words, attempt.exit_code, stderr, runs_pytest=runs_pytest):
+        """Raise NoCommandError where the command was not taken: its program, its script or its options are wrong."""
+        stderr = (self.site.environments.home / record.attempt.stderr).read_text(encoding="utf-8", errors="replace")
+        if said := misuse(self.command.words, record.attempt, stderr, runs_pytest=session is not None):
             raise NoCommandError(f"{said}{NOT_TAKEN}")
 
     def _session(self, skip: Sequence[str]) -> tuple[Record, TestSession | None] | None:
@@ -295,10 +279,8 @@ class CommandCell:
         attempt, signature = command.attempt, command.signature
         facts = {"tests": None, "shared": shared}
         update: dict[str, object] = {"evidence": attempt.evidence.model_copy(update=facts)}
-        if attempt.stopped_by is StoppedBy.EXIT and attempt.signal is None:
-            stderr = (self.site.environments.home / attempt.stderr).read_text(encoding="utf-8", errors="replace")
-            lost = session.lost(id_, attempt.exit_code, stderr)
-            assert lost is not None
+        lost = session.lost(id_, attempt.exit_code, "")
+        if lost and attempt.outcome is Outcome.CRASH and attempt.signal is None:
             signature = lost.signature
             update |= {"outcome": lost.outcome, "message": "", "note": lost.note}
         made = attempt.model_copy(update=update)
@@ -315,10 +297,9 @@ class CommandCell:
             record, tests=tuple(id_ for id_ in self.ids if id_ not in missing), written=self._written(record)
         )
         has_ended = attempt.stopped_by is StoppedBy.EXIT and attempt.signal is None
-        is_red = any(test.outcome.is_red for test in session.ended)
-        has_told = is_red or (session.code in COMPLETE and bool(session.code or not attempt.outcome.is_red))
-        is_told = has_ended and has_told and bool(session.ids) and not session.unfinished
-        is_explained = bool(session.running) or is_told
+        has_told = session.code in COMPLETE and bool(session.code or not attempt.outcome.is_red)
+        has_told = (has_told or any(test.outcome.is_red for test in session.ended)) and not session.unfinished
+        is_explained = bool(session.running) or (has_ended and has_told and bool(session.ids))
         if is_explained and (session.is_over or not left):
             return _with_attempt(record, None, outcome=Outcome.PASS, note="", message="", diagnosis=None, stacks="")
 <<<<<<< HEAD
@@ -340,16 +321,24 @@ class CommandCell:
         return tuple(name.encode("utf-8", "replace").decode() for name in names)
 
 
-def misuse(words: Sequence[str], exit_code: int | None, stderr: str, *, runs_pytest: bool) -> str:
-    """Return what the program of a command said where it was called wrongly; "" where it was not."""
+def misuse(words: Sequence[str], attempt: Attempt, stderr: str, *, runs_pytest: bool) -> str:
+    """Return what a command said that failed at once because it was called wrongly; "" where torch may be the reason.
+
+    No terminal is here, and standard input is empty.
+    """
+    if _NOT_STARTED.match(attempt.note):
+        return attempt.note
+    if attempt.outcome is not Outcome.FAIL or attempt.seconds > _AT_ONCE:
+        return ""
+    if _NEEDS_TERMINAL.search(attempt.message):
+        return f"{words[0]} needs a terminal: {attempt.message}"
     lines = [line.strip() for line in reversed(ESCAPES.sub("", stderr).splitlines()) if line.strip()]
-    if exit_code == _NOT_FOUND_CODE:
+    if attempt.exit_code == _NOT_FOUND_CODE:
         return next(iter(lines), "")
-    if runs_pytest and exit_code == _USAGE_CODE and not any(line.startswith("ImportError while") for line in lines):
+    if runs_pytest and attempt.exit_code == _USAGE_CODE and "ImportError while loading conftest" not in stderr:
         return next(filter(_PYTEST_MISUSE.fullmatch, lines), "")
-    names = set(map(_last_name, words))
-    found = ((line, match) for line in lines for pattern in _MISUSES if (match := pattern.fullmatch(line)))
-    return next((line for line, match in found if _last_name(match["quoted"]) in names), "")
+    names, matches = set(map(_last_name, words)), filter(None, map(_MISUSE.fullmatch, lines))
+    return next((match[0] for match in matches if _last_name(match[match.lastindex or 0]) in names), "")
 
 
 def _last_name(word: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.errors import SIGNAL_CHECK, FailFastError, UsageError, why_stopped
 from whichtorch.matrix.events import CellDone, EnvironmentReady, Interrupted, Show, TestsFound
 from whichtorch.matrix.grouping import counted
-from whichtorch.matrix.model import NOT_TAKEN, Cell, Environment, Outcome, Record, judging_records
+from whichtorch.matrix.model import NO_COMMAND, NOT_TAKEN, Cell, Environment, Outcome, Record, judging_records
 from whichtorch.matrix.plan.planning import PlannedCell, PlannedShare
 from whichtorch.matrix.records.left_behind import clear_left_behind
 from whichtorch.matrix.records.store import RunStore, new_run
@@ -232,9 +232,8 @@ def raise_if_impossible(cells: Iterable[Cell]) -> None:
     if asked and all(cell.is_unresolvable for cell in asked):
         told, hint = asked, "change them, or name other releases with --torch"
     elif ran and all(cell.lacks_command for cell in ran):
-        program = (ran[0].reason or "").partition(":")[0]
-        is_misused = (ran[0].reason or "").endswith(NOT_TAKEN)
-        told, hint = ran, "" if is_misused else f"if a package brings it, install that: --with {program}"
+        program = (ran[0].reason or "").partition(f": {NO_COMMAND}")[0]
+        told, hint = ran, "" if NOT_TAKEN in program else f"if a package brings it, install that: --with {program}"
     else:
         return
     others = len({cell.environment for cell in told}) - 1

@@ -79,10 +79,9 @@ class TestSession:
     unfinished: set[int] = field(default_factory=set)  # processes of pytest that have not come to their end
     exits: dict[int, TestEvent] = field(default_factory=dict)  # by process: who called `os._exit`
     last: dict[int, str] = field(default_factory=dict)  # by process: id of the test that ended last
-    has_begun: bool = False
     internal: str = ""  # the traceback of an error within pytest
     workers: int = 0
-    root: str = "."  # what ids are relative to, from the folder where it was started
+    root: str = ""  # what ids are relative to, from the folder where it was started; "" before it has begun
     max_failures: int = 0  # pytest stops after this many; 0: no limit
     code: int | None = None  # pytest's exit status; None if it was stopped
 
@@ -114,7 +113,7 @@ class TestSession:
 
         `exit_code` is that of the command. A test that did not end, and a pytest that did not, have no word of pytest.
         """
-        tests = {id_} & self.running.keys() if id_ else self.running.keys()
+        tests = self.running.keys() & {id_} if id_ else self.running.keys()
         is_unheard = bool(id_) and exit_code == 0 and self.outcome_of(id_) is None
         if not (tests or self.unfinished or is_unheard):
             return None
@@ -122,21 +121,18 @@ class TestSession:
         told = next((self.exits[pid] for pid in pids if pid in self.exits), None)
         code = told.status if told else None if self.workers else exit_code
         frames = read_frames(told.traceback) if told else read_crash(stderr)
-        user = next((frame for frame in frames if frame.is_users), None)
-        head = "ended its process" if code is None else f"exit code {code}"
-        said = f"{'the test' if tests or id_ else 'something'} ended the process of pytest"
-        said += ("" if code is None else f", {head}") + (f", at {PurePath(user.file).name}:{user.line}" if user else "")
-        return Verdict(outcome=Outcome.CRASH, signature=str(Signature(head, place_of(frames))), note=said)
+        places = [f", at {PurePath(frame.file).name}:{frame.line}" for frame in frames if frame.is_users]
+        how = "" if code is None else f", exit code {code}"
+        said = f"{'the test' if tests or id_ else 'something'} ended its process{how}{''.join(places[:1])}"
+        signature = Signature(how[2:] or "ended its process", place_of(frames))
+        return Verdict(outcome=Outcome.CRASH, signature=str(signature), note=said)
 
     def take(self, event: TestEvent) -> None:
         """Take in a line of the plugin."""
         if event.event == "session":
-            self.has_begun = True
             self.workers, self.root, self.max_failures = event.workers, event.root, event.max_failures
         elif event.event == "begin":
             self.unfinished.add(event.pid)
-        elif event.event == "over":
-            self.unfinished.discard(event.pid)
         elif event.event == "exit":
             self.exits[event.pid] = event
         elif event.event == "internal":
@@ -145,8 +141,8 @@ class TestSession:
             self.ids = (*self.ids, *event.ids)
         elif event.event == "start":
             self.begun[event.pid, event.id] = self.last.get(event.pid, "")
-        elif event.event == "finish":
-            self.code = event.code
+        elif event.event in {"over", "finish"}:
+            self.code = self.code if event.code is None else event.code
             self.unfinished.discard(event.pid)
         elif event.event in {"end", "uncollected"}:
             if event.event == "uncollected":
