@@ -302,11 +302,7 @@ class CommandCell:
         is_explained = bool(session.running) or (has_ended and has_told and bool(session.ids))
         if is_explained and (session.is_over or not left):
             return _with_attempt(record, None, outcome=Outcome.PASS, note="", message="", diagnosis=None, stacks="")
-<<<<<<< HEAD
         if left and not (attempt.outcome.is_red or attempt.outcome.is_prevented):
-=======
-        if left and not (attempt.outcome.is_red or attempt.outcome is Outcome.ERROR):
->>>>>>> 242cdcb8 (An exit code of 0 is a pass only with the word of what ran; pytest's exit codes mean what pytest says; a pass without torch is told; --last-failed does what pytest's does)
             said = f"pytest ended before {counted(len(left), 'test')} had run"
             return _with_attempt(record, said, outcome=Outcome.FAIL, message=said)
         return record
