@@ -53,16 +53,7 @@ class Outcome(RowEnum):
     SLOW = "slow", OutcomeRow("s", "still moving when its time was over", _OPEN, "skipped", color="#1a5aa8, #8fbcf7")
     CRASH = (
         "crash",
-        OutcomeRow(
-            "C",
-            "its process was ended",
-            _RED,
-            "failure",
-            3,
-            "bold magenta",
-            "#994200, #ffad6e",
-            "crashes",
-        ),
+        OutcomeRow("C", "process was ended", _RED, "failure", 3, "bold magenta", "#994200, #ffad6e", "crashes"),
     )
     OOM = (
         "oom",
