@@ -342,3 +342,161 @@ def test_what_x_leaves_out_stays_out(user: User, project: Path) -> None:
     (project / "test_it.py").write_text("import pytest\ndef test_a(): pytest.exit('enough')\ndef test_b(): pass\n")
     cells = cells_of(user, *NEW, *PYTEST, code=1)
     assert cells["9.2.0", "-- pytest -q tests"]["outcome"] == "fail"
+
+
+LEAVING = """
+import os, threading
+import pytest
+
+@pytest.fixture
+def left():
+    yield
+    os._exit(0)
+
+def test_before(): pass
+def test_leaves():
+    os._exit(0)
+def test_in_fixture(left): pass
+def test_in_thread():
+    thread = threading.Thread(target=os._exit, args=(0,))
+    thread.start()
+    thread.join()
+def test_becomes_another(): os.execv("/bin/true", ["true"])
+def test_forks():
+    if os.fork():
+        os._exit(0)
+def test_exits(): raise SystemExit(0)
+def test_after(): pass
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_a_test_that_ends_its_process_crashes(user: User, project: Path, workers: tuple[str, ...]) -> None:
+    """An exit code of 0 is no pass without pytest's word. The other tests have their outcomes, with xdist, too."""
+    (project / "test_it.py").write_text(LEAVING)
+    cells = cells_of(user, *NEW, "--", "pytest", "-q", *workers, "tests", code=1)
+    leaving = ("leaves", "in_fixture", "in_thread", "becomes_another", "forks")
+    expected = dict.fromkeys((f"test_{name}" for name in leaving), "crash")
+    assert outcomes(cells) == expected | {"test_before": "pass", "test_exits": "fail", "test_after": "pass"}
+    told = cells["9.2.0", "tests/test_it.py::test_leaves"]
+    assert told["signature"].startswith("exit code 0 in test_leaves (test_it.py:12)")
+    assert told["attempts"][-1]["note"] == "the test ended its process, exit code 0, at test_it.py:12"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "outcome", "said"),
+    [
+        ("conftest.py", "import os\nos._exit(0)\n", "crash", "exit code 0 in <module> (conftest.py:2)"),
+        ("test_a.py", "import os\nos._exit(0)\n", "crash", "exit code 0 in <module> (test_a.py:2)"),
+        ("test_a.py", "raise SystemExit(0)\n", "fail", 'SystemExit "N" in <module> (test_a.py:1)'),
+        ("test_a.py", "import pytest\npytest.exit('', returncode=0)\n", "fail", 'Exit "'),
+        ("conftest.py", "import os\ndef pytest_sessionfinish(): os._exit(0)\n", "crash", "exit code 0 in pytest_"),
+    ],
+)
+def test_a_session_that_is_ended_is_no_pass(
+    user: User, project: Path, name: str, source: str, outcome: str, said: str
+) -> None:
+    """It says where, whoever ends it."""
+    (project / "test_b.py").write_text("def test_b(): pass\n")
+    (project / name).write_text(source)
+    red = [cell for cell in cells_of(user, *NEW, *PYTEST, code=1).values() if cell["outcome"] != "pass"]
+    assert [(cell["outcome"], cell["signature"][: len(said)]) for cell in red] == [(outcome, said)]
+
+
+def test_what_ends_pytest_once_it_is_done_changes_nothing(user: User, project: Path) -> None:
+    """At the end of the interpreter pytest has told all; an exit code that pytest did not give is told."""
+    (project / "test_it.py").write_text("import atexit, os\ndef test_a(): atexit.register(os._exit, 0)\n")
+    assert outcomes(cells_of(user, *NEW, *PYTEST, code=0)) == {"test_a": "pass"}
+    (project / "test_it.py").write_text("import atexit, os\ndef test_a(): atexit.register(os._exit, 7)\n")
+    cells = cells_of(user, *NEW, *PYTEST, code=1)
+    assert cells["9.2.0", "-- pytest -q tests"]["signature"] == "exit code 7"
+
+
+def test_unittest_that_is_ended_is_no_pass(user: User) -> None:
+    """Its own last line is its word; a module that ends itself has none to give."""
+    source = "import os, unittest\nclass It(unittest.TestCase):\n    def test_a(self): {}\n"
+    for what, outcome in {"pass": "pass", "os._exit(0)": "crash"}.items():
+        (user.folder / "test_it.py").write_text(source.format(what))
+        words = ("--torch", "9.2.0", "--", "python", "-m", "unittest", "test_it")
+        (cell,) = cells_of(user, *words, code=int(outcome == "crash")).values()
+        assert cell["outcome"] == outcome
+    (user.folder / "it.py").write_text("import os\nos._exit(0)\n")
+    (cell,) = cells_of(user, "--torch", "9.2.0", "--", "python", "-m", "it", code=0).values()
+    assert cell["outcome"] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("pytest", "--tourch"), "pytest: error: unrecognized arguments: --tourch"),
+        (("sh", "-c", "pytest tests --tourch"), "pytest: error: unrecognized arguments: --tourch"),
+        (("pytest", "gone.py"), "ERROR: file or directory not found: gone.py"),
+        (("python", "gone.py"), "can't open file"),
+        (("python", "-m", "nothing_here"), "No module named nothing_here"),
+        (("python", "-m", "json.tool", "--indent"), "error: argument --indent: expected one argument"),
+        (("sh", "-c", "nothing-here"), "nothing-here: not found"),
+        (("./nothing-here",), "nothing-here"),
+    ],
+)
+def test_a_command_that_is_called_wrongly_is_no_evidence(
+    user: User, project: Path, words: tuple[str, ...], said: str
+) -> None:
+    """The program's own line is told once as the error, and no record is left."""
+    (project / "test_it.py").write_text("def test_a(): pass\n")
+    ended = user.run("matrix", *NEW, "--", *words)
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert ended.stderr.count("error: ") - said.count("error: ") == 1
+    assert said in ended.stderr
+    assert user.records() == []
+
+
+def test_nothing_to_run_is_skipped(user: User, project: Path) -> None:
+    """Where no test is selected, or every file skips itself; --ok-exit makes the first a pass."""
+    (project / "test_it.py").write_text("def test_a(): pass\n")
+    words = ("--", "pytest", "-q", "tests", "-k", "nothing")
+    assert [cell["outcome"] for cell in cells_of(user, *NEW, *words, code=0).values()] == ["skip"]
+    cells = cells_of(user, *NEW, "--ok-exit", "5", *words, code=0)
+    assert [cell["outcome"] for cell in cells.values()] == ["pass"]
+    (project / "test_it.py").write_text("import pytest\npytest.skip('not here', allow_module_level=True)\n")
+    assert {key: cell["outcome"] for key, cell in cells_of(user, *NEW, *PYTEST, code=0).items()} == {
+        ("9.2.0", "tests/test_it.py"): "skip"
+    }
+
+
+def test_an_error_within_pytest_is_an_error_unless_it_is_torchs(user: User, project: Path) -> None:
+    """The user's own hook says nothing about torch, but one that asks for what this release lacks does."""
+    (project / "test_it.py").write_text("def test_a(): pass\n")
+    for what, outcome, code in (("{}['key']", "error", 3), ("torch.nothing_here", "fail", 1)):
+        conftest = f"import torch\ndef pytest_collection_modifyitems(): {what}\n"
+        (project / "conftest.py").write_text(conftest)
+        (cell,) = cells_of(user, *NEW, *PYTEST, code=code).values()
+        assert cell["outcome"] == outcome
+    (project / "conftest.py").write_text("import torch\ntorch.nothing_here\n")  # pytest calls it wrong usage
+    assert [cell["outcome"] for cell in cells_of(user, *NEW, *PYTEST, code=1).values()] == ["fail"]
+
+
+def test_last_failed_runs_the_tests_again_that_failed(user: User, project: Path) -> None:
+    """Of the same command, or of the last one if none is named; a file that can be imported now has all its tests."""
+    ran = user.folder.parent / "ran"
+    source = f"def ran(n): open({str(ran)!r}, 'a').write(n)\n"
+    source += "def test_a(): ran('a')\ndef test_b():\n    ran('b')\n    assert False\n"
+    (project / "test_it.py").write_text(source)
+    (project / "test_bad.py").write_text("import nothing_here")
+    cells_of(user, *NEW, *PYTEST, code=1)
+    ran.write_text("")
+    again = cells_of(user, "--last-failed", *NEW, *PYTEST, code=1)
+    assert {test for _, test in again} == {"tests/test_it.py::test_b", "tests/test_bad.py"}
+    assert ran.read_text() == "b"
+    assert "--last-failed: 2 of 3 cells, as of " in (user.folder.parent / "output.txt").read_text()
+    user.script("good.py", "import torch\n")
+    user.run("matrix", "--torch", "9.2.0", "good.py")
+    (project / "test_bad.py").write_text("def test_c(): pass\ndef test_d(): pass\n")
+    assert outcomes(cells_of(user, "--last-failed", *NEW, *PYTEST, code=1)) == dict.fromkeys(
+        ("test_c", "test_d"), "pass"
+    ) | {"test_b": "fail"}
+    ran.write_text("")
+    for _ in range(2):
+        plain = user.run("matrix", "--last-failed")
+        assert (plain.returncode, "1 cell, 1 not as expected" in plain.stdout) == (1, True), plain.stdout
+    assert ran.read_text() == "bb"

@@ -202,6 +202,29 @@ def test_explain_runs_where_the_packages_are(user: User) -> None:
     assert labels == {"torch-9.1.0-pypi+einops", "torch-9.2.0-pypi+einops"}
 
 
+@pytest.mark.parametrize(
+    ("source", "is_told"),
+    [
+        ("", True),
+        ("print('torch')\n", True),
+        ("try:\n    import json\nfinally:\n    pass\n", True),
+        ("import torch\n", False),
+        ("def late():\n    import torch\nlate()\n", False),
+        ("import os, sys, subprocess\nsubprocess.run([sys.executable, '-c', 'import torch'], check=True)\n", False),
+        ("import os\nif os.fork() == 0:\n    import torch\n    os._exit(0)\nos.wait()\n", False),
+        ('# /// scenario\n# tags = ["control"]\n# ///\n', False),
+    ],
+)
+def test_a_pass_without_torch_is_told(user: User, source: str, is_told: bool) -> None:
+    """Below the table and in the last line; it is as expected all the same."""
+    script = user.script("repro.py", source)
+    result = result_of(user, "--torch", "9.2.0", "--script", script)
+    (cell,) = result["cells"]
+    assert (cell["outcome"], cell["expected"], cell["doubt"]) == ("pass", True, "unused" if is_told else None)
+    assert ("pass (expected)  repro.py  torch-9.2.0-pypi: never imported torch" in result["said"]) is is_told
+    assert ("1 never imported torch" in result["said"]) is is_told
+
+
 def test_a_script_that_only_defines_tests_is_doubted(user: User) -> None:
     """Its pass says nothing, and that is told."""
     script = user.script("repro.py", "import torch\ntorch.ones(1)\ndef test_it():\n    assert False\n")

@@ -114,7 +114,13 @@ class Session:
             path.write_text(text)
 
     def run(self, *arguments: str, **variables: str) -> list[dict[str, Any]]:
-        """Return the events of a session."""
+        """Return the events of a session, without those of its processes."""
+        return [
+            event for event in self.whole(*arguments, **variables) if event["event"] not in {"begin", "over", "exit"}
+        ]
+
+    def whole(self, *arguments: str, **variables: str) -> list[dict[str, Any]]:
+        """Return all events of a session."""
         (self.folder / "tests.jsonl").unlink(missing_ok=True)
         environ = os.environ | {"PYTHONPATH": str(FOLDER), "WHICHTORCH_TESTS": str(self.folder)} | variables
         call = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
@@ -240,6 +246,59 @@ def test_a_crash_leaves_a_start_without_an_end(tmp_path: Path) -> None:
         ("end", "test_crash.py::test_a"),
         ("start", "test_crash.py::test_b"),
     ]
+
+
+LEAVES = "import os\ndef test_a(): pass\ndef test_b():\n    os._exit(0)\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "place"),
+    [
+        ({"test_it.py": LEAVES}, 'test_it.py", line 4, in test_b'),
+        ({"test_it.py": "import os\nos._exit(0)\n"}, 'test_it.py", line 2, in <module>'),
+        ({"conftest.py": "import os\nos._exit(0)\n", "test_it.py": ""}, 'conftest.py", line 2, in <module>'),
+    ],
+)
+def test_a_pytest_that_is_left_says_where(tmp_path: Path, files: dict[str, str], place: str) -> None:
+    """`begin` has no `over`, and the last line tells the status and the frames of the user's, innermost last."""
+    events = Session(tmp_path, files).whole()
+    assert "over" not in {event["event"] for event in events}
+    left = events[-1]
+    assert (left["event"], left["status"]) == ("exit", 0)
+    assert place in left["traceback"].splitlines()[-2]
+    assert "pytest" not in left["traceback"].splitlines()[1].rpartition("/")[2]
+
+
+@pytest.mark.parametrize("words", [("--help",), ("--no-such-option",), ("gone.py",), ("-k", "nothing")])
+def test_a_pytest_that_ends_has_a_last_word(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Whatever it was asked for, and whether or not there was a session."""
+    events = Session(tmp_path, {"test_five.py": FIVE}).whole(*words)
+    assert [event["event"] for event in (events[0], events[-1])] == ["begin", "over"]
+
+
+@pytest.mark.parametrize("how", ["raise SystemExit(0)", "import pytest; pytest.exit('enough', returncode=0)"])
+def test_a_file_that_ends_the_session_is_one_event(tmp_path: Path, how: str) -> None:
+    """The file did not let its tests be collected: it fails where it did that."""
+    events = Session(tmp_path, {"test_it.py": how}).run()
+    (gone,) = of(events, "uncollected").values()
+    assert (gone["id"], gone["outcome"]) == ("test_it.py", "fail")
+    assert 'test_it.py", line 1, in <module>' in gone["traceback"]
+
+
+def test_an_error_within_pytest_is_told(tmp_path: Path) -> None:
+    """With the frames of the user's hook."""
+    conftest = "def pytest_collection_modifyitems(): raise KeyError('hook')\n"
+    events = Session(tmp_path, {"conftest.py": conftest, "test_five.py": FIVE}).run()
+    (told,) = (event for event in events if event["event"] == "internal")
+    assert 'conftest.py", line 1' in told["traceback"]
+    assert told["traceback"].endswith("KeyError: 'hook'\n")
+
+
+def test_a_file_is_selected_as_its_tests_are(tmp_path: Path) -> None:
+    """A file that could not be imported, and can be now, is asked for by its own id."""
+    session = Session(tmp_path, {"test_five.py": FIVE, "test_other.py": "def test_a(): pass"})
+    session.select(only=["test_five.py"])
+    assert len(outcomes(session.run())) == 5
 
 
 def test_what_tests_start_writes_nothing(tmp_path: Path) -> None:

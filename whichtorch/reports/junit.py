@@ -124,7 +124,7 @@ def _facts(environment: Environment, result: Result) -> dict[str, str | None]:
 
 def _remarks(cell: Cell) -> dict[str, str | None]:
     """Return the properties of a case; none for a plain pass."""
-    if cell.outcome is Outcome.PASS and cell.expected and not cell.flaky and not cell.is_doubted:
+    if cell.outcome is Outcome.PASS and cell.expected and not cell.flaky and not cell.doubt:
         return {}
     return {
         "outcome": str(cell.outcome),
@@ -133,7 +133,7 @@ def _remarks(cell: Cell) -> dict[str, str | None]:
         "signature": cell.signature,
         "what": cell.what if cell.what != cell.signature else None,
         "flaky": cell.flaky,
-        "doubt": cell.reason if cell.is_doubted else None,
+        "doubt": cell.reason if cell.doubt else None,
     }
 
 

@@ -109,7 +109,7 @@ def markdown_lines(
     result = stored.result
     labels = {environment.id: environment.label for environment in result.environments}
     known = [cell for cell in result.cells if cell.outcome.is_red and cell.expected]
-    doubted = [cell for cell in result.cells if cell.is_doubted]
+    doubted = [cell for cell in result.cells if cell.doubt]
     sections = [
         _title(result),
         *([_changes(comparison)] if comparison else []),
@@ -218,7 +218,7 @@ def _grouped(cells: Iterable[Cell], labels: dict[str, str], priority: Priority) 
     """Yield a line for each test and what happened to it, with the environments in which that is so."""
 
     def what_happened(cell: Cell) -> tuple[str, str, str, str]:
-        what = (cell.reason if cell.is_doubted else None) or cell_text.summary(cell)
+        what = (cell.reason if cell.doubt else None) or cell_text.summary(cell)
         return cell_word(cell), cell.name, what, cell.known
 
     for (word, name, what, known), alike in grouped(cells, what_happened).items():

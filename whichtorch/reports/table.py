@@ -13,7 +13,7 @@ from whichtorch.matrix.diagnosis.code_owner import normalized
 from whichtorch.matrix.diagnosis.failure import different
 from whichtorch.matrix.errors import GOES_ON
 from whichtorch.matrix.grouping import counted, grouped
-from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result, name_of_test
+from whichtorch.matrix.model import NO_PATCH, Cell, Doubt, Environment, Outcome, Result, name_of_test
 from whichtorch.matrix.records.store import MOST_SHOWN
 from whichtorch.matrix.run.pipeline import with_answers
 from whichtorch.matrix.suite.chain import WRITTEN_BY
@@ -194,7 +194,7 @@ def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
     cells = [cell for cell in result.cells if environments[cell.environment].is_usable]
     unexpected = [cell for cell in cells if not cell.expected]
     known = [cell for cell in cells if cell.expected]
-    known = [cell for cell in known if cell.outcome.is_red or cell.outcome.is_prevented or cell.is_doubted]
+    known = [cell for cell in known if cell.outcome.is_red or cell.outcome.is_prevented or cell.doubt]
     yield from (_red_line(alike, stored, others, command) for alike in _alike(unexpected, others))
     for environment in environments.values():
         if not environment.is_usable and any(cell.environment == environment.id for cell in result.cells):
@@ -238,7 +238,7 @@ def _ended(result: Result, left_out: OmittedCells) -> Counter[tuple[Outcome, boo
 
 def _kinds(cells: Sequence[Cell]) -> str:
     """Return how many of expected cells are failures, doubted passes and prevented: "4 known failures"."""
-    doubted = sum(cell.is_doubted for cell in cells)
+    doubted = sum(cell.doubt is not None for cell in cells)
     red = sum(cell.outcome.is_red for cell in cells)
     counts = {"known failure": red, "doubted pass": doubted, "prevented cell": len(cells) - red - doubted}
     return ", ".join(counted(count, noun) for noun, count in counts.items() if count)
@@ -262,7 +262,9 @@ def summary_lines(result: Result, command: CommandPrefix, left_out: OmittedCells
     is_clean = not (unexpected or prevented or missing or result.run.interrupted)
     hanging = "no unexpected hangs" if is_clean else counted(hangs, "unexpected hang") if hangs else ""
     doubts = counted(doubted, "doubted pass") if doubted else ""
-    yield "; ".join(filter(None, (", ".join(parts), hanging, doubts)))
+    unused = sum(cell.doubt is Doubt.UNUSED for cell in result.cells)
+    without = f"{unused} never imported torch" if unused else ""
+    yield "; ".join(filter(None, (", ".join(parts), hanging, doubts, without)))
     steps = [GOES_ON] if missing or result.run.interrupted else next_lines(result, command)
     yield from (f"next: {step}" for step in steps)
 

@@ -1,13 +1,15 @@
 """`whichtorch matrix`: scenarios in every environment of a matrix."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit
 from whichtorch.matrix.cli.display import Display
+from whichtorch.matrix.cli.parser import request_of
 from whichtorch.matrix.cli.runs import FormatOptions, baseline_option, named_files, write_reports
 from whichtorch.matrix.errors import FailFastError, UsageError
 from whichtorch.matrix.plan.environment_options import MatrixRequest
@@ -64,7 +66,8 @@ def matrix(options: MatrixOptions) -> Exit:
     measures = options.numbers.measures
     if measures and (options.cluster.executor or options.chained.chain):
         raise UsageError("--measure cannot go with --executor, --runs or --cache", hint="leave out one or the other")
-    options = replace(options, home=command.state_folder())
+    home = command.state_folder()
+    options = replace(_as_before(options, home) if options.repeats_last else options, home=home)
     display = options.display
     before = stored_runs.find(options.baseline, options.home) if options.baseline else None  # as yet
     here = ThisMachine.of(options.cache(options.home), options.jobs)
@@ -98,6 +101,22 @@ def matrix(options: MatrixOptions) -> Exit:
         return code
     compared = _compared(before.read(), run_store.stored() if shown.left_out else shown, called, options)
     return code if run.interrupt else compared
+
+
+def _as_before(options: MatrixOptions, home: Path) -> MatrixOptions:
+    """Return options with the tests, environments and limits of the last matrix, where they do not say others."""
+    from whichtorch.matrix.cli.app import app
+    from whichtorch.matrix.records.stored_runs import all_runs
+
+    matrices = (head.run.command for head in reversed(all_runs(home)) if head.run.kind == "matrix")
+    for words in matrices:
+        with app().commands["matrix"].make_context("matrix", list(words[1:])) as context:
+            before: MatrixOptions = request_of(MatrixOptions, context)
+        if not before.repeats_last:
+            names, default = (each.name for each in fields(MatrixRequest)), MatrixOptions()
+            same = (name for name in names if getattr(options, name) == getattr(default, name))
+            return replace(options, **{name: getattr(before, name) for name in same})
+    return options
 
 
 def _measured(

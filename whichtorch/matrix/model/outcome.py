@@ -53,7 +53,7 @@ class Outcome(RowEnum):
     SLOW = "slow", OutcomeRow("s", "still moving when its time was over", _OPEN, "skipped", color="#1a5aa8, #8fbcf7")
     CRASH = (
         "crash",
-        OutcomeRow("C", "ended by a signal", _RED, "failure", 3, "bold magenta", "#994200, #ffad6e", "crashes"),
+        OutcomeRow("C", "process was ended", _RED, "failure", 3, "bold magenta", "#994200, #ffad6e", "crashes"),
     )
     OOM = (
         "oom",
@@ -262,6 +262,7 @@ class AttemptEvidence(OpenModel):
     tests: tuple[str, ...] | None = None  # ids that a command's pytest collected; None: no pytest told of tests
     shared: SharedProcess | None = None  # of a test of a command
     written: tuple[str, ...] = ()  # files of the project's copy that the command wrote
+    unused: bool = False  # no process of the script imported torch
     chain: ChainEvidence | None = None  # of runs that shared caches
     sandbox: str = ""  # what built its sandbox; "" for none
     tried: tuple[str, ...] = ()  # in a sandbox, what it tried to reach and could not, "connect to 203.0.113.7:443"

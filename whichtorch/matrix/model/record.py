@@ -19,6 +19,7 @@ from whichtorch.matrix.model.scenario import COMMAND_MARK, ConditionResult, Limi
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
 
 NO_COMMAND = "there is no such command in"  # the reason of a cell whose environment lacks the command
+NOT_TAKEN = "; the command is not one that can be run"  # ends the reason of a cell whose command was called wrongly
 
 
 class Role(StrEnum):
@@ -110,6 +111,7 @@ class Doubt(StrEnum):
     UNOBSERVED = "unobserved"  # nobody could observe them
     UNCALLED = "uncalled"  # the script defines tests, and calls none
     ORDER = "order"  # it passes alone, and goes wrong after other tests
+    UNUSED = "unused"  # the script never imported torch; it passes as any other
     UNREAD = "unread"  # its later runs read nothing that earlier ones had cached
 
 
@@ -191,8 +193,8 @@ class Cell(Model):
 
     @property
     def lacks_command(self) -> bool:
-        """True where its environment does not have the user's command."""
-        return self.outcome is Outcome.ERROR and NO_COMMAND in (self.reason or "")
+        """True where its environment does not have the user's command, or not so."""
+        return self.outcome is Outcome.ERROR and any(why in (self.reason or "") for why in (NO_COMMAND, NOT_TAKEN))
 
     @property
     def is_unresolvable(self) -> bool:
@@ -201,8 +203,8 @@ class Cell(Model):
 
     @property
     def is_doubted(self) -> bool:
-        """True for a pass that may mean nothing."""
-        return self.doubt is not None
+        """True for a pass that may mean nothing. A script that torch is not needed for is as good as it says."""
+        return self.doubt not in {None, Doubt.UNUSED}
 
     @property
     def agreement(self) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from whichtorch.matrix.model.environment import Specifier
 from whichtorch.matrix.model.outcome import Outcome
 
 _TAKES_VALUE = ("-c", "-k", "-m", "-n", "-o", "-p", "-W", "--rootdir", "--confcutdir", "--ignore", "--deselect")
+CONTROL = "control"  # tag of a scenario that needs no torch: it shows that the tool works
 COMMAND_MARK = "-- "  # begins the name of a command
 _WITH_ARGUMENTS = re.compile(r"(?P<script>.*?\.py(?:\[.*?\])?) -- (?P<own>.*)", re.DOTALL)
 
@@ -138,6 +139,10 @@ class Scenario(Model):
     def command_options(self) -> tuple[str, ...]:
         """The options of the command line that say how its command is run; none for a script."""
         return self.command.options if self.command else ()
+
+    def asks_for(self, id_: str) -> bool:
+        """Return whether a test of its command is to be run: it is named, or its file is."""
+        return self.only is None or id_ in self.only or id_.partition("::")[0] in self.only
 
     def of_test(self, id_: str) -> Scenario:
         """Return one test of a command, as a scenario of its own."""

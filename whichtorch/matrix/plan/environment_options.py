@@ -272,7 +272,7 @@ class MatrixRequest(MatrixAxes, Storage):
     )
     scripts: Strings = _scenario_option("--script", metavar="FILE", help="Any script of your own. Repeatable.")
     last_failed: bool = _scenario_option(
-        default=False, help="Only cells that failed unexpectedly in the last `matrix`; all where none did."
+        default=False, help="Run again only what failed unexpectedly in the last `matrix`; all where nothing did."
     )
     share: Share | None = environment_option(
         metavar="I/N",
@@ -294,6 +294,11 @@ class MatrixRequest(MatrixAxes, Storage):
         """Raise UsageError where what follows `--` can be neither a script's arguments nor a command."""
         if not (self.tests or self.scripts):
             check_command(self.script_arguments)
+
+    @property
+    def repeats_last(self) -> bool:
+        """Whether it is the last matrix that is run again: nothing says what is to run."""
+        return self.last_failed and not (self.tests or self.scripts or self.scenarios or self.script_arguments)
 
     @property
     def chained(self) -> RunOptions:

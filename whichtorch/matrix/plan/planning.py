@@ -6,7 +6,7 @@ import math
 import os
 from array import array
 from bisect import bisect_right
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
@@ -17,6 +17,7 @@ from whichtorch.matrix.environments.configs import ALLOWED, cell_environ
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import (
+    CONTROL,
     UNOBSERVED,
     Attempt,
     Cell,
@@ -265,6 +266,8 @@ class PlannedCell:
                     doubt, unmet = Doubt.ORDER, together
                 if doubt is None and (tests := self.scenario.uncalled):
                     doubt, unmet = Doubt.UNCALLED, f"it only defines {', '.join(tests[:3])}, and nothing calls a test"
+                if doubt is None and deciding.evidence.unused and CONTROL not in self.scenario.tags:
+                    doubt, unmet = Doubt.UNUSED, "never imported torch"
                 if doubt is None and (chain := deciding.evidence.chain) and (unread := chain.unread):
                     doubt, unmet = Doubt.UNREAD, unread
                 outcome = Outcome.VACUOUS if doubt in {Doubt.UNMET, Doubt.UNREAD} else Outcome.PASS
@@ -361,13 +364,18 @@ class Plan(Sequence[PlannedCell]):
         """Whether the first run of some cell is made in another environment."""
         return any(WRITTEN_BY in variant for own in self.tests for _, variant in own)
 
-    def only(self, names: Container[tuple[str, str]]) -> Plan:
-        """Return the plan of the cells with these environments and names."""
-        tests = (
-            tuple(test for test in own if (request.label, name_of_test(test[0].name, test[1])) in names)
-            for request, own in zip(self.requests, self.tests, strict=True)
-        )
-        return replace(self, tests=tuple(tests))
+    def only(self, names: Mapping[str, Collection[str]]) -> Plan:
+        """Return the plan of the tests with these names, by their environments; of a command, its tests count, too."""
+
+        def narrowed(request: Request, own: Tests) -> Iterator[tuple[Scenario, dict[str, str]]]:
+            named = names.get(request.label, ())
+            for scenario, variant in own:
+                if name_of_test(scenario.name, variant) in named:
+                    yield scenario, variant
+                elif named and scenario.command:
+                    yield scenario.model_copy(update={"only": tuple(named)}), variant
+
+        return replace(self, tests=tuple(map(tuple, map(narrowed, self.requests, self.tests))))
 
     @overload
     def __getitem__(self, position: int) -> PlannedCell: ...

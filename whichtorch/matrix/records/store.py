@@ -179,7 +179,7 @@ class RunStore:
 
     def add_cell(self, cell: Cell, keys: list[str], index: int = 0) -> None:
         """Append a cell with the keys of the records it rests on and its index in the plan."""
-        simply_passed = cell.outcome is Outcome.PASS and cell.expected and not cell.is_doubted
+        simply_passed = cell.outcome is Outcome.PASS and cell.expected and cell.doubt is None
         row = cell.environment, cell.name, cell.source_hash, cell.outcome.name, cell.expected, simply_passed
         with self._lock:
             self._cells.execute("insert or replace into cells values (?, ?, ?, ?, ?, ?)", row)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ from whichtorch.matrix.diagnosis.conditions import stuck_calls
 from whichtorch.matrix.diagnosis.deadline import StoppedLook, agreeing
 from whichtorch.matrix.diagnosis.hang import stack_folder
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import RUNNING
-from whichtorch.matrix.diagnosis.tracebacks import ESCAPES, shortened
+from whichtorch.matrix.diagnosis.tracebacks import ESCAPES, read_exception, shortened
 from whichtorch.matrix.diagnosis.verdict import DISK_FAILED, NOT_APPLICABLE, SENT, Verdict, judge
 from whichtorch.matrix.environments.configs import side_packages_folder
 from whichtorch.matrix.environments.inside.startup import FOLDER
@@ -43,6 +45,7 @@ from whichtorch.matrix.process.supervision import Ending, Task
 from whichtorch.matrix.run import test_session
 from whichtorch.matrix.run.cached_files import copy_folder
 from whichtorch.matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
+from whichtorch.matrix.run.test_session import TestSession
 from whichtorch.matrix.suite import project
 from whichtorch.matrix.suite.companions import copy_companions
 
@@ -56,10 +59,11 @@ if TYPE_CHECKING:
     from whichtorch.matrix.process.sandbox import SandboxSpec
     from whichtorch.matrix.records.store import RunStore
     from whichtorch.matrix.run.attempt_request import AttemptRequest
-    from whichtorch.matrix.run.test_session import TestSession
 
 STACKS = "stacks"  # folder of an attempt, for what `process.evidence.capture` takes
 _PROJECT = "project"  # the same, for a copy of the user's project: "tmp" is the name of what nobody wrote
+TORCH_MARK = "torch"  # an empty file among the stacks, by `sitecustomize.py`: a process has asked for torch
+_UNITTEST_END = re.compile(r"^Ran \d+ tests? in ", re.MULTILINE)  # what unittest writes once all have run
 _OBSERVATION = "observed.json"  # in an observing attempt's folder
 SURVIVOR_LENGTH = 300  # characters of a process and its command line: the rest is mostly a script within it
 HEAD_READ = 256  # bytes of a program, with the line that names its interpreter: a long path is on the second line
@@ -112,6 +116,7 @@ def run_attempt(
     session = test_session.read_session(folder) if command else None
     told = session.traceback_of(command.test) if session and command else ""
     stderr = told or _end_of(Path(task.stderr))
+    is_unused = command is None and ending.start == "cold" and _never_imported_torch(folder / STACKS)
     diagnosis, problem = _diagnosis(ending, environment, folder / STACKS, stderr)
     loop = _busy(ending, diagnosis[0] if diagnosis else None)
     if loop:
@@ -123,12 +128,14 @@ def run_attempt(
     verdict = judge(
         _with_mapped_exit_code(ending, command, session), stderr, planned.limits.memory_mb, look, stdout=stdout
     )
+    if command:
+        verdict = _heard(verdict, ending, command, session or TestSession(), stderr)
     if diagnosis:
         verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS, loop)
-    evidence = _evidence(ending, verdict, order, planned.request.hardware_name)
+    evidence = _evidence(ending, verdict, order, planned.request.hardware_name).model_copy(update={"unused": is_unused})
     if task.sandbox:
         evidence = evidence.model_copy(update={"sandbox": task.sandbox.kind, **_accesses(folder / ACCESSES)})
-    if session and not (command and command.test):
+    if session and session.root and not (command and command.test):
         evidence = evidence.model_copy(update={"tests": session.ids})
     if order.role is Role.OBSERVE:
         evidence = evidence.model_copy(update={"observed": _observation(folder)})
@@ -212,7 +219,28 @@ def _with_mapped_exit_code(ending: Ending, command: ProjectCommand | None, sessi
     ended = session.outcome_of(command.test) if session and command.test else None
     if ended is not None:
         code = {Outcome.PASS: 0, Outcome.SKIP: NOT_APPLICABLE}.get(ended, 1)
+    elif code == test_session.NOTHING_COLLECTED and session and session.code == code:
+        code = NOT_APPLICABLE
     return replace(ending, exit_code=code)
+
+
+def _heard(verdict: Verdict, ending: Ending, command: ProjectCommand, session: TestSession, stderr: str) -> Verdict:
+    """Return the verdict on a command by the word of its test runner: an exit code without it says nothing."""
+    if ending.stopped_by != StoppedBy.EXIT or ending.signal or ending.problem:
+        return verdict
+    if ("-m", "unittest") in pairwise(command.words) and ending.exit_code == 0 and not _UNITTEST_END.search(stderr):
+        session.unfinished.add(0)
+    lost = session.lost(command.test, ending.exit_code, stderr)
+    raised = read_exception(session.internal) if verdict.outcome is Outcome.FAIL and not lost else None
+    if raised and "'torch" not in raised.message and not any(each.path.startswith("torch/") for each in raised.frames):
+        return Verdict(outcome=Outcome.ERROR, note=f"an error within pytest: {raised.name}: {raised.first_line}")
+    return lost or verdict
+
+
+def _never_imported_torch(stacks: Path) -> bool:
+    """Return whether the start-up hook ran in a script's processes, and none of them asked for torch."""
+    names = {path.name for path in stacks.iterdir()}
+    return TORCH_MARK not in names and any(name.endswith(".faulthandler.txt") for name in names)
 
 
 def _measures(ending: Ending) -> dict[str, Any]:

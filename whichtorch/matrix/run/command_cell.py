@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
+from whichtorch.matrix.diagnosis.tracebacks import ESCAPES
 from whichtorch.matrix.diagnosis.verdict import judge
-from whichtorch.matrix.errors import NoCommandError, UsageError
+from whichtorch.matrix.errors import NoCommandError
 from whichtorch.matrix.events import AttemptEnded, AttemptStarted
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import (
+    NOT_TAKEN,
     Attempt,
     AttemptEvidence,
     Outcome,
@@ -27,6 +29,7 @@ from whichtorch.matrix.model import (
     SharedProcess,
     StoppedBy,
     digest,
+    lasting_records,
 )
 from whichtorch.matrix.process.supervision import Ending
 from whichtorch.matrix.run.attempt import ran_in_changed, record_of, run_attempt
@@ -40,6 +43,14 @@ _NEEDS_TERMINAL = re.compile(
     re.IGNORECASE,
 )
 _AT_ONCE = 20.0  # seconds
+_NOT_STARTED = re.compile(r"could not start: \[Errno (?:2|8|13)\]")  # no file, no program, or not to be run
+_MISUSE = re.compile(  # what a program says of how it was called: argparse, in its own words, and Python
+    r"(?:\S+ -m )?(\S+): error: (?:unrecognized arguments|the following arguments are required|ambiguous option"
+    r"|argument \S+: (?:expected|invalid)).*|\S+: can't open file '(.+)': \[Errno 2\].*"
+    r"|\S*python\S*: No module named (?!torch\b)(\S+)"
+)
+_PYTEST_MISUSE = re.compile(r"\S+: error: .+|ERROR: (?!usage: ).+")
+_USAGE_CODE, _NOT_FOUND_CODE = 4, 127  # of pytest, and of a shell
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -99,8 +110,7 @@ class CommandCell:
 
     def _asked_for(self) -> list[str]:
         """Return the ids of the tests that are to be run."""
-        only = self.planned.scenario.only
-        return [id_ for id_ in self.ids if only is None or id_ in only]
+        return list(filter(self.planned.scenario.asks_for, self.ids))
 
     def _is_settled(self, id_: str) -> bool:
         return self.planned.of_test(id_).is_settled(self.tests.get(id_, ()))
@@ -115,7 +125,7 @@ class CommandCell:
         if planned.options.fresh:
             return None
         own: Record | None = None
-        for record in records.of(planned.key(environment)):
+        for record in lasting_records(records.of(planned.key(environment))):
             if tests := record.attempt.evidence.tests:
                 own, self.ids = record, self.ids | dict.fromkeys(tests)
         for scenario in records.tests_of(planned.scenario, planned.variant):
@@ -132,8 +142,9 @@ class CommandCell:
             if made is None:
                 return None
             record, session = made
-            if session is None and not self.ids:
-                self._check_terminal(record)
+            if not self.ids and not (session and session.ids):
+                self._check_usage(record, session)
+            if not self.ids and not (session and session.root):
                 return _with_facts(record, written=self._written(record))
             session = session or TestSession()
             self.ids |= dict.fromkeys(session.ids)
@@ -145,12 +156,11 @@ class CommandCell:
             if not (left and begun) or session.is_over or has_ended:
                 return self._command_record(record, session, left)
 
-    def _check_terminal(self, record: Record) -> None:
-        """Raise UsageError for a command that failed at once because it has no terminal: torch is not the reason."""
-        attempt = record.attempt
-        if attempt.outcome is Outcome.FAIL and attempt.seconds < _AT_ONCE and _NEEDS_TERMINAL.search(attempt.message):
-            hint = "there is none here, and standard input is empty"
-            raise UsageError(f"{self.command.words[0]} needs a terminal: {attempt.message}", hint=hint)
+    def _check_usage(self, record: Record, session: TestSession | None) -> None:
+        """Raise NoCommandError where the command was not taken: its program, its script or its options are wrong."""
+        stderr = (self.site.environments.home / record.attempt.stderr).read_text(encoding="utf-8", errors="replace")
+        if said := misuse(self.command.words, record.attempt, stderr, runs_pytest=session is not None):
+            raise NoCommandError(f"{said}{NOT_TAKEN}")
 
     def _session(self, skip: Sequence[str]) -> tuple[Record, TestSession | None] | None:
         """Run the command once, without some of its tests; None where it was interrupted."""
@@ -198,7 +208,7 @@ class CommandCell:
         )
         record = record_of(self.planned, self.ready.environment, attempt, None)
         self.site.keep(record)
-        session.running.clear()
+        session.begun.clear()
         self._keep_results(session, record, {test.id for test in session.ended})
 
     def _attempt_folder(self, record: Record) -> Path:
@@ -212,7 +222,7 @@ class CommandCell:
                 self._keep_or_rerun(self._record(test, record, index, shared), test.after)
         for id_, after in session.running.items():
             shared = SharedProcess(alone=not (after or session.workers), root=session.root)
-            self._keep_or_rerun(self._stopped_record(id_, record, shared), after)
+            self._keep_or_rerun(self._stopped_record(id_, session, record, shared), after)
 
     def _keep_or_rerun(self, record: Record, after: str) -> None:
         """Keep the record of a test. Run the test alone if what ran before it may be the cause, or if it is slow."""
@@ -270,14 +280,15 @@ class CommandCell:
         )
         return record_of(planned, self.ready.environment, made, signature)
 
-    def _stopped_record(self, id_: str, command: Record, shared: SharedProcess) -> Record:
+    def _stopped_record(self, id_: str, session: TestSession, command: Record, shared: SharedProcess) -> Record:
         """Return the record of a test that ran when its process ended."""
         attempt, signature = command.attempt, command.signature
         facts = {"tests": None, "shared": shared}
         update: dict[str, object] = {"evidence": attempt.evidence.model_copy(update=facts)}
-        if attempt.stopped_by is StoppedBy.EXIT and attempt.signal is None and attempt.outcome is not Outcome.ERROR:
-            signature = f"ends its process with exit code {attempt.exit_code}"
-            update |= {"outcome": Outcome.FAIL, "message": signature, "note": ""}
+        lost = session.lost(id_, attempt.exit_code, "")
+        if lost and attempt.outcome is Outcome.CRASH and attempt.signal is None:
+            signature = lost.signature
+            update |= {"outcome": lost.outcome, "message": "", "note": lost.note}
         made = attempt.model_copy(update=update)
         return record_of(self.planned.of_test(id_), self.ready.environment, made, signature)
 
@@ -292,7 +303,8 @@ class CommandCell:
             record, tests=tuple(id_ for id_ in self.ids if id_ not in missing), written=self._written(record)
         )
         has_ended = attempt.stopped_by is StoppedBy.EXIT and attempt.signal is None
-        has_told = session.code in COMPLETE or any(test.outcome.is_red for test in session.ended)
+        has_told = session.code in COMPLETE and bool(session.code or not attempt.outcome.is_red)
+        has_told = (has_told or any(test.outcome.is_red for test in session.ended)) and not session.unfinished
         is_explained = bool(session.running) or (has_ended and has_told and bool(session.ids))
         if is_explained and (session.is_over or not left):
             return _with_attempt(record, None, outcome=Outcome.PASS, note="", message="", diagnosis=None, stacks="")
@@ -309,6 +321,31 @@ class CommandCell:
         names = project.written_files(home, command.project, self.copy)
         project.keep_written(self.copy, names, self._attempt_folder(record) / "written")
         return tuple(name.encode("utf-8", "replace").decode() for name in names)
+
+
+def misuse(words: Sequence[str], attempt: Attempt, stderr: str, *, runs_pytest: bool) -> str:
+    """Return what a command said that failed at once because it was called wrongly; "" where torch may be the reason.
+
+    No terminal is here, and standard input is empty.
+    """
+    if _NOT_STARTED.match(attempt.note):
+        return attempt.note
+    if attempt.outcome is not Outcome.FAIL or attempt.seconds > _AT_ONCE:
+        return ""
+    if _NEEDS_TERMINAL.search(attempt.message):
+        return f"{words[0]} needs a terminal: {attempt.message}"
+    lines = [line.strip() for line in reversed(ESCAPES.sub("", stderr).splitlines()) if line.strip()]
+    if attempt.exit_code == _NOT_FOUND_CODE:
+        return next(iter(lines), "")
+    if runs_pytest and attempt.exit_code == _USAGE_CODE and "ImportError while loading conftest" not in stderr:
+        return next(filter(_PYTEST_MISUSE.fullmatch, lines), "")
+    names, matches = set(map(_last_name, words)), filter(None, map(_MISUSE.fullmatch, lines))
+    return next((match[0] for match in matches if _last_name(match[match.lastindex or 0]) in names), "")
+
+
+def _last_name(word: str) -> str:
+    """Return what a file or a dotted module is called last: "run" of "torch.distributed.run" and of "/a/run.py"."""
+    return re.split(r"[/.]", word.removesuffix(".py"))[-1]
 
 
 def _with_facts(record: Record, **facts: object) -> Record:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.errors import SIGNAL_CHECK, FailFastError, UsageError, why_stopped
 from whichtorch.matrix.events import CellDone, EnvironmentReady, Interrupted, Show, TestsFound
 from whichtorch.matrix.grouping import counted
-from whichtorch.matrix.model import Cell, Environment, Outcome, Record, judging_records
+from whichtorch.matrix.model import NO_COMMAND, NOT_TAKEN, Cell, Environment, Outcome, Record, judging_records
 from whichtorch.matrix.plan.planning import PlannedCell, PlannedShare
 from whichtorch.matrix.records.left_behind import clear_left_behind
 from whichtorch.matrix.records.store import RunStore, new_run
@@ -140,7 +140,8 @@ class MatrixRun:
         """Judge, store and tell a cell; of a command that has tests, the cell of each, and its own if that is red."""
         planned = self._planned[end.position]
         own = planned.judged(environment, end.records, reused=end.reused, problem=end.problem)
-        cells = [(planned, own, end.records)] if own.outcome.is_red or not end.tests else []
+        is_shown = own.outcome.is_red or own.outcome.is_prevented or not end.tests
+        cells = [(planned, own, end.records)] if is_shown else []
         for id_, records in end.tests.items():
             test = planned.of_test(id_)
             reused = min(end.reused, len(judging_records(records)))
@@ -231,8 +232,8 @@ def raise_if_impossible(cells: Iterable[Cell]) -> None:
     if asked and all(cell.is_unresolvable for cell in asked):
         told, hint = asked, "change them, or name other releases with --torch"
     elif ran and all(cell.lacks_command for cell in ran):
-        program = (ran[0].reason or "").partition(":")[0]
-        told, hint = ran, f"if a package brings it, install that: --with {program}"
+        program = (ran[0].reason or "").partition(f": {NO_COMMAND}")[0]
+        told, hint = ran, "" if NOT_TAKEN in program else f"if a package brings it, install that: --with {program}"
     else:
         return
     others = len({cell.environment for cell in told}) - 1
@@ -260,12 +261,11 @@ def known_tests(
     `own` are the records of the command itself.
     """
     ids = next((record.attempt.evidence.tests for record in reversed(own)), None)
-    only = planned.scenario.only
     found: dict[str, tuple[Record, ...]] = {}
     for id_ in ids or ():
         test = planned.of_test(id_)
         found[id_] = tuple(test.counting(records.of(test.key(environment)), environment))
-        if only is not None and id_ not in only:
+        if not planned.scenario.asks_for(id_):
             del found[id_]
         elif not test.is_settled(found[id_]):
             return None

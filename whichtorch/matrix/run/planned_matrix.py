@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.grouping import counted
+from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.plan.planning import Plan, plan_matrix
 from whichtorch.matrix.records.store import RunStore, read_records
 from whichtorch.matrix.records.stored_runs import all_runs
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.events import Show
+    from whichtorch.matrix.model import Result
     from whichtorch.matrix.plan.environment_options import MatrixRequest
     from whichtorch.matrix.records.known_records import Records
     from whichtorch.matrix.run.work import Machines
@@ -64,14 +65,26 @@ class PlannedMatrix:
 
 
 def _failed_last(planned: Plan, home: Path) -> tuple[Plan, str]:
-    """Return the plan of what failed unexpectedly in the last run of a matrix, all of it where nothing did; a note."""
-    last = next((head for head in reversed(all_runs(home)) if head.run.kind == "matrix"), None)
+    """Return the plan that runs again what failed unexpectedly in the last run of a matrix, and a note.
+
+    Of a command it is the last run of that command. Where nothing failed, it is the whole plan.
+    """
+    words = next((test.command.words for own in planned.tests for test, _ in own if test.command), None)
+    results = (head.read().result for head in reversed(all_runs(home)) if head.run.kind == "matrix")
+    last = next((each for each in results if words is None or words in _commands_of(each)), None)
     if last is None:
         return planned, "--last-failed: there is no earlier run, so all cells are run"
-    result = last.read().result
-    labels = {environment.id: environment.label for environment in result.environments}
-    red = [cell for cell in result.cells if cell.outcome.is_red and not cell.expected]
-    chosen = planned.only({(labels[cell.environment], cell.name) for cell in red})
+    labels = {environment.id: environment.label for environment in last.environments}
+    red = [cell for cell in last.cells if cell.outcome.is_red and not cell.expected]
+    by_label = grouped(red, lambda cell: labels[cell.environment]).items()
+    chosen = planned.only({label: [cell.name for cell in cells] for label, cells in by_label})
     if not chosen:
         return planned, f"--last-failed: none of these cells failed in {last.run.id}, so that all are run"
-    return chosen, f"--last-failed: {len(chosen)} of {counted(len(planned), 'cell')}, as of {last.run.id}"
+    count = sum(len(test.only or "1") for own in chosen.tests for test, _ in own)
+    total = counted(len(last.cells if words else planned), "cell")
+    again = replace(chosen, options=replace(chosen.options, fresh=True))
+    return again, f"--last-failed: {count} of {total}, as of {last.run.id}"
+
+
+def _commands_of(result: Result) -> list[tuple[str, ...]]:
+    return [scenario.command.words for scenario in result.scenarios if scenario.command]

@@ -199,8 +199,8 @@ def append(path: str, line: bytes) -> None:
         pass
 
 
-class TestsFinder:
-    """An import finder that has pytest load the plugin `whichtorch_tests.py` beside this file.
+class Lookout:
+    """An import finder that notes an import of torch, and has pytest load the plugin `whichtorch_tests.py` beside it.
 
     The variable is set where pytest is imported, not for all processes: in one whose PYTHONPATH is another, pytest
     would not find the plugin.
@@ -213,6 +213,11 @@ class TestsFinder:
 
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
         """Return the spec of the plugin; name it to pytest when that is about to be imported."""
+        if name == "torch" and os.environ.get(STACKS):
+            try:  # noqa: SIM105  # contextlib would take longer
+                open(os.path.join(os.environ[STACKS], name), "a").close()
+            except OSError:
+                pass
         if name == "_pytest.config" and os.environ.get(TESTS):
             asked = os.environ.get("PYTEST_PLUGINS", "").split(",")
             os.environ["PYTEST_PLUGINS"] = ",".join(filter(None, [*asked, self.NAME]))
@@ -241,8 +246,7 @@ if __name__ == "sitecustomize":
         register_stacks(os.environ[STACKS])
         register_loop(_folder, os.environ[STACKS])
         note_signals(os.environ[STACKS])
-    if os.environ.get(TESTS):
-        sys.meta_path.insert(0, TestsFinder(_folder))
+    sys.meta_path.insert(0, Lookout(_folder))
     for _name in os.environ.get(HOOKS, "").split(","):
         if _name.strip():
             apply_hook(_folder, _name.strip())

@@ -6,6 +6,10 @@ Where that file exists, a test file that cannot be imported does not keep the ot
 
 FOLDER/tests.jsonl gets a JSON object per line, each with the `pid` that wrote it:
 
+    begin        pytest has loaded this plugin
+    over         the interpreter ends as it should; of a worker, it is ready
+    exit         status, traceback: `os._exit` was called, and where
+    internal     traceback: an error within pytest, or in a hook of the user's
     session      workers (of xdist, 0 without), root (of the ids, from where it was started), maxfail
     collected    ids: all that the user's command selects, in order, before `only` and `skip`
     uncollected  id, seconds, outcome, reason, traceback: a file that could not be imported, or that skips itself
@@ -13,7 +17,8 @@ FOLDER/tests.jsonl gets a JSON object per line, each with the `pid` that wrote i
     end          id, outcome (pass, fail, skip, xfail, xpass), seconds, reason, traceback, stdout, stderr
     finish       code: the exit status of pytest
 
-A `start` without `end` in a session with `finish`: the worker that ran the test died. With xdist, each worker writes
+A `start` without `end` in a session with `finish`: the worker that ran the test died. A `begin` without `finish` and
+`over`: something ended pytest. With xdist, each worker writes
 what it runs, and the first worker writes what is collected. A pytest that a test starts writes nothing.
 
 Runs in the environments under test: pytest 7 to 9, any Python that has torch wheels.
@@ -24,8 +29,10 @@ Runs in the environments under test: pytest 7 to 9, any Python that has torch wh
 from __future__ import annotations
 
 import ast
+import atexit
 import contextlib
 import importlib
+import itertools
 import json
 import os
 import time
@@ -38,7 +45,7 @@ import pluggy
 import pytest
 
 if TYPE_CHECKING:
-    from typing import Generator
+    from typing import Generator, NoReturn
 
 TESTS = "WHICHTORCH_TESTS"  # the folder
 PLUGINS = "PYTEST_PLUGINS"
@@ -53,6 +60,34 @@ OWN_FRAMES = (  # files and folders whose frames say nothing about a test
     "<frozen importlib",
 )
 _TRACEBACK = "whichtorch_traceback"  # attribute of a report; a plugin that forks for each test hands it on
+_PID = os.getpid()
+_FILE = os.path.join(os.environ.get(TESTS, ""), "tests.jsonl")
+_leave = os._exit
+
+
+def write(event: str, **fields: Any) -> None:
+    """Append a line at once. The file is opened each time: a test may close descriptors that are not its own."""
+    if os.getpid() != _PID:  # a fork that runs on in pytest's code
+        return
+    line = json.dumps({"event": event, "pid": _PID, **fields}) + "\n"
+    with contextlib.suppress(OSError), open(_FILE, "ab", buffering=0) as file:  # the tests go on without it
+        file.write(line.encode())
+
+
+def leave(status: int) -> NoReturn:
+    """Do what `os._exit` does, and tell who called it."""
+    with contextlib.suppress(Exception):
+        stack = traceback.extract_stack()[:-1]
+        below = [*itertools.dropwhile(lambda frame: not frame.filename.startswith(OWN_FRAMES), stack)] or stack
+        frames = [frame for frame in below if not frame.filename.startswith(OWN_FRAMES)]
+        write("exit", status=status, traceback=f"{HEADER}\n" + "".join(traceback.format_list(frames)))
+    _leave(status)
+
+
+if os.environ.get(TESTS):
+    os._exit = leave
+    write("begin")
+    atexit.register(write, "over")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,10 +100,11 @@ class SessionRecorder:
     """What one process of pytest writes down: a session without xdist, its controller, or a worker."""
 
     def __init__(self, config: pytest.Config, folder: str) -> None:
-        self.config, self.pid = config, os.getpid()
-        self.path = os.path.join(folder, "tests.jsonl")
+        self.config = config
         worker: str | None = getattr(config, "workerinput", {}).get("workerid")
         self.is_worker, self.is_collecting = worker is not None, worker in {None, "gw0"}
+        if self.is_worker:  # its controller tells how it ends
+            write("over")
         self.now, self.clock = time.time, time.perf_counter  # a test may put others in their place
         self.reports: dict[str, tuple[Any, str]] = {}  # of the running test by phase, with tracebacks
         self.failed_subtests: list[tuple[str, str]] = []  # reason and traceback
@@ -79,14 +115,6 @@ class SessionRecorder:
         except FileNotFoundError:
             return
         config.option.continue_on_collection_errors = True
-
-    def write(self, event: str, **fields: Any) -> None:
-        """Append a line at once. The file is opened each time: a test may close descriptors that are not its own."""
-        if os.getpid() != self.pid:  # a fork that runs on in pytest's code
-            return
-        line = json.dumps({"event": event, "pid": self.pid, **fields}) + "\n"
-        with contextlib.suppress(OSError), open(self.path, "ab", buffering=0) as file:  # the tests go on without it
-            file.write(line.encode())
 
     def pytest_sessionstart(self) -> None:
         """Hide the plugin from what the tests start; a controller leaves it to its workers."""
@@ -105,20 +133,24 @@ class SessionRecorder:
                 queue.get = lambda *_, **__: type(queue).get(queue)
             workers = sum(int(spec.partition("*")[0]) if "*" in spec else 1 for spec in specs)
             root = os.path.relpath(self.config.rootpath, self.config.invocation_params.dir)
-            self.write("session", workers=workers, root=root, maxfail=self.config.getoption("maxfail") or 0)
+            write("session", workers=workers, root=root, maxfail=self.config.getoption("maxfail") or 0)
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_make_collect_report(self) -> Generator[None, Any, None]:
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, None]:
         """Note a file that cannot be imported or skips itself."""
         started = self.clock()
-        report = (yield).get_result()
+        ended = yield
+        if ended.excinfo is not None:  # sys.exit, pytest.exit, or Ctrl-C
+            write("uncollected", id=collector.nodeid, outcome="fail", traceback=cut(traceback_of(ended.excinfo[1])))
+            return
+        report = ended.get_result()
         if report.passed or not self.is_collecting:
             return
         excinfo = getattr(getattr(report, "call", None), "excinfo", None)
         error = excinfo.value if excinfo and report.failed else None
         if isinstance(error, pytest.Collector.CollectError):
             error = error.__cause__ or error
-        self.write(
+        write(
             "uncollected",
             id=report.nodeid,
             seconds=self.clock() - started,
@@ -131,12 +163,16 @@ class SessionRecorder:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note what the command selects, once all other plugins have deselected and sorted; leave what is to run."""
         if self.is_collecting and not self.config.pluginmanager.hasplugin("dsession"):
-            self.write("collected", ids=[item.nodeid for item in session.items])
+            write("collected", ids=[item.nodeid for item in session.items])
         only, skip = self.selection.get("only"), set(self.selection.get("skip") or ())
-        chosen = {item.nodeid for item in session.items} if only is None else set(only)
-        left = [item for item in session.items if item.nodeid not in chosen - skip]
-        if left:
-            session.items[:] = [item for item in session.items if item.nodeid in chosen - skip]
+        asked = set(only or ())
+
+        def is_wanted(item: pytest.Item) -> bool:
+            is_asked = only is None or item.nodeid in asked or item.nodeid.partition("::")[0] in asked
+            return is_asked and item.nodeid not in skip
+
+        if left := [item for item in session.items if not is_wanted(item)]:
+            session.items[:] = filter(is_wanted, session.items)
             self.config.hook.pytest_deselected(items=left)
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -144,7 +180,7 @@ class SessionRecorder:
         """Note the start and the end of a test, its reruns included."""
         self.reports, self.failed_subtests = {}, []
         started = self.clock()
-        self.write("start", id=item.nodeid, at=self.now())
+        write("start", id=item.nodeid, at=self.now())
         ended = yield
         failures = self.failed_subtests + [
             ("" if text else reason_of(report), text) for report, text in self.reports.values() if report.failed
@@ -161,7 +197,7 @@ class SessionRecorder:
         else:
             outcome = "skip"
         if reports or failures:
-            self.write(
+            write(
                 "end",
                 id=item.nodeid,
                 outcome=outcome,
@@ -190,12 +226,16 @@ class SessionRecorder:
         elif report.failed:
             self.failed_subtests.append(("" if text else reason_of(report), text))
 
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Note an error within pytest."""
+        write("internal", traceback=cut(traceback_of(excinfo.value)))
+
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, Any, None]:
         """Note the exit status, once other plugins have had their say."""
         yield
         if not self.is_worker:
-            self.write("finish", code=int(session.exitstatus))
+            write("finish", code=int(session.exitstatus))
 
 
 def reason_of(report: Any) -> str:
