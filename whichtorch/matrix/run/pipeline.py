@@ -140,7 +140,7 @@ class MatrixRun:
         """Judge, store and tell a cell; of a command that has tests, the cell of each, and its own if that is red."""
         planned = self._planned[end.position]
         own = planned.judged(environment, end.records, reused=end.reused, problem=end.problem)
-        cells = [(planned, own, end.records)] if own.outcome.is_red or not end.tests else []
+        cells = [(planned, own, end.records)] if own.is_red or not end.tests else []
         for id_, records in end.tests.items():
             test = planned.of_test(id_)
             reused = min(end.reused, len(judging_records(records)))
@@ -153,7 +153,7 @@ class MatrixRun:
             self._site.store.add_scenario(test.scenario)
             self._site.store.add_cell(cell, [record.key for record in records], end.position)
             self._site.emit(CellDone(environment=environment, cell=cell))
-            if planned.options.fail_fast and cell.outcome.is_red and not cell.expected:
+            if planned.options.fail_fast and cell.is_red and not cell.expected:
                 self._failed = self._failed or f"{cell.name} in {environment.label}"
 
 

@@ -70,7 +70,7 @@ def _failed_last(planned: Plan, home: Path) -> tuple[Plan, str]:
         return planned, "--last-failed: there is no earlier run, so all cells are run"
     result = last.read().result
     labels = {environment.id: environment.label for environment in result.environments}
-    red = [cell for cell in result.cells if cell.outcome.is_red and not cell.expected]
+    red = [cell for cell in result.cells if cell.is_red and not cell.expected]
     chosen = planned.only({(labels[cell.environment], cell.name) for cell in red})
     if not chosen:
         return planned, f"--last-failed: none of these cells failed in {last.run.id}, so that all are run"
