@@ -45,6 +45,14 @@ def test_a_failure_that_became_a_hang_is_another_failure() -> None:
     assert became(HANG, FAIL) is ChangeKind.DIFFERENT
 
 
+def test_what_is_slow_now_and_then_is_most_likely_the_hang_that_it_was() -> None:
+    """A hang that the clock ends before it is proven is the same failure, in either order; an exception is another."""
+    slow, hang = flaky(HERE, Outcome.SLOW, 2, 5), cell(HERE, HANG, signature="stuck: wait for a queue in a.py:3")
+    assert classify(slow, hang)[0] is classify(hang, slow)[0] is ChangeKind.STILL_FAILING
+    assert classify(slow, cell(HERE, FAIL))[0] is ChangeKind.DIFFERENT
+    assert classify(cell(HERE, Outcome.SLOW), hang)[0] is ChangeKind.NEW_FAILURE  # all slow: no verdict
+
+
 def test_failures_are_told_apart_by_their_signatures() -> None:
     """The same outcome at another place is another failure."""
     earlier = cell(HERE, FAIL, signature="TypeError in f (x.py)")

@@ -294,7 +294,7 @@ def is_alike(cell: Cell, other: Cell) -> bool:
             signature=each.signature,
             message=each.message,
             needs_earlier_run=_needs_earlier_run(each.chain),
-        )
+        ).provisional
         for each in (cell, other)
     )
     return bool(first.compare(second, Changed.LINES if cell.source_hash != other.source_hash else Changed.RELEASE))
