@@ -62,17 +62,19 @@ def test_compare_finds_exactly_what_was_planted(two_nights: User) -> None:
     assert kinds == (
         {("same.py", torch): "still passing" for torch in both}
         | {("worse.py", torch): "regression" for torch in both}
-        | {("edited.py", torch): "new failure" for torch in both}
+        | {("edited.py", torch): "regression" for torch in both}
         | {("better.py", torch): "fixed" for torch in both}
         | {("gone.py", torch): "disappeared" for torch in both}
         | {("new.py", torch): "appeared" for torch in both}
         | {("other.py", "9.1.0"): "fixed", ("other.py", "9.2.0"): "different failure"}
     )
-    assert "    2  regression         passed, and does not any more" in ended.stdout
+    assert "    4  regression         passed, and does not any more" in ended.stdout
     shown = "KeyError \"'planted'\" in <module> (worse.py:2)"
     assert f"regression  pass -> FAIL!  worse.py  torch-9.1.0-pypi: {shown}" in ended.stdout
     assert "different failure  FAIL! -> HANG!  other.py  torch-9.2.0-pypi" in ended.stdout
-    assert ended.stdout.count("the script changed\n") == 6  # told once of each cell
+    assert (
+        ended.stdout.count("the test itself changed: the script, or a module beside it\n") == 6
+    )  # told once of each cell
     assert "rerun: whichtorch matrix --torch 9.1.0 --build pypi --script worse.py --fresh" in ended.stdout
     itself = two_nights.run("compare", "latest", "latest")
     assert itself.returncode == 0  # what still fails is no news
@@ -88,7 +90,9 @@ def test_a_matrix_is_red_only_for_what_got_worse(user: User) -> None:
     assert matrix(user, *known, *later) == 1
     (user.folder / "worse").touch()
     assert matrix(user, *known, *later, "--fresh", "--baseline", "latest") == 1
-    assert matrix(user, *scripts(user, known=FAILS), "--baseline", "latest") == 0  # another script
+    assert (
+        matrix(user, *scripts(user, known=FAILS), "--baseline", "latest") == 1
+    )  # the script changed, and passed before
     gone = ["--torch", "9.2.0", *known, "--install-timeout", "1"]
     shutil.rmtree(user.folder / ".whichtorch" / "envs")
     ended = user.run(

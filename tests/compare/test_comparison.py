@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, flaky, result
 from whichtorch.matrix.compare.comparison import ChangeKind, classify, compare, stream
-from whichtorch.matrix.model import UNOBSERVED, Cell, Environment, Outcome
+from whichtorch.matrix.model import UNOBSERVED, Cell, Environment, Outcome, ProjectCommand, Scenario
 
 HERE = environment()
 OUTCOMES = st.sampled_from(list(Outcome))
@@ -41,6 +43,14 @@ def test_a_failure_that_became_a_hang_is_another_failure() -> None:
     """A hang is a class of its own, whatever the signatures say."""
     assert became(FAIL, HANG) is ChangeKind.DIFFERENT
     assert became(HANG, FAIL) is ChangeKind.DIFFERENT
+
+
+def test_what_is_slow_now_and_then_is_most_likely_the_hang_that_it_was() -> None:
+    """A hang that the clock ends before it is proven is the same failure, in either order; an exception is another."""
+    slow, hang = flaky(HERE, Outcome.SLOW, 2, 5), cell(HERE, HANG, signature="stuck: wait for a queue in a.py:3")
+    assert classify(slow, hang)[0] is classify(hang, slow)[0] is ChangeKind.STILL_FAILING
+    assert classify(slow, cell(HERE, FAIL))[0] is ChangeKind.DIFFERENT
+    assert classify(cell(HERE, Outcome.SLOW), hang)[0] is ChangeKind.NEW_FAILURE  # all slow: no verdict
 
 
 def test_failures_are_told_apart_by_their_signatures() -> None:
@@ -213,9 +223,69 @@ def test_newly_prevented_cells_are_known() -> None:
     assert not compare(gone, gone).is_prevented
 
 
-def test_a_script_that_was_edited_is_no_regression_of_torch() -> None:
-    """It fails, which is told first, but what passed before was another script."""
-    before = cell(HERE, PASS, source_hash="one")
-    assert classify(before, cell(HERE, FAIL, source_hash="two")) == (ChangeKind.NEW_FAILURE, "the script changed")
-    assert classify(before, cell(HERE, FAIL, source_hash="one"))[0] is ChangeKind.REGRESSION
-    assert classify(before, cell(HERE, FAIL, source_hash=""))[0] is ChangeKind.REGRESSION  # of an old record
+@pytest.mark.parametrize("red", [*(cell(HERE, outcome) for outcome in RED), flaky(HERE, Outcome.SLOW, 2, 5)])
+@pytest.mark.parametrize("source", ["one", "two", ""])
+def test_what_passed_and_fails_is_a_regression_whatever_changed(red: Cell, source: str) -> None:
+    """A night in which the project changed is red, too; the test's own edit is told beside it."""
+    before, after = cell(HERE, PASS, source_hash="one"), red.model_copy(update={"source_hash": source})
+    found = compare(result([HERE], [before]), result([HERE], [after]))
+    assert [change.change for change in found.cells] == [ChangeKind.REGRESSION]
+    assert found.is_worse
+    assert set(found.cells[0].changed) == ({"test"} if source == "two" else set())
+
+
+def command(project: str, words: str = "pytest tests", subfolder: str = ".") -> Scenario:
+    """Return the scenario of a command's test, with the files of a project."""
+    test = "tests/test_a.py::test_x[1]"
+    made = ProjectCommand(words=tuple(words.split()), project=project, subfolder=subfolder, test=test)
+    return Scenario(name=test, path=Path("/of/user"), source_hash=f"{project} {words}", command=made)
+
+
+@pytest.mark.parametrize(
+    ("files", "subfolder", "words", "expected"),
+    [
+        (["src/vec/__init__.py"], ".", "pytest tests", {"project": ("src/vec/__init__.py",)}),
+        (["tests/test_a.py"], ".", "pytest tests", {"test": ("tests/test_a.py",)}),
+        (
+            ["conftest.py", "tests/test_a.py"],
+            ".",
+            "pytest tests",
+            {"test": ("tests/test_a.py",), "project": ("conftest.py",)},
+        ),
+        (["tests/test_a.py"], "sub", "pytest tests", {"project": ("tests/test_a.py",)}),  # it is sub/tests/test_a.py
+        (["sub/tests/test_a.py"], "sub", "pytest tests", {"test": ("sub/tests/test_a.py",)}),
+        (["a.py"], ".", "pytest -k x", {"test": ("its command",), "project": ("a.py",)}),
+        (None, ".", "pytest tests", {"project": ("which files is not known here",)}),
+    ],
+)
+def test_which_files_of_a_project_changed_is_told_apart_from_the_test_itself(
+    tmp_path: Path, files: list[str] | None, subfolder: str, words: str, expected: dict[str, tuple[str, ...]]
+) -> None:
+    """The file of the test is named first; all others are the project's; without kept copies nobody guesses."""
+    for project in ("old", "new") if files is not None else ():
+        for name in ("same.py", *(files or ())):
+            file = tmp_path / "projects" / project / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("same" if name == "same.py" else project)
+    before, after = command("old", subfolder=subfolder), command("new", words, subfolder)
+    cells = [
+        cell(HERE, outcome, each.name, source_hash=each.source_hash, command=("pytest", each.name))
+        for outcome, each in ((PASS, before), (FAIL, after))
+    ]
+    old, new = (
+        result([HERE], [own]).model_copy(update={"scenarios": (each,)})
+        for own, each in zip(cells, (before, after), strict=True)
+    )
+    (change,) = compare(old, new, home=tmp_path).cells
+    assert (change.change, list(change.changed.items())) == (ChangeKind.REGRESSION, list(expected.items()))
+
+
+def test_a_release_is_compared_with_the_one_that_took_its_place() -> None:
+    """A night with the newest release only: another torch is what changed, and what passed and fails is worse."""
+    before, after = environment("2.11.0"), environment("2.12.0")
+    found = compare(result([before], [cell(before, PASS)]), result([after], [cell(after, FAIL)]))
+    assert [change.change for change in found.cells] == [ChangeKind.REGRESSION]
+    assert [(change.old, change.new) for change in found.environments] == [(before.label, after.label)]
+    other = environment("2.12.0", config="single-thread")
+    apart = compare(result([before], [cell(before, PASS)]), result([other], [cell(other, FAIL)]))
+    assert {change.change for change in apart.cells} == {ChangeKind.NEW_FAILURE, ChangeKind.DISAPPEARED}

@@ -65,7 +65,12 @@ def test_what_is_slow_on_a_crowded_machine_says_so() -> None:
         (stopped(BUSY | {"late": ["core", "disk"]}, moving=False), Outcome.SLOW, Decider.HEADWAY),
         (stopped(BUSY, StoppedLook(kind=HangKind.SPIN_PYTHON), moving=False), Outcome.SLOW, Decider.OPEN),
         (stopped(BUSY, StoppedLook(kind=HangKind.CHILD), moving=False), Outcome.SLOW, Decider.OPEN),
-        (stopped(CROWDED, StoppedLook(kind=HangKind.SPIN_PYTHON), moving=False), Outcome.SLOW, Decider.OPEN),
+        (stopped(CROWDED, StoppedLook(kind=HangKind.SPIN_PYTHON), moving=False), Outcome.SLOW, Decider.CROWDED),
+        (
+            stopped(CROWDED, StoppedLook(kind=HangKind.SPIN_PYTHON, is_again=True), moving=False),
+            Outcome.SLOW,
+            Decider.OPEN,
+        ),
         (stopped(BUSY, StoppedLook(goal=20.0), moving=False), Outcome.HANG, Decider.LONGER_LOOK),
         (
             stopped(BUSY, StoppedLook(kind=HangKind.SPIN_PYTHON), moving=False, loop=MOVES),

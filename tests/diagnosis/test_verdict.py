@@ -267,13 +267,13 @@ def attempt(outcome: Outcome, seconds: float = 1) -> Attempt:
         ([Outcome.PASS, Outcome.HANG, Outcome.PASS], Outcome.HANG),
         ([Outcome.FAIL, Outcome.FAIL, Outcome.HANG], Outcome.FAIL),
         ([Outcome.FAIL, Outcome.HANG], Outcome.HANG),
-        ([Outcome.SLOW, Outcome.PASS], Outcome.PASS),
+        ([Outcome.SLOW, Outcome.PASS], Outcome.SLOW),
         ([Outcome.SLOW, Outcome.HANG], Outcome.HANG),
         ([Outcome.SLOW], Outcome.SLOW),
     ],
 )
 def test_of_several_attempts_a_red_one_speaks(outcomes: list[Outcome], expected: Outcome) -> None:
-    """A pass does not take a hang back, and a slow attempt speaks only when nothing decided."""
+    """A pass takes back neither a hang nor what was slow with as much time; red says more than slow."""
     speaker = combine([attempt(outcome) for outcome in outcomes])
     assert speaker is not None
     assert speaker.outcome is expected

@@ -71,15 +71,17 @@ def test_slowest_pass_counts_every_environment_and_only_passes(tmp_path: Path) -
 
 
 def test_only_a_long_enough_decided_look_answers(tmp_path: Path) -> None:
-    """A record decides a slow test if it was given the time asked for, there, and was not slow itself."""
+    """A record decides a slow test if it was given the time asked for, took about as long, and was not slow itself."""
     records = Records()
-    for added in (record(Outcome.SLOW, limit=240), record(Outcome.HANG, limit=60)):
+    slow = record(Outcome.SLOW, limit=60, seconds=60).attempt
+    brief = record(Outcome.PASS, limit=240, seconds=2)  # it shows that the test is not always slow
+    for added in (record(Outcome.SLOW, limit=240, seconds=240), record(Outcome.HANG, limit=60, seconds=60), brief):
         records.add(added)
-    assert records.decisive("e", scenario(tmp_path), {"op": "mm"}, 240) is None
-    long = record(Outcome.HANG, limit=240)
+    assert records.decisive("e", scenario(tmp_path), {"op": "mm"}, 240, slow) is None
+    long = record(Outcome.HANG, limit=240, seconds=240)
     records.add(long)
-    assert records.decisive("e", scenario(tmp_path), {"op": "mm"}, 240) == long
-    assert records.decisive("other", scenario(tmp_path), {"op": "mm"}, 240) is None
+    assert records.decisive("e", scenario(tmp_path), {"op": "mm"}, 240, slow) == long
+    assert records.decisive("other", scenario(tmp_path), {"op": "mm"}, 240, slow) is None
 
 
 def test_runs_of_one_second_are_in_order(tmp_path: Path) -> None:

@@ -152,14 +152,58 @@ def test_every_environment_is_let_go_with_its_last_cell(tmp_path: Path) -> None:
 
 
 def test_slow_attempt_is_decided_by_a_longer_one(tmp_path: Path) -> None:
-    """What was still moving at the default limit gets three times as long once, and what comes then counts."""
+    """What was still moving at the default limit gets three times as long once; a pass that takes so long counts."""
     planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
-    ended = run(tmp_path, planned, lambda task: moving(task) if task.timeout < 100 else PASSED)
+    late = replace(PASSED, seconds=70.0)
+    ended = run(tmp_path, planned, lambda task: moving(task) if task.timeout < 100 else late)
     assert [(task.timeout, task.goal, task.is_hard) for task in ended.executor.tasks] == [
         (60, None, False),
         (180, 180, False),
     ]
     assert ended.outcomes() == {("one", "id-2.0.0-default"): Outcome.PASS}
+
+
+@pytest.mark.parametrize("timeout", [None, 15])
+def test_what_is_slow_now_and_then_is_told(tmp_path: Path, timeout: float | None) -> None:
+    """Of ten attempts, some of which stand still where others pass at once, the cell is red: slow, k of n."""
+    options = planning.RunOptions(repeat=10, timeout=timeout)
+    made: list[Task] = []
+
+    def behave(task: Task) -> Ending:
+        made.append(task)
+        return moving(task) if len(made) in {2, 5, 8} else PASSED
+
+    (cell,) = run(tmp_path, planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], options), behave).run.cells
+    slow = sum(attempt.outcome is Outcome.SLOW for attempt in cell.attempts)
+    assert slow >= 2
+    assert (cell.outcome, cell.is_red, cell.expected) == (Outcome.SLOW, True, False)
+    assert cell.flaky == f"{slow} of {len(cell.attempts)}"
+    assert len(cell.attempts) >= 10
+
+
+@pytest.mark.parametrize(
+    ("again", "outcome", "flaky", "tasks"),
+    [
+        (PASSED, Outcome.PASS, None, 3),  # two were asked for
+        (None, Outcome.SLOW, "1 of 2", 3),
+    ],
+)
+def test_what_waited_for_a_core_is_made_again(
+    tmp_path: Path, again: Ending | None, outcome: Outcome, flaky: str | None, tasks: int
+) -> None:
+    """A slow attempt on a crowded machine says nothing; made again, it counts, however crowded the machine is then."""
+    crowded = got_on({"paused": 0.5, "needed": 12, "stretch": 4.0})
+    made: list[Task] = []
+
+    def behave(task: Task) -> Ending:
+        made.append(task)
+        waiting = replace(moving(task), evidence=crowded)
+        return {1: PASSED, 2: waiting}.get(len(made), again or waiting)
+
+    options = planning.RunOptions(repeat=2, timeout=15)
+    (cell,) = run(tmp_path, planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], options), behave).run.cells
+    assert (cell.outcome, cell.flaky, cell.is_red) == (outcome, flaky, flaky is not None)
+    assert [task.timeout for task in made] == [15] * tasks
 
 
 def test_slow_for_too_long_is_a_hang(tmp_path: Path) -> None:

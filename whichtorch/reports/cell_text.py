@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Callable
 from itertools import chain, pairwise, takewhile
 from pathlib import Path
@@ -66,6 +67,9 @@ def detail_lines(cell: Cell) -> Iterator[str]:
         yield conditions
     if cell.flaky:
         yield f"flaky: {cell.flaky} attempts end so"
+    counts = Counter(attempt.outcome for attempt in cell.attempts)
+    if len(counts) > 1:
+        yield f"attempts: {', '.join(f'{count} {outcome}' for outcome, count in counts.most_common())}"
 
 
 def log_of(stored: StoredRun, cell: Cell) -> Path | None:

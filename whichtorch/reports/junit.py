@@ -2,7 +2,8 @@
 
 An environment is a suite, a cell is a case:
 
-- `fail`, `hang`, `crash` and `oom` are a `<failure>` with the outcome as its type. A hang is always one:
+- `fail`, `hang`, `crash`, `oom`, and `slow` in some attempts only, are a `<failure>` with the outcome as its type. A
+  hang is always one:
   Bazel (#3763) and meson (#13795) let timeouts pass, and some viewers show an `<error>` as passed
   (dorny/test-reporter #81).
 - `unbuildable`, `broken` and `error` are an `<error>`: nothing was learnt about torch.
@@ -81,7 +82,9 @@ def watched_xml(seen: WatchedRun) -> bytes:
 
 def element_of(cell: Cell) -> str | None:
     """Return the element that says the outcome of a cell; None for a plain case, which viewers show as passed."""
-    return None if cell.outcome.is_red and cell.expected else cell.outcome.row.junit or None
+    if cell.is_red:
+        return None if cell.expected else "failure"
+    return cell.outcome.row.junit or None
 
 
 def _case(cell: Cell, environment: Environment, class_: str, stored: StoredRun, command: str) -> ET.Element:

@@ -108,7 +108,7 @@ def markdown_lines(
     """
     result = stored.result
     labels = {environment.id: environment.label for environment in result.environments}
-    known = [cell for cell in result.cells if cell.outcome.is_red and cell.expected]
+    known = [cell for cell in result.cells if cell.is_red and cell.expected]
     doubted = [cell for cell in result.cells if cell.doubt]
     sections = [
         _title(result),
@@ -194,13 +194,13 @@ def _unexpected(stored: StoredRun, labels: dict[str, str], command: str) -> Iter
     cells = stored.result.cells
     prevented = [cell for cell in cells if cell.outcome.is_prevented and environments[cell.environment].is_usable]
     yield from _grouped(prevented, labels, Priority.PREVENTED)
-    others = [cell for cell in cells if not (cell.expected or cell.outcome.is_red or cell.outcome.is_prevented)]
+    others = [cell for cell in cells if not (cell.expected or cell.is_red or cell.outcome.is_prevented)]
     yield from _grouped(others, labels, Priority.SURPRISES)
 
 
 def _by_severity(result: Result) -> list[Cell]:
     """Return the cells that are red and not expected, the worst first."""
-    red = (cell for cell in result.cells if cell.outcome.is_red and not cell.expected)
+    red = (cell for cell in result.cells if cell.is_red and not cell.expected)
     return sorted(red, key=lambda cell: -cell.outcome.row.severity)
 
 

@@ -65,7 +65,7 @@ class WrongTest:
     @property
     def alike(self) -> list[Environment]:
         """The environments in which it goes wrong in the same way."""
-        return [environment for other, environment in self.row if other.outcome.is_red and _is_same(other, self.cell)]
+        return [environment for other, environment in self.row if other.is_red and _is_same(other, self.cell)]
 
     @property
     def passing(self) -> list[Environment]:
@@ -82,14 +82,14 @@ class WrongTest:
         """Yield what to do, the most useful first."""
         cell, signature = self.cell, Signature.parse(self.cell.signature)
         module = missing_module(cell.signature, cell.message)
-        if cell.outcome is Outcome.SLOW:
+        if cell.outcome is Outcome.SLOW and not cell.is_red:
             limit = max((attempt.limit for attempt in cell.attempts), default=0)
             yield NextStep("gives it more time", self.rerun("--timeout", f"{MORE_TIME * limit:.0f}"))
         elif cell.doubt is Doubt.UNREAD:
             yield NextStep(
                 "make the script compile something: its later runs read no cache, so this pass does not test caches"
             )
-        elif not cell.outcome.is_red:
+        elif not cell.is_red:
             yield NextStep("runs it again", self.rerun("--fresh"))
         elif module.isidentifier() or (module and not self.passing):
             missing = absence(module)

@@ -54,7 +54,9 @@ def gather(head: RunFolder, home: Path, baseline: RunFolder | None = None) -> Ru
     return RunFacts(
         stored=stored,
         comparison=(
-            compare(baseline.read().result, stored.result, measured_before(stored.result, home)) if baseline else None
+            compare(baseline.read().result, stored.result, measured_before(stored.result, home), home)
+            if baseline
+            else None
         ),
         nights=history,
         numbers=numbers_until(stored.result, earlier),
@@ -77,7 +79,7 @@ def _cases(stored: StoredRun, heads: Iterable[RunFolder]) -> Iterator[Case]:
     """Yield the latest case of each test of the stored run that is red somewhere, as far as it was triaged."""
     from whichtorch.matrix.triage.case import FILE, Case
 
-    red = {(cell.source_hash, variant_suffix(cell.variant)) for cell in stored.result.cells if cell.outcome.is_red}
+    red = {(cell.source_hash, variant_suffix(cell.variant)) for cell in stored.result.cells if cell.is_red}
     cases = (read_json(head.folder / FILE, Case) for head in heads)
     triaged = (case for case in cases if case is not None and case.reproduction is not None)
     latest = {(case.source_hash, variant_suffix(case.variant)): case for case in triaged}

@@ -9,7 +9,6 @@ from pydantic import Field
 from tabulate import tabulate
 
 from whichtorch.matrix.compare.comparison import (
-    SCRIPT_CHANGED,
     CellChange,
     ChangeKind,
     Comparison,
@@ -243,9 +242,16 @@ def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: 
 
 
 def remarks_of(change: CellChange) -> list[str]:
-    """Return what makes a change doubtful."""
-    changed = SCRIPT_CHANGED if change.script_changed else ""
-    return list(dict.fromkeys(filter(None, [change.why, changed, *map(number_change_words, change.numbers)])))
+    """Return what changed besides, the test itself first, and what makes a change doubtful."""
+    return [*causes_of(change), *filter(None, [change.why, *map(number_change_words, change.numbers)])]
+
+
+def causes_of(change: CellChange) -> list[str]:
+    """Return what changed beside a cell, each kind apart."""
+    return [
+        f"the {kind}{' itself' * (kind == 'test')} changed: {short_list([*map(cut, files)], PACKAGES_NAMED)}"
+        for kind, files in change.changed.items()
+    ]
 
 
 def transition(change: CellChange) -> str:

@@ -39,7 +39,8 @@ KNOWN_SHOWN = 3  # expected cells that have a line each: a suite of known bugs w
 
 def cell_word(cell: Cell | RunSide, *, is_different: bool = False) -> str:
     """Return a cell in one word: capitals where red, `~` for another failure, `!` where nobody expects it."""
-    word = cell.outcome.word
+    is_mixed = cell.outcome is Outcome.SLOW and cell.flaky is not None
+    word = cell.outcome.value.upper() if is_mixed else cell.outcome.word
     word += "~" if is_different else ""
     word += "" if cell.expected or cell.outcome.is_prevented else "!"
     return f"{word} {cell.flaky.replace(' of ', '/')}" if cell.flaky else word
@@ -194,7 +195,7 @@ def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
     cells = [cell for cell in result.cells if environments[cell.environment].is_usable]
     unexpected = [cell for cell in cells if not cell.expected]
     known = [cell for cell in cells if cell.expected]
-    known = [cell for cell in known if cell.outcome.is_red or cell.outcome.is_prevented or cell.doubt]
+    known = [cell for cell in known if cell.is_red or cell.outcome.is_prevented or cell.doubt]
     yield from (_red_line(alike, stored, others, command) for alike in _alike(unexpected, others))
     for environment in environments.values():
         if not environment.is_usable and any(cell.environment == environment.id for cell in result.cells):
@@ -239,7 +240,7 @@ def _ended(result: Result, left_out: OmittedCells) -> Counter[tuple[Outcome, boo
 def _kinds(cells: Sequence[Cell]) -> str:
     """Return how many of expected cells are failures, doubted passes and prevented: "4 known failures"."""
     doubted = sum(cell.doubt is not None for cell in cells)
-    red = sum(cell.outcome.is_red for cell in cells)
+    red = sum(cell.is_red for cell in cells)
     counts = {"known failure": red, "doubted pass": doubted, "prevented cell": len(cells) - red - doubted}
     return ", ".join(counted(count, noun) for noun, count in counts.items() if count)
 

@@ -35,7 +35,9 @@ REFRESH = 4  # times a second, of the lines that say what is running
 REMINDER = 30.0  # seconds between lines that say what is running, where the lines cannot be rewritten
 
 _NOT_SHOWN = {"ready", Outcome.UNBUILDABLE, Outcome.BROKEN}  # stages for which EnvironmentReady has a better line
-_STYLES = {outcome.word: outcome.row.style for outcome in Outcome if outcome.is_red}
+_STYLES = {outcome.word: outcome.row.style for outcome in Outcome if outcome.is_red} | {
+    "SLOW": "red"
+}  # in some attempts only
 _RED_WORD = re.compile(rf"\b({'|'.join(_STYLES)})\b[~!]*")
 _COPIED = re.compile(r"\s*(rerun: |log |stacks |next: (whichtorch|nox) )")  # what users copy is not wrapped
 _WRAPPER = partial(
@@ -228,7 +230,7 @@ class Progress:
         if (is_reused and self._detail is not Detail.ALL) or not event.environment.is_usable:
             return None
         word, style = cell_word(cell), cell.outcome.row.style
-        if cell.expected and cell.outcome.is_red:  # marked, so that it frightens nobody
+        if cell.expected and cell.is_red:  # marked, so that it frightens nobody
             word, style = f"{word} (known)", "dim red"
         count = f"[{self._done:>{len(str(self._total))}}/{self._total}]" if self._total is not None else " "
         said = summary(cell, "")

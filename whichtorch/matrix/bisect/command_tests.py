@@ -254,7 +254,7 @@ def _searched(tests: CommandTests, id_: str, answer: SearchAnswer, ends: tuple[i
 def _two_failures(ledger: Ledger, ends: tuple[int, int]) -> Iterator[str]:
     """Yield that a test fails in two ways at the ends of a search, which has no good side then."""
     cells = [ledger.evidence[end].cell for end in ends if end in ledger.evidence]
-    if len(cells) == 2 and all(cell.outcome.is_red for cell in cells) and not is_alike(*cells):
+    if len(cells) == 2 and all(cell.is_red for cell in cells) and not is_alike(*cells):
         shown = [described(gist(cell.signature), cell.message) or cell.outcome.word for cell in cells]
         first, last = (f"in {ledger.axis.values[end]} with {what}" for end, what in zip(ends, shown, strict=True))
         yield f"it fails {first}, and {last}: two failures; --failure WORDS searches for one of them"

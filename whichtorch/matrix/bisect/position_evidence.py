@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.bisect.strategy.search_state import Find, ProbeRun, SearchVerdict
 from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.diagnosis.missing_package import needs_package
-from whichtorch.matrix.model import Cell, Doubt, Environment, Outcome, Record
+from whichtorch.matrix.model import Cell, Doubt, Environment, Outcome, Record, speaking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,22 +28,20 @@ class PositionEvidence:
     def counted(self) -> tuple[Record, ...]:
         """The records that count.
 
-        A slow run, which the clock ended while it moved, counts until another decides. A longer look stands for that
-        run and for further slow ones, which get no longer look of their own.
+        A slow run, which the clock ended while it moved, counts unless another explains it. A longer look stands for
+        that run and for further slow ones, which get no longer look of their own.
         """
-        slow = [record for record in self.records if _is_slow(record)]
-        decided = tuple(record for record in self.records if not _is_slow(record))
-        if not slow or not decided:
-            return self.records
-        shortest = min(record.attempt.limit for record in slow)
-        longer = tuple(record for record in decided if record.attempt.limit > shortest)
-        return decided + longer[-1:] * max(0, len(slow) - len(longer))
+        attempts = speaking(record.attempt for record in self.records)
+        speak = tuple(record for record in self.records if record.attempt in attempts)
+        slow = [record for record in self.records if _is_slow(record) and record not in speak]
+        shortest = min((record.attempt.limit for record in slow), default=0.0)
+        longer = tuple(record for record in speak if record.attempt.limit > shortest and not _is_slow(record))
+        return speak + longer[-1:] * max(0, len(slow) - len(longer))
 
     @property
-    def unanswered(self) -> list[Record]:
-        """The slow records beside those that count, if none of these had more time."""
-        most = max((record.attempt.limit for record in self.counted), default=0.0)
-        return [each for each in self.records if each not in self.counted and each.attempt.limit >= most]
+    def is_provisional(self) -> bool:
+        """True where a longer look may still decide: all runs are slow. Beside a pass, slow is most likely a hang."""
+        return all(map(_is_slow, self.counted))
 
     @property
     def failures(self) -> list[Failure]:
@@ -144,8 +142,8 @@ def observations_of(
             runs.append(ProbeRun(position=seen.position, verdict=SearchVerdict.UNTESTABLE))
         else:
             runs += [
-                ProbeRun(position=seen.position, verdict=verdict(seen, record), provisional=_is_slow(record))
-                for record in (*seen.counted, *seen.unanswered)
+                ProbeRun(position=seen.position, verdict=verdict(seen, record), provisional=seen.is_provisional)
+                for record in seen.counted
             ]
     return tuple(runs)
 

@@ -129,12 +129,10 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-def exit_code(cells: "Iterable[tuple[Outcome, bool]]") -> Exit:
-    """Return the exit code of a run, given the outcome of each cell and whether it is expected."""
-    kinds = set(cells)
-    if any(outcome.is_red and not is_expected for outcome, is_expected in kinds):
-        return Exit.RED
-    return Exit.PREVENTED if any(outcome.is_prevented for outcome, _ in kinds) else Exit.GOOD
+def exit_code(cells: "Iterable[tuple[Outcome, bool]]", *, failed: bool) -> Exit:
+    """Return the exit code of a run, given the outcomes of its cells, and whether one is red that nobody expects."""
+    is_prevented = any(outcome.is_prevented for outcome, _ in cells)
+    return Exit.RED if failed else Exit.PREVENTED if is_prevented else Exit.GOOD
 
 
 def called(command: str) -> str:
@@ -177,7 +175,7 @@ def failure_words(text: str, test: "tuple[Scenario, dict[str, str]]", home: Path
     labels = {environment.id: environment.label for environment in result.environments}
     scenario, variant = test
     cells = [cell for cell in result.cells if (cell.scenario, cell.variant) == (scenario.name, variant)]
-    failing = {labels[cell.environment]: cell for cell in cells if cell.outcome.is_red}
+    failing = {labels[cell.environment]: cell for cell in cells if cell.is_red}
     if label not in failing:
         shown = f"it failed in {', '.join(failing)}" if failing else "it did not fail in that run"
         raise UsageError(f"--failure {text}: no failure of {scenario.name} in {label or 'no environment'}", hint=shown)

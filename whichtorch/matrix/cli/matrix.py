@@ -46,11 +46,12 @@ class MatrixOptions(MatrixRequest):
 def matrix(options: MatrixOptions) -> Exit:
     """Run scenarios in every environment of a matrix and show what passed, hung, crashed or failed.
 
-    Exit code: 0 all as expected; 1 something hung, crashed, failed or ran out of memory that no scenario
-    expects; 2 wrong usage or matrix file; 3 environments or the machine kept cells from running;
-    130 interrupted. With --measure, numbers are compared instead, and 1 means that one is worse by what --worse or
-    --differs says. With --baseline: 1 something that passed in the other run does not in this one, or a
-    number is worse in two runs in a row; 3 cells that had an outcome there were kept from running.
+    Exit code: 0 all as expected; 1 something hung, crashed, failed, ran out of memory, or was slow in some attempts
+    and in time in others, and no scenario expects that; 2 wrong usage or matrix file; 3 environments or the machine
+    kept cells from running; 130 interrupted. With --measure, numbers are compared instead, and 1 means that one is
+    worse by what --worse or --differs says. With --baseline: 1 something that passed in the other run fails now,
+    whatever changed, or a number is worse in two runs in a row; 3 cells that had an outcome there were kept from
+    running.
     """
     from whichtorch.matrix.records import stored_runs
     from whichtorch.matrix.run.pipeline import raise_if_impossible
@@ -87,7 +88,7 @@ def matrix(options: MatrixOptions) -> Exit:
         show = partial(display.progress, forecast=forecast)
         with command.terminating_like_interrupt(), planned.run(show) as (run, run_store):
             is_cut = run.interrupt is not None and not isinstance(run.interrupt, FailFastError)
-            code = Exit.INTERRUPTED if is_cut else command.exit_code(run_store.tally)
+            code = Exit.INTERRUPTED if is_cut else command.exit_code(run_store.tally, failed=run_store.failed)
             ended = {"interrupted": run.interrupt is not None, "exit_code": int(code)}
             run_store.run = run_store.run.model_copy(update=ended)
     shown = run_store.shown()
@@ -148,7 +149,7 @@ def _compared(before: "StoredRun", stored: "StoredRun", called: "CommandPrefix",
     from whichtorch.matrix.compare.number_nights import measured_before
     from whichtorch.reports.stored_run_text import comparison_lines
 
-    comparison = compare(before.result, stored.result, measured_before(stored.result, options.home))
+    comparison = compare(before.result, stored.result, measured_before(stored.result, options.home), options.home)
     options.display.say(comparison_lines(comparison, before, stored, called))
     if comparison.is_worse:
         return Exit.RED

@@ -33,7 +33,7 @@ def measured(
     with command.terminating_like_interrupt(), opened as (store, notes):
         cells = store.stored().result.cells
         is_worse = any(number.effect in {Effect.WORSE, Effect.DIFFERENT} for cell in cells for number in cell.numbers)
-        code = Exit.RED if is_worse and is_asked else command.exit_code(store.tally)
+        code = Exit.RED if is_worse and is_asked else command.exit_code(store.tally, failed=store.failed)
         code = Exit.INTERRUPTED if store.run.interrupted else code
         store.run = store.run.model_copy(update={"exit_code": int(code)})
     stored = store.stored()  # read again: the run is marked as ended now

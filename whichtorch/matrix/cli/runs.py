@@ -146,8 +146,8 @@ def compare(options: CompareOptions) -> Exit:
     A run is named by its id or the beginning of it, by its name, by `latest` or `latest~1`, by a day (the last run
     started on 2026-11-20, UTC), or by a folder from elsewhere. Cells are matched by test and environment; a nightly
     is compared with the one of the other night. Numbers that were measured are compared by their change from the
-    same reference. Exit code: 0 nothing got worse; 1 a regression, or a number that is worse in two runs in a row;
-    2 no such run.
+    same reference. What passed and fails now is a regression, whatever changed; what did is told beside it.
+    Exit code: 0 nothing got worse; 1 a regression, or a number that is worse in two runs in a row; 2 no such run.
     """
     from whichtorch.matrix.compare import comparison
     from whichtorch.matrix.compare.number_nights import measured_before
@@ -159,7 +159,7 @@ def compare(options: CompareOptions) -> Exit:
     heads = [stored_runs.find(text, home) for text in (options.old, options.new)]
     _tell_damage(home, heads)
     before, after = (head.read() for head in heads)
-    compared = comparison.compare(before.result, after.result, measured_before(after.result, home))
+    compared = comparison.compare(before.result, after.result, measured_before(after.result, home), home)
     options.display.say(comparison_lines(compared, before, after, where_it_ran(called, after.result.run)))
     write_json(options.json_file, compared)
     return Exit.RED if compared.is_worse else Exit.GOOD

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.compare.comparison import LUCK, stream
 from whichtorch.matrix.grouping import grouped
-from whichtorch.matrix.model import Attempt, Model, Outcome
+from whichtorch.matrix.model import Attempt, Model, Outcome, speaking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,9 +44,9 @@ class HostStreak(Model):
 def flake_rates(nights: Iterable[NightCell]) -> Iterator[FlakeRate]:
     """Yield the rate of each test that comes and goes: of those that change once, it is no rate."""
     for (test, environment), attempts in _attempts(nights).items():
-        turns = sum(old.outcome.is_red != new.outcome.is_red for old, new in pairwise(attempts))
+        turns = sum(_is_pass(old) != _is_pass(new) for old, new in pairwise(attempts))
         if turns > 1:
-            failures = sum(attempt.outcome.is_red for attempt in attempts)
+            failures = sum(not _is_pass(attempt) for attempt in attempts)
             low, high = rate_interval(failures, len(attempts))
             yield FlakeRate(
                 test=test, environment=environment, failures=failures, attempts=len(attempts), low=low, high=high
@@ -70,7 +70,7 @@ def host_streaks(nights: Iterable[NightCell]) -> Iterator[HostStreak]:
             since = streak[0].started
             others = [each for each in attempts if each.evidence.host not in {"", host} and each.started >= since]
             red, of = len(streak), len(streak) + len(others)
-            is_alone = others and not any(each.outcome.is_red for each in others)
+            is_alone = others and all(map(_is_pass, others))
             if is_alone and 1 / math.comb(of, red) <= LUCK:  # the chance that failures of any host are all of this one
                 yield HostStreak(
                     test=test, environment=environment, host=host, failures=red, since=since, passes=len(others)
@@ -79,9 +79,13 @@ def host_streaks(nights: Iterable[NightCell]) -> Iterator[HostStreak]:
 
 def _last_failures(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
     """Return the attempts since the last pass, if they all end the same way."""
-    passes = [place for place, attempt in enumerate(attempts) if not attempt.outcome.is_red]
+    passes = [place for place, attempt in enumerate(attempts) if _is_pass(attempt)]
     streak = attempts[passes[-1] + 1 if passes else 0 :]
     return streak if len({attempt.outcome for attempt in streak}) == 1 else ()
+
+
+def _is_pass(attempt: Attempt) -> bool:
+    return attempt.outcome is Outcome.PASS
 
 
 def _attempts(nights: Iterable[NightCell]) -> dict[tuple[str, str], list[Attempt]]:
@@ -92,8 +96,10 @@ def _attempts(nights: Iterable[NightCell]) -> dict[tuple[str, str], list[Attempt
             {
                 attempt.started or f"{night.run.id} {place}": attempt
                 for night in own
-                for place, attempt in enumerate(night.cell.attempts)
-                if attempt.outcome.is_red or attempt.outcome is Outcome.PASS
+                for place, attempt in enumerate(speaking(night.cell.attempts))
+                if attempt.outcome.is_red
+                or _is_pass(attempt)
+                or (night.cell.is_red and attempt.outcome is Outcome.SLOW)
             }.values(),
             key=lambda attempt: attempt.started,
         )

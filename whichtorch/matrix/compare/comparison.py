@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 from enum import StrEnum
+from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -14,12 +16,15 @@ from whichtorch.matrix.diagnosis.failure import is_alike
 from whichtorch.matrix.diagnosis.verdict import passes_needed
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import Cell, Effect, Environment, Model, Outcome, Result, Run
+from whichtorch.matrix.suite.project import changed_files
 from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-SCRIPT_CHANGED = "the script changed"
+    from whichtorch.matrix.model import ProjectCommand
+
 LUCK = 0.05  # passes prove that a flaky failure is gone where the chance that they are luck is below this
 
 
@@ -37,6 +42,9 @@ class ChangeKind(StrEnum):
     DISAPPEARED = "disappeared"
     APPEARED = "appeared"
     STILL_PASSING = "still passing"
+
+
+_ALIKE = {ChangeKind.STILL_PASSING, ChangeKind.STILL_FAILING}
 
 
 class RunSide(Model):
@@ -63,6 +71,7 @@ class CellChange(Model):
     old: RunSide | None
     new: RunSide | None
     script_changed: bool = False  # then the script may be the cause
+    changed: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # files of the `test` itself, of the `project`
     why: str = ""  # it is inconclusive or doubtful
     numbers: tuple[NumberChange, ...] = ()  # that are worse or better
 
@@ -107,17 +116,19 @@ class Comparison(Model):
         return tuple(cell for cell in self.cells if cell.change is change)
 
 
-def compare(old: Result, new: Result, before: Sequence[Result] = ()) -> Comparison:
-    """Return what became of each cell from one run to the other.
+def compare(old: Result, new: Result, before: Sequence[Result] = (), home: Path | None = None) -> Comparison:
+    """Return what became of each cell from one run to the other; projects are kept in the state folder `home`.
 
     `before` are the two runs before the new one, latest first: a number is worse for sure where two runs in a row say
     so.
 
-    Cells are matched by test and environment. Environments are matched by id, else by label. Of the remaining
-    nightlies, two are matched where each run has exactly one of the same stream.
+    Cells are matched by test and environment. Environments are matched by id, else by label. Of the remaining ones,
+    two nightlies are matched where each run has exactly one of the same stream, and so are two releases.
     """
     pairs = list(_pairs(old.environments, new.environments))
     old_cells, new_cells = (grouped(result.cells, lambda cell: cell.environment) for result in (old, new))
+    commands = {each.source_hash: each.command for each in (*old.scenarios, *new.scenarios) if each.command}
+    files = cache(partial(changed_files, home))
     measured = [_numbers(result, new) for result in (new, old, *before)]
     changes = []
     for former, after in pairs:
@@ -140,6 +151,7 @@ def compare(old: Result, new: Result, before: Sequence[Result] = ()) -> Comparis
                 old=sides[0],
                 new=sides[1],
                 script_changed=len(hashes) > 1,
+                changed=_sources_changed(cells, commands, files) if len(hashes) > 1 and kind not in _ALIKE else {},
                 why=why,
                 numbers=numbers,
             )
@@ -164,6 +176,25 @@ def _numbers(result: Result, new: Result) -> RunNumbers:
     return RunNumbers(run=result.run, by_cell=by_cell)
 
 
+def _sources_changed(
+    cells: Iterable[Cell | None], commands: Mapping[str, ProjectCommand], files: Callable[..., list[str] | None]
+) -> dict[str, tuple[str, ...]]:
+    """Return which files of the test itself and of its project changed, by these two words; the test comes first."""
+    old, new = (cell for cell in cells if cell)
+    was, now = (commands.get(cell.source_hash) for cell in (old, new))
+    if was is None or now is None:
+        return {"test": ("the script, or a module beside it",)}
+    changed: dict[str, tuple[str, ...]] = {}
+    if (was.words, was.options) != (now.words, now.options):
+        changed["test"] = ("its command",)
+    names = files(was.project, now.project) if was.project != now.project else []
+    if names is None:
+        return changed | {"project": ("which files is not known here",)}
+    own = {posixpath.normpath(f"{now.subfolder}/{word.partition('::')[0]}") for word in new.command or now.words}
+    kinds = grouped(names, lambda name: "test" if name in own else "project")
+    return changed | {kind: tuple(kinds[kind]) for kind in ("test", "project") if kind in kinds}
+
+
 def _side(environment: Environment | None, cell: Cell | None) -> RunSide | None:
     return None if environment is None or cell is None else run_side(environment, cell)
 
@@ -176,7 +207,7 @@ def run_side(environment: Environment, cell: Cell) -> RunSide:
         signature=cell.what,
         flaky=cell.flaky,
         expected=cell.expected,
-        chain=cell.chain.words if cell.chain and cell.outcome.is_red else "",
+        chain=cell.chain.words if cell.chain and cell.is_red else "",
     )
 
 
@@ -196,17 +227,17 @@ def _pairs(
             same = [other for other in unmatched if key(other) == key(environment)]
             if same and environment.id not in matches:
                 match(environment, same[0])
-    old_nightlies = _by_stream(unmatched)
-    for name, nightlies in _by_stream(environment for environment in new if environment.id not in matches).items():
-        if len(nightlies) == len(old_nightlies.get(name, ())) == 1:
-            match(nightlies[0], old_nightlies[name][0])
+    for name_of in (_nightly_name, lambda each: each.label.replace(each.torch, "")):
+        left = grouped(unmatched, name_of)
+        for name, same in grouped((each for each in new if each.id not in matches), name_of).items():
+            if name and len(same) == len(left.get(name, ())) == 1:
+                match(same[0], left[name][0])
     yield from ((matches.get(environment.id), environment) for environment in new)
     yield from ((environment, None) for environment in unmatched)
 
 
-def _by_stream(environments: Iterable[Environment]) -> dict[str, list[Environment]]:
-    """Return the nightlies among environments by stream."""
-    return grouped((environment for environment in environments if stream(environment) != environment.label), stream)
+def _nightly_name(environment: Environment) -> str:
+    return name if (name := stream(environment)) != environment.label else ""
 
 
 def stream(environment: Environment) -> str:
@@ -239,17 +270,14 @@ def classify(old: Cell | None, new: Cell | None) -> tuple[ChangeKind, str]:
     if new is None:
         return ChangeKind.DISAPPEARED, ""
     if old is None:
-        return (ChangeKind.NEW_FAILURE if new.outcome.is_red else ChangeKind.APPEARED), ""
-    if new.outcome.is_red and old.outcome.is_red:
+        return (ChangeKind.NEW_FAILURE if new.is_red else ChangeKind.APPEARED), ""
+    if new.is_red and old.is_red:
         return (ChangeKind.STILL_FAILING if is_alike(old, new) else ChangeKind.DIFFERENT), ""
-    if new.outcome.is_red:
-        if not _passes(old):
-            return ChangeKind.NEW_FAILURE, ""
-        is_edited = bool(old.source_hash and new.source_hash) and old.source_hash != new.source_hash
-        return (ChangeKind.NEW_FAILURE, SCRIPT_CHANGED) if is_edited else (ChangeKind.REGRESSION, _luck(new, old))
+    if new.is_red:
+        return (ChangeKind.REGRESSION, _luck(new, old)) if _passes(old) else (ChangeKind.NEW_FAILURE, "")
     if _passes(new) and _passes(old):
         return ChangeKind.STILL_PASSING, ""
-    if _passes(new) and old.outcome.is_red:
+    if _passes(new) and old.is_red:
         doubt = _luck(old, new)
         return (ChangeKind.INCONCLUSIVE, doubt) if doubt else (ChangeKind.FIXED, "")
     return ChangeKind.INCONCLUSIVE, ""

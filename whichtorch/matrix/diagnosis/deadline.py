@@ -16,7 +16,7 @@ from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.hang.reasons import without_deadlock_claim
 from whichtorch.matrix.diagnosis.patience import LONGER, SOON, reached_goal
 from whichtorch.matrix.diagnosis.signature import STUCK, Signature
-from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.model import WAITED, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ class Decider(StrEnum):
     MOVING = "moving"  # its frames change
     HEADWAY = "headway"  # it got on by other means than a core: the disk, processes, output
     ASLEEP = "asleep"  # it sleeps by its own will, and wakes within the longer look
-    CROWDED = "crowded"  # busy at one place, on a machine so crowded that it is no time to speak of
+    CROWDED = WAITED  # it waited for a core so long that its time is no time to speak of
     NATIVE = "native"  # busy at one place of native code: perhaps a single long operation
     OPEN = "open"  # busy, or idle for a moment only: nothing more is known
 
@@ -64,6 +64,7 @@ class StoppedLook:
     place: str = ""  # the user's line that is busy: "train.py:4"
     goal: float | None = None  # seconds with a core that the longer look at what was slow is to give
     is_brief: bool = False  # shorter than the test is due
+    is_again: bool = False  # after one that was slow
     hung_before: Callable[[str], bool] = lambda _: False  # this signature was shown to be a hang
     killed: str = ""  # the signal that ended a process of the tree, of those that no Python code of it sent
 

@@ -261,7 +261,7 @@ def references(cells: Iterable[Cell]) -> dict[str, Cell]:
     """
     red: dict[str, list[Cell]] = {}
     for cell in cells:
-        if cell.outcome.is_red:
+        if cell.is_red:
             red.setdefault(cell.name, []).append(cell)
     return {name: _most_common(failures) for name, failures in red.items()}
 
@@ -282,7 +282,7 @@ def different(cells: Iterable[Cell]) -> frozenset[tuple[str, str]]:
     """Return name and environment of the red cells that fail in another way than their test's reference."""
     cells = tuple(cells)
     reference = references(cells)
-    red = [cell for cell in cells if cell.outcome.is_red]
+    red = [cell for cell in cells if cell.is_red]
     return frozenset((cell.name, cell.environment) for cell in red if not is_alike(cell, reference[cell.name]))
 
 
@@ -294,7 +294,7 @@ def is_alike(cell: Cell, other: Cell) -> bool:
             signature=each.signature,
             message=each.message,
             needs_earlier_run=_needs_earlier_run(each.chain),
-        )
+        ).provisional
         for each in (cell, other)
     )
     return bool(first.compare(second, Changed.LINES if cell.source_hash != other.source_hash else Changed.RELEASE))

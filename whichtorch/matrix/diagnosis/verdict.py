@@ -63,6 +63,7 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
     headway = ending.evidence.headway
     if outcome is Outcome.SLOW and decider is not Decider.CROWDED and headway and headway.stretch >= CROWD:
         note += f"; waiting for cores made it take {headway.stretch:.0f} times as long"
+        decider = decider if look.is_again or look.is_longer else Decider.CROWDED
     note = "; ".join(filter(None, (note, ending.note, ending.machine)))
     raised = read_exception(stderr) if outcome is Outcome.FAIL else None
     said = raised.first_line if raised else last_words(stderr, stdout) if outcome is Outcome.FAIL else ""

@@ -45,7 +45,7 @@ class KnownResult(Model):
     @property
     def is_red(self) -> bool:
         """True where the failure to be explained occurred at least once."""
-        return self.cell.outcome.is_red and not self.is_different
+        return self.cell.is_red and not self.is_different
 
     @property
     def is_pass(self) -> bool:
@@ -157,7 +157,7 @@ def observe(
             signature=next(record.signature for record in known if record.attempt is attempt),
             expected=True,
             seconds=attempt.seconds,
-            attempts=tuple(record.attempt for record in known if record.attempt.outcome is not Outcome.SLOW),
+            attempts=tuple(record.attempt for record in known),
             conditions=latest.conditions if latest is not None and latest.outcome is outcome else (),
             reason=reason,
             command=latest.command if latest is not None else (),
@@ -212,15 +212,14 @@ def explain(test: str, observations: Sequence[KnownResult], here: str | None = N
 
 def _doubt(red: Sequence[KnownResult], green: Sequence[KnownResult]) -> str | None:
     """Return why the passes mean little where the failure is flaky, so that one pass may be luck."""
-    attempts = [attempt for observation in red for attempt in observation.cell.attempts]
-    failures = sum(attempt.outcome.is_red for attempt in attempts)
-    if failures in {0, len(attempts)}:
+    failures, attempts = map(sum, zip(*(observation.cell.agreement for observation in red), strict=True))
+    if failures in {0, attempts}:
         return None
-    needed = passes_needed(failures, len(attempts), MISS)
-    fewest = min(len(observation.cell.attempts) for observation in green)
+    needed = passes_needed(failures, attempts, MISS)
+    fewest = min(observation.cell.agreement[1] for observation in green)
     if fewest >= needed:
         return None
-    rate = f"it {red[0].cell.outcome.row.verb} in {failures} of {len(attempts)} attempts where it does"
+    rate = f"it {red[0].cell.outcome.row.verb} in {failures} of {attempts} attempts where it does"
     return f"{rate}, so {needed} passes are needed to call one good, not {fewest}: give --repeat {needed}"
 
 

@@ -144,11 +144,11 @@ def effect_of(without: Cell, patched: Cell) -> tuple[SuiteEffect, str]:
         reasons = (cell.reason or str(cell.outcome) for cell in sides if cell.outcome.is_prevented)
         return SuiteEffect.NOT_COMPARABLE, next(reasons)
     change, doubt = classify(without, patched)
-    is_red = [cell.outcome.is_red for cell in sides]
+    is_red = [cell.is_red for cell in sides]
     if all(is_red) and (without.flaky is None) is not (patched.flaky is None):
         shares = [cell.flaky or "all" for cell in sides]
         doubt = f"fails in {shares[0]} runs without the patch, in {shares[1]} with it"
-    if doubt or Outcome.SLOW in {cell.outcome for cell in sides}:
+    if doubt or any(cell.outcome is Outcome.SLOW and not cell.is_red for cell in sides):
         return SuiteEffect.NOT_COMPARABLE, doubt or "still moving when its time was over"
     if change in _EFFECTS:
         return _EFFECTS[change], ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -18,6 +18,8 @@ from whichtorch.matrix.model.scenario import COMMAND_MARK, ConditionResult, Limi
 
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
 
+WAITED = "crowded"  # decided of what was slow: it waited for a core, and is made again
+VARIES = 1.5  # times: how much longer than another run of a test one may take where nothing is wrong
 NO_COMMAND = "there is no such command in"  # the reason of a cell whose environment lacks the command
 NOT_TAKEN = "; the command is not one that can be run"  # ends the reason of a cell whose command was called wrongly
 
@@ -53,6 +55,23 @@ class Attempt(Model):
     message: str = ""  # of a `fail`: what the exception, or the one it was raised for, says in its first line
     evidence: AttemptEvidence = AttemptEvidence()
 
+    def explains(self, slow: Attempt) -> bool:
+        """Return whether this attempt shows why another one was slow, which then says nothing beside it.
+
+        This one had more time, and took about as long; or the other one waited for a core, and was made again; or it
+        ran among other tests, and this one alone, which is a doubt of its pass.
+        """
+        if self.outcome is Outcome.SLOW:
+            return False
+        own, shared = self.evidence.shared, slow.evidence.shared
+        is_alone = own is not None and own.outcome != "" and shared is not None and not shared.alone
+        has_waited = slow.evidence.decided == WAITED or slow.stopped_by is StoppedBy.INTERRUPT
+        return has_waited or is_alone or self.outlasts(slow)
+
+    def outlasts(self, slow: Attempt) -> bool:
+        """Return whether it had more time than a slow attempt, and took about as long as that."""
+        return self.limit > slow.limit and VARIES * self.seconds >= min(slow.seconds, slow.limit)
+
 
 class Record(Model):
     """What is stored of a finished attempt, one JSON object per line."""
@@ -80,21 +99,34 @@ def lasting_records(records: Iterable[Record]) -> tuple[Record, ...]:
     return tuple(record for record in records if record.attempt.outcome is not Outcome.ERROR)
 
 
-def combine(attempts: Sequence[Attempt]) -> Attempt | None:
-    """Return the attempt that speaks for a cell.
+def speaking(attempts: Iterable[Attempt]) -> list[Attempt]:
+    """Return the attempts that say how a cell ends, which together are its mixture of outcomes.
 
-    An observing attempt never does, an `error` only where there is nothing else, and a `slow` one only while nothing
-    longer decided. Of several, the most frequent red outcome speaks, since a pass does not take a hang back.
+    Left out is what observes, an error beside anything else, and what is slow if another attempt explains why.
     """
     judging = [attempt for attempt in attempts if attempt.role is Role.JUDGE]
-    judging = [attempt for attempt in judging if attempt.outcome is not Outcome.ERROR] or judging
-    decided = [attempt for attempt in judging if attempt.outcome is not Outcome.SLOW] or judging
-    counts = Counter(attempt.outcome for attempt in decided)
+    ended = [attempt for attempt in judging if attempt.outcome is not Outcome.ERROR] or judging
 
-    def weight(attempt: Attempt) -> tuple[bool, int, int]:
-        return attempt.outcome.is_red, counts[attempt.outcome], attempt.outcome.row.severity
+    def is_explained(attempt: Attempt) -> bool:
+        return attempt.outcome is Outcome.SLOW and any(each.explains(attempt) for each in ended)
 
-    return max(decided, key=weight, default=None)
+    return [attempt for attempt in ended if not is_explained(attempt)]
+
+
+def combine(attempts: Iterable[Attempt]) -> Attempt | None:
+    """Return the attempt that speaks for a cell, whatever the order of its attempts.
+
+    Of several, the most frequent red outcome speaks, since a pass does not take a hang back; else one that is slow.
+    """
+    counting = speaking(attempts)
+    counts = Counter(attempt.outcome for attempt in counting)
+
+    def weight(attempt: Attempt) -> tuple[object, ...]:
+        outcome = attempt.outcome
+        is_slow = outcome is Outcome.SLOW
+        return outcome.is_red, is_slow, counts[outcome], outcome.row.severity, outcome is Outcome.PASS
+
+    return max(counting, key=weight, default=None)
 
 
 def record_key(environment: str, source_hash: str, variant: dict[str, str], limits: Limits, variables: str = "") -> str:
@@ -208,9 +240,9 @@ class Cell(Model):
 
     @property
     def agreement(self) -> tuple[int, int]:
-        """How many attempts ended as it did, and of how many; errors and what another look decided do not count."""
+        """How many attempts ended as it did, and of how many; those that another one explains do not count."""
         shown = Outcome.PASS if self.outcome is Outcome.VACUOUS else self.outcome  # as its attempts ended
-        outcomes = [each.outcome for each in self.attempts if each.outcome not in {Outcome.SLOW, Outcome.ERROR}]
+        outcomes = [attempt.outcome for attempt in speaking(self.attempts)]
         return sum(outcome is shown for outcome in outcomes), len(outcomes)
 
     @property
@@ -218,6 +250,11 @@ class Cell(Model):
         """Return "k of n" where attempts disagree."""
         agreeing, made = self.agreement
         return f"{agreeing} of {made}" if agreeing < made else None
+
+    @property
+    def is_red(self) -> bool:
+        """True for what is wrong with torch or the script: slow in some attempts, and in time in others, is that."""
+        return self.outcome.is_red or (self.outcome is Outcome.SLOW and self.flaky is not None)
 
 
 class Run(Model):

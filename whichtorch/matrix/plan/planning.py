@@ -19,6 +19,7 @@ from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import (
     CONTROL,
     UNOBSERVED,
+    WAITED,
     Attempt,
     Cell,
     ConditionResult,
@@ -222,7 +223,8 @@ class PlannedCell:
     def decided(self, records: Sequence[Record]) -> int:
         """Return how many records judge it and need no other look, unless it is `provisional`.
 
-        A slow attempt with less than the timeout needs a whole look; one with all of it a longer look, if allowed.
+        A slow attempt with less than the timeout needs a whole look; one with all of it a longer look, if allowed, or
+        another one if it waited for a core.
         """
         judging = judging_records(records)
         return len(judging) if self.options.provisional else sum(not self.needs_look(each.attempt) for each in judging)
@@ -230,7 +232,8 @@ class PlannedCell:
     def needs_look(self, attempt: Attempt) -> bool:
         """Return whether an attempt was slow, and another one is to be given more time."""
         most = self.limits.timeout
-        is_short = attempt.limit < most or (attempt.limit == most and self.looks_longer)
+        is_open = self.looks_longer or attempt.evidence.decided == WAITED
+        is_short = attempt.limit < most or (attempt.limit == most and is_open)
         return attempt.outcome is Outcome.SLOW and is_short
 
     def wants_observation(self, records: Sequence[Record]) -> bool:

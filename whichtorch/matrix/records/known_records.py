@@ -110,13 +110,16 @@ class Records:
         rows = self._steering("max(seconds)", f"{condition} {_ON_HARDWARE}", scenario, variant, hardware=hardware)
         return max((seconds for (seconds,) in rows if seconds is not None), default=None)
 
-    def decisive(self, environment: str, scenario: Scenario, variant: dict[str, str], seconds: float) -> Record | None:
-        """Return a record that decides a test in an environment, given `seconds` with a core; no `slow` one."""
+    def decisive(
+        self, environment: str, scenario: Scenario, variant: dict[str, str], seconds: float, slow: Attempt
+    ) -> Record | None:
+        """Return a record that decides what a slow attempt left open, given `seconds` with a core; no `slow` one."""
         condition = "steers and test = :test and environment = :environment"
         test = _test(scenario.source_hash, variant)
         for record in self._lines.lines(condition, test=test, environment=environment):
             attempt = record.attempt
-            if attempt.outcome is not Outcome.SLOW and reached_goal(seconds, attempt.limit, attempt.evidence.headway):
+            is_enough = reached_goal(seconds, attempt.limit, attempt.evidence.headway) and attempt.outlasts(slow)
+            if attempt.outcome is not Outcome.SLOW and is_enough:
                 return record
         return None
 

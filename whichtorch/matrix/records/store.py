@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 # A merged run may hold two versions of a script. Those of a bisection are stored again and again.
 _CELLS = """
 create table cells (
-    environment text, name text, source text, outcome text, expected integer, simply_passed integer,
+    environment text, name text, source text, outcome text, expected integer, failed integer,
+    simply_passed integer,
     primary key (environment, name, source)
 ) without rowid;
 """
@@ -180,9 +181,10 @@ class RunStore:
     def add_cell(self, cell: Cell, keys: list[str], index: int = 0) -> None:
         """Append a cell with the keys of the records it rests on and its index in the plan."""
         simply_passed = cell.outcome is Outcome.PASS and cell.expected and cell.doubt is None
-        row = cell.environment, cell.name, cell.source_hash, cell.outcome.name, cell.expected, simply_passed
+        failed = cell.is_red and not cell.expected
+        row = cell.environment, cell.name, cell.source_hash, cell.outcome.name, cell.expected, failed, simply_passed
         with self._lock:
-            self._cells.execute("insert or replace into cells values (?, ?, ?, ?, ?, ?)", row)
+            self._cells.execute("insert or replace into cells values (?, ?, ?, ?, ?, ?, ?)", row)
         self._append("cells", CellLine(place=index, records=tuple(keys), cell=cell))
 
     def has(self, attempt: Attempt) -> bool:
@@ -229,6 +231,12 @@ class RunStore:
         with self._lock:
             rows = self._cells.execute("select outcome, expected, count(*) from cells group by outcome, expected")
             return {(Outcome[outcome], bool(expected)): count for outcome, expected, count in rows}
+
+    @property
+    def failed(self) -> bool:
+        """Whether some cell is red, and no scenario expects it."""
+        with self._lock:
+            return bool(self._cells.execute("select 1 from cells where failed limit 1").fetchone())
 
     def finish(self, run: Run) -> None:
         """Write how the run ended."""

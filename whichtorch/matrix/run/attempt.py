@@ -206,6 +206,7 @@ def _look(order: AttemptRequest, diagnosis: HangDiagnosis | None, loop: BusyLoop
         place=loop.place if loop else "",
         goal=order.goal,
         is_brief=order.is_brief,
+        is_again=order.is_again,
         hung_before=order.hung_before,
     )
 

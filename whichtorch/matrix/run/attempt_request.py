@@ -24,6 +24,7 @@ class AttemptRequest:
     goal: float | None = None  # seconds with a core, of a longer look at what was slow
     idle_limit: float | None = None  # seconds without headway that end it
     rerun_because: str = ""  # why it is made
+    is_again: bool = False  # after one that was slow, however long it waits for a core
     fork_level: str = ""  # of imports: it is forked from a process that has made them; "": it starts cold
     cold_because: str = ""  # why it may not fork, where other attempts of its cell may
     is_brief: bool = False  # shorter than `Patience.due`: a busy run is only slow then, unless it hung there before

@@ -140,7 +140,7 @@ class MatrixRun:
         """Judge, store and tell a cell; of a command that has tests, the cell of each, and its own if that is red."""
         planned = self._planned[end.position]
         own = planned.judged(environment, end.records, reused=end.reused, problem=end.problem)
-        is_shown = own.outcome.is_red or own.outcome.is_prevented or not end.tests
+        is_shown = own.is_red or own.outcome.is_prevented or not end.tests
         cells = [(planned, own, end.records)] if is_shown else []
         for id_, records in end.tests.items():
             test = planned.of_test(id_)
@@ -154,7 +154,7 @@ class MatrixRun:
             self._site.store.add_scenario(test.scenario)
             self._site.store.add_cell(cell, [record.key for record in records], end.position)
             self._site.emit(CellDone(environment=environment, cell=cell))
-            if planned.options.fail_fast and cell.outcome.is_red and not cell.expected:
+            if planned.options.fail_fast and cell.is_red and not cell.expected:
                 self._failed = self._failed or f"{cell.name} in {environment.label}"
 
 

@@ -222,10 +222,12 @@ class LocalSite(Site):
         why = f"slow: {last.note.partition(';')[0]}" if last.note else "it was slow"
         whole = planned.limits.timeout
         if not planned.looks_longer:
-            order = AttemptRequest(limit=whole, hung_before=hung_before, rerun_because=why, native=native)
+            order = AttemptRequest(
+                limit=whole, is_again=True, hung_before=hung_before, rerun_because=why, native=native
+            )
             return self._attempt(ready, order)
         goal, limit = self._patience(planned).longer_look(last)
-        decided = self.records.decisive(environment.id, planned.scenario, planned.variant, goal)
+        decided = self.records.decisive(environment.id, planned.scenario, planned.variant, goal, last)
         order = AttemptRequest(limit=limit, goal=goal, idle_limit=last.limit, rerun_because=why, native=native)
         return decided or self._attempt(ready, order)
 

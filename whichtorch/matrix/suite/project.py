@@ -6,6 +6,7 @@ or would add; without git all but caches, environments and hidden folders.
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import io
 import os
@@ -154,6 +155,20 @@ def _forget_old(folder: Path) -> None:
 def kept_copy(home: Path, digest: str) -> Path:
     """Return where the files of a project are kept."""
     return home / "projects" / digest
+
+
+def changed_files(home: Path | None, before: str, after: str) -> list[str] | None:
+    """Return the files in which two contents of a project differ; None where one of them is not kept."""
+    old, new = (kept_copy(home or Path(), digest) for digest in (before, after))
+    if home is None or not (old.is_dir() and new.is_dir()):
+        return None
+    files = {path.relative_to(kept) for kept in (old, new) for path in kept.rglob("*") if not path.is_dir()}
+    return sorted(file.as_posix() for file in files if not _is_equal(old / file, new / file))
+
+
+def _is_equal(file: Path, other: Path) -> bool:
+    is_there = file.is_file() and other.is_file() and file.stat().st_mode == other.stat().st_mode
+    return is_there and filecmp.cmp(file, other, shallow=False)
 
 
 def lay_out(home: Path, digest: str, target: Path) -> None:

@@ -39,7 +39,7 @@ def reproduce(runs: Runner, tell: Callable[[str], None], made: list[Observation]
             variation = variation.model_copy(update={"names_cache": True})
         run = runs.run(limit, variation)
         made.append(run)
-        if runs.planned.needs_look(run.record.attempt) and hung_at is None:
+        if runs.planned.looks_longer and runs.planned.needs_look(run.record.attempt) and hung_at is None:
             goal, longer = Patience(timeout=limit).longer_look(run.record.attempt)
             tell(f"run {len(made)}: slow, {run.record.attempt.seconds:.1f} s; again, for {longer:.0f} s")
             made[-1] = run = runs.run(longer, variation.model_copy(update={"goal": goal}))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.compare.comparison import SCRIPT_CHANGED, CellChange, ChangeKind
+from whichtorch.matrix.compare.comparison import CellChange, ChangeKind
 from whichtorch.matrix.compare.factors import ABSENT, AXES, Factors, factors_of
 from whichtorch.matrix.diagnosis.hang.narration import cycle_sentences
 from whichtorch.matrix.explain.explanation import distance
@@ -24,7 +24,7 @@ from whichtorch.reports.numbers_text import shown_number
 from whichtorch.reports.page.excerpts import ALL_REST, EACH, Excerpt, Position, Rank, cost, encoded, excerpts, fitted
 from whichtorch.reports.page.grid import WHAT, Grid, GridEntry, GridRow
 from whichtorch.reports.shown_text import one_line, plain
-from whichtorch.reports.stored_run_text import WORSE
+from whichtorch.reports.stored_run_text import WORSE, causes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -88,7 +88,7 @@ def details_of(stored: StoredRun, grid: Grid, changes: Changes, called: CommandP
         for entry in filter(None, row.entries):
             cell, column = entry.cell, entry.column.index
             change = changes.get(entry.key)
-            near = nearest.of(entry, row) if cell.outcome.is_red else None
+            near = nearest.of(entry, row) if cell.is_red else None
             facts[column] = _cell(cell, strings) | _given(change=_change(change) if change else None, near=near)
             ranks[number, column] = _rank(entry, change)
             cells[number, column] = cell
@@ -125,7 +125,7 @@ def _given(**facts: Json) -> dict[str, Json]:
 
 def _rank(entry: GridEntry, change: CellChange | None) -> Rank:
     cell = entry.cell
-    if cell.outcome.is_red:
+    if cell.is_red:
         is_urgent = entry.is_unexpected or cell.outcome is Outcome.HANG or (change and change.change in WORSE)
         return Rank.URGENT if is_urgent else Rank.RED
     is_doubted = cell.is_doubted or cell.outcome.is_prevented or entry.is_unexpected or cell.outcome is Outcome.SLOW
@@ -192,7 +192,7 @@ def _change(change: CellChange) -> dict[str, Json]:
     return {"kind": change.change, "was": change.old.outcome if change.old else None} | _given(
         signature=one_line(signature or "", WHAT),
         why=one_line(change.why, WHAT),
-        script=SCRIPT_CHANGED if change.script_changed and change.why != SCRIPT_CHANGED else "",
+        script=one_line("; ".join(causes_of(change)), WHAT),
     )
 
 

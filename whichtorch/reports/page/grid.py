@@ -253,7 +253,7 @@ def _row_boundaries(columns: Sequence[Column], cells: Mapping[str, Cell]) -> Ite
     for column in columns:
         environment = column.environment
         cell = cells.get(environment.id)
-        if cell and (cell.outcome.is_red or (cell.outcome is Outcome.PASS and not cell.is_doubted)):
+        if cell and (cell.is_red or (cell.outcome is Outcome.PASS and not cell.is_doubted)):
             axes = environment.axes
             patch = () if environment.patch == NO_PATCH else (environment.patch,)
             step = column.index, plain(environment.torch), cell.outcome
@@ -282,7 +282,7 @@ def _boundary_words(boundaries: Sequence[_RowBoundary], columns: Sequence[Column
 
 def _footnote(cell: Cell, scenario: Scenario | None, footnotes: dict[tuple[str, str], Footnote]) -> int | None:
     """Return the number of the known issue that a cell shows, adding the issue where it is new."""
-    if not (cell.expected and cell.outcome.is_red):
+    if not (cell.expected and cell.is_red):
         return None
     key = (cell.scenario, cell.known)
     if key not in footnotes:

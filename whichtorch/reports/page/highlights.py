@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from whichtorch.matrix.compare.comparison import SCRIPT_CHANGED, CellChange, ChangeKind, Comparison
+from whichtorch.matrix.compare.comparison import CellChange, ChangeKind, Comparison
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Diagnosis, Environment, Outcome, Result
 from whichtorch.reports import cell_text
@@ -15,7 +15,7 @@ from whichtorch.reports.next_step import WHY, NextStep, WrongTest
 from whichtorch.reports.numbers_text import number_change_words
 from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridEntry
 from whichtorch.reports.shown_text import is_link, one_line
-from whichtorch.reports.stored_run_text import WORSE, changes_words, grouped_changes, shown_side
+from whichtorch.reports.stored_run_text import WORSE, causes_of, changes_words, grouped_changes, shown_side
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,9 +104,8 @@ def _change_link(change: CellChange, entries: Mapping[tuple[str, str], GridEntry
     label = shown_side(change).environment
     old = change.old.outcome if change.old else "unknown"
     became = f"{old} → {change.new.outcome if change.new else 'gone'}"
-    script = SCRIPT_CHANGED if change.script_changed and change.why != SCRIPT_CHANGED else ""
-    numbers = map(number_change_words, change.numbers)
-    note = "; ".join(filter(None, (*numbers, script, change.why) if change.numbers else (became, script, change.why)))
+    what = list(map(number_change_words, change.numbers)) or [became]
+    note = "; ".join(filter(None, (*what, *causes_of(change), change.why)))
     if entry := entries.get((change.name, label)):
         return link_to(entry, note)
     return CellLink(name=one_line(change.name, NAME), label=one_line(label, NAME), href="", note=note)
@@ -164,11 +163,11 @@ def recommendations(
         change = worse.get(entry.key)
         if change and change.change is ChangeKind.REGRESSION:
             return 0
-        if entry.is_unexpected and entry.cell.outcome.is_red:
+        if entry.is_unexpected and entry.cell.is_red:
             return 1
         return 2 if change else 3
 
-    red = [entry for entry in grid.entries if entry.cell.outcome.is_red or entry.is_unexpected]
+    red = [entry for entry in grid.entries if entry.cell.is_red or entry.is_unexpected]
     red.sort(key=lambda entry: (urgency(entry), entry.cell.outcome is not Outcome.HANG))
     needing = [entry for entry in red if urgency(entry) < 3 or entry.is_unexpected]
     kinds = grouped(
