@@ -110,7 +110,7 @@ def run_attempt(
         return None
     command = planned.scenario.command
     session = test_session.read_session(folder) if command else None
-    told = session.traceback_of(command.test) if session and command else ""
+    told = session.words_of(command.test) if session and command else ""
     stderr = told or _end_of(Path(task.stderr))
     diagnosis, problem = _diagnosis(ending, environment, folder / STACKS, stderr)
     loop = _busy(ending, diagnosis[0] if diagnosis else None)
@@ -228,7 +228,8 @@ def _measures(ending: Ending) -> dict[str, Any]:
 
 
 def _evidence(ending: Ending, verdict: Verdict, order: AttemptRequest, hardware: str) -> AttemptEvidence:
-    update: dict[str, Any] = {"decided": verdict.decided} | ({"hardware": hardware} if hardware else {})
+    update: dict[str, Any] = {"decided": verdict.decided, "process": verdict.process}
+    update |= {"hardware": hardware} if hardware else {}
     if order.shared:
         update["shared"] = order.shared
     if ending.start != "cold" or ending.cold_because or order.cold_because:

@@ -241,7 +241,7 @@ class CommandCell:
         outcome, note, signature, message = test.outcome, redact(test.note), None, ""
         if outcome.is_red:
             ending = Ending(stopped_by=StoppedBy.EXIT, seconds=test.seconds, exit_code=1)
-            verdict = judge(ending, redact(test.traceback), planned.limits.memory_mb, stdout=redact(test.stdout))
+            verdict = judge(ending, redact(test.words), planned.limits.memory_mb, stdout=redact(test.stdout))
             signature, message = verdict.signature, verdict.message
             folder = self._attempt_folder(command) / FOLDER / f"{index:05d}"
             folder.mkdir()
