@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import re
 import signal
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +30,8 @@ LINKS = (
 _FATAL = "Fatal Python error: "
 _DEATHS = {signal.strsignal(each): each for each in signal.Signals} | {each.name: each for each in signal.Signals}
 _DEATH = rf"(?P<death>{'|'.join(filter(None, _DEATHS))})"  # "Segmentation fault", "SIGSEGV"
-_RANK = re.compile(r"^(?:\[(?:rank|default|trainer|worker)(\d+)\]: ?)+")  # before each line that a process writes
-_GROUP = re.compile(r"^  [+|] (?:Exception Group )?")  # before each line of a group of exceptions
+# before each line of a process: of a rank, or within a group of exceptions
+_MARGIN = re.compile(r"^(?:(?:\[(?:rank|default|trainer|worker)(\d+)\]: ?)+|  [+|] (?:Exception Group )?)")
 # how Python says that it cannot read a file, without a header
 _FRAME = re.compile(r'^  File "[^"]+", line \d+$')
 _UNREADABLE = re.compile(r"^(?:Syntax|Indentation|Tab)Error: ")
@@ -42,9 +41,8 @@ _WHO = re.compile(r"\n\S+: Caught \w+ in (\w[\w ]* \d+)|\b(process \d+) terminat
 _OUTERMOST = re.compile(r':\n  File "([^"]+)", line \d+, in (?:<module>|_bootstrap|_run_module_as_main)$', re.MULTILINE)
 # an exception that only says that another process has failed, by its type or by the code that the raising line reads
 _PASSES_ON = re.compile(
-    r":(?:\n .*)*?\n(?:    .*\b(?:exitcode|returncode)\b.*\n(?:[ ~^]+\n)?\S"
-    r"|(?:[\w.]+\.)?(?:ChildFailedError|ProcessExitedException|CalledProcessError|BrokenProcessPool"
-    r"|TerminatedWorkerError|RuntimeError: DataLoader worker \(pid))"
+    r":(?:\n .*)*?\n(?:    .*\b(?:exit|return)code\b.*\n(?:[ ~^]+\n)?\S|(?:[\w.]+\.)?(?:(?:ChildFailed|CalledProcess"
+    r"|TerminatedWorker)Error|ProcessExitedException|BrokenProcessPool|RuntimeError: DataLoader worker \(pid))"
 )
 # how another process ended, as such an exception says it
 _ENDED = re.compile(rf"(?:non-zero exit status|exit code) (?P<code>\d+)|(?:<Signals\.|signal:? |are \{{){_DEATH}\b")
@@ -62,8 +60,7 @@ _PEER_LOST = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstFailure:
+class FirstFailure(NamedTuple):
     """The process that failed first, and what it wrote then."""
 
     text: str = ""  # "" where it said nothing
@@ -73,8 +70,7 @@ class FirstFailure:
     around: str = ""  # what those who started it wrote then
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Words:
+class _Words(NamedTuple):
     """What a process wrote of a failure: a chain of tracebacks, a script that it cannot read, or a fatal error."""
 
     line: int  # where they begin
@@ -94,9 +90,8 @@ class _Words:
     def is_of_other(self, around: str) -> bool:
         """Return whether they are of another process than what stands around them, and ended that."""
         frame = _OUTERMOST.match(self.last_block)
-        if not around or self.process or not self.text.startswith(HEADER):
-            return True
-        return frame is not None and (f'File "{frame[1]}"' not in around or f"{PurePath(frame[1]).name}'" in around)
+        is_own = frame and f'File "{frame[1]}"' in around and f"{PurePath(frame[1]).name}'" not in around
+        return bool(not around or self.process or not self.text.startswith(HEADER) or (frame and not is_own))
 
 
 def first_failure(stderr: str) -> FirstFailure:
@@ -107,40 +102,28 @@ def first_failure(stderr: str) -> FirstFailure:
     own = found[:count]
     start, end = own[-1].line if own else 0, found[count].line if count < len(found) else len(lines)
     before, around = "\n".join(lines[start:end]), "\n".join([*lines[end:], ""])
-    entries = [(f"rank {rank}", int(code)) for rank, code in _ENTRY.findall(around)]
-    if own and any(each.process for each in (own if entries else own[-1:])):
-        own = [each for each in own if each.process or each.signal]
-    else:
-        own = [each for each in own[-max(1, len(entries)) :] if each.is_of_other(around)]
-    first = next((each for each in own if not _PEER_LOST.match(each.last_block)), None)
+    entries = [(f"rank {rank}", int(code)) for rank, code in reversed(_ENTRY.findall(around))]
+    named = [each for each in own if each.process or each.signal]
+    is_named = any(each.process for each in (own if entries else own[-1:]))
+    own = named if is_named else [each for each in own[-max(1, len(entries)) :] if each.is_of_other(around)]
     # torchrun ends the others by SIGTERM, and lists them
-    entries = [*(entry for entry in entries[:-1] if entry[1] != -signal.SIGTERM), *entries[-1:]]
-    ends = entries[::-1] or _told_ends(before, around, has_words=bool(own))
-    silent = [(process, code) for process, code in ends if code not in {0, 1}]
-    if silent and (first is None or (silent[0] == ends[0] and not first.signal)):
-        process, code = silent[0]
-        facts = {"exit_code": code} if code > 0 else {"signal": signal.Signals(-code).name}
-        return FirstFailure(process=process, around="" if entries else around or before, **facts)
-    if own:
-        first = first or own[0]
-        alike = [process for process, code in ends if (code < 0) == bool(first.signal)]
-        process = first.process or _who(first.text) or (alike[0] if len(alike) == 1 else "")
-        return FirstFailure(text=first.text, process=process, signal=first.signal)
-    if entries:
-        told = _ERROR_FILE.search(around.rpartition("Root Cause")[2])
-        return FirstFailure(text=told[1].replace("\n  ", "\n") if told else "", process=entries[-1][0], exit_code=1)
-    return FirstFailure(text=stderr)
-
-
-def _told_ends(before: str, around: str, *, has_words: bool) -> list[tuple[str, int]]:
-    """Return how a process ended as make, a shell or an exception of Python's tells; a signal is a negative code.
-
-    What a process itself wrote says more than the exit code that make tells.
-    """
+    ends = [*entries[:1], *(entry for entry in entries[1:] if entry[1] != -signal.SIGTERM)]
     told = _SHELL.search(before) or _ENDED.search(around)
-    if told is None or (has_words and told.re is _SHELL and told["code"]):
-        return []
-    return [(_who(around), -_DEATHS[told["death"]] if told["death"] else int(told["code"]))]
+    # what a process itself wrote says more than the exit code that make tells
+    if told and not entries and not (own and told.re is _SHELL and told["code"]):
+        ends = [(_who(around), -_DEATHS[told["death"]] if told["death"] else int(told["code"]))]
+    first = next((each for each in own if not _PEER_LOST.match(each.last_block)), None)
+    silent = [end for end in ends if end[1] not in {0, 1}] or ([] if own else entries[:1])
+    if silent and (first is None or (silent[0] == ends[0] and not first.signal)):
+        (process, code), quoted = silent[0], _ERROR_FILE.search(around.rpartition("Root Cause")[2])
+        text, said = quoted[1].replace("\n  ", "\n") if quoted else "", "" if entries else around or before
+        return FirstFailure(text, process, max(code, 0) or None, signal.Signals(-code).name if code < 0 else "", said)
+    if not own:
+        return FirstFailure(stderr)
+    first = first or own[0]
+    alike = [process for process, code in ends if (code < 0) == bool(first.signal)]
+    process = first.process or _who(first.text) or (alike[0] if len(alike) == 1 else "")
+    return FirstFailure(first.text, process, signal=first.signal)
 
 
 def _who(text: str) -> str:
@@ -153,9 +136,9 @@ def _words(stderr: Sequence[str]) -> list[_Words]:
     """Return what was written of each failure, in order; the lines of a rank that has a prefix are its own."""
     streams: dict[str, list[tuple[int, str]]] = {}
     for number, line in enumerate(stderr):
-        rank = _RANK.match(line)
-        text = _GROUP.sub("", line[rank.end() :] if rank else line)
-        streams.setdefault(f"rank {rank[1]}" if rank else "", []).append((number, text))
+        margin = _MARGIN.match(line)
+        process = f"rank {margin[1]}" if margin and margin[1] else ""
+        streams.setdefault(process, []).append((number, line[margin.end() :] if margin else line))
     found = []
     for process, numbered in streams.items():
         lines = [line for _, line in numbered]
@@ -163,8 +146,8 @@ def _words(stderr: Sequence[str]) -> list[_Words]:
         for start, end in pairwise([*starts, len(lines)]):
             named = _NAMED.match(lines[start - 1]) if start else None
             name = process or (named[1] or f"process {named[2]}" if named else "")
-            found.append(_Words(line=numbered[start][0], text="\n".join(lines[start:end]), process=name))
-    return sorted(found, key=lambda each: each.line)
+            found.append(_Words(numbered[start][0], "\n".join(lines[start:end]), name))
+    return sorted(found)
 
 
 def _begins(lines: Sequence[str], at: int) -> bool:

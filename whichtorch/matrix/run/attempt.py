@@ -110,7 +110,7 @@ def run_attempt(
         return None
     command = planned.scenario.command
     session = test_session.read_session(folder) if command else None
-    told = session.words_of(command.test) if session and command else ""
+    told = session.traceback_of(command.test) if session and command else ""
     stderr = told or _end_of(Path(task.stderr))
     diagnosis, problem = _diagnosis(ending, environment, folder / STACKS, stderr)
     loop = _busy(ending, diagnosis[0] if diagnosis else None)

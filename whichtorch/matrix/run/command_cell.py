@@ -241,11 +241,11 @@ class CommandCell:
         outcome, note, signature, message = test.outcome, redact(test.note), None, ""
         if outcome.is_red:
             ending = Ending(stopped_by=StoppedBy.EXIT, seconds=test.seconds, exit_code=1)
-            verdict = judge(ending, redact(test.words), planned.limits.memory_mb, stdout=redact(test.stdout))
+            verdict = judge(ending, redact(test.traceback), planned.limits.memory_mb, stdout=redact(test.stdout))
             signature, message = verdict.signature, verdict.message
             folder = self._attempt_folder(command) / FOLDER / f"{index:05d}"
             folder.mkdir()
-            for name, text in (("stdout", test.stdout), ("stderr", test.stderr + test.traceback)):
+            for name, text in (("stdout", test.stdout), ("stderr", test.traceback or test.stderr)):
                 (folder / f"{name}.txt").write_text(redact(text), encoding="utf-8")
                 files[name] = str((folder / f"{name}.txt").relative_to(self.site.environments.home))
         made = Attempt(
@@ -259,7 +259,7 @@ class CommandCell:
             note=note,
             message=message,
             stdout_bytes=len(test.stdout),
-            stderr_bytes=len(test.stderr) + len(test.traceback),
+            stderr_bytes=len(test.traceback or test.stderr),
             evidence=AttemptEvidence(start="cold", hardware=attempt.evidence.hardware, shared=shared),
         )
         return record_of(planned, self.ready.environment, made, signature)

@@ -57,15 +57,10 @@ class EndedTest:
     outcome: Outcome
     seconds: float
     note: str
-    traceback: str
+    traceback: str  # below what the test wrote to stderr: a program that it started may have failed
     stdout: str
     stderr: str
     after: str  # id of the test that ended before it in the same process; "" for none
-
-    @property
-    def words(self) -> str:
-        """Its traceback, below what it and the programs that it started wrote to stderr; "" where it has none."""
-        return f"{self.stderr}\n{self.traceback}" if self.traceback else ""
 
 
 @dataclass(slots=True)
@@ -81,12 +76,12 @@ class TestSession:
     max_failures: int = 0  # pytest stops after this many; 0: no limit
     code: int | None = None  # pytest's exit status; None if it was stopped
 
-    def words_of(self, id_: str) -> str:
-        """Return the words of a test. If it never started, or for "", return those of the first failure."""
+    def traceback_of(self, id_: str) -> str:
+        """Return the traceback of a test. If it never started, or for "", return that of the first failure."""
         if id_ in self.running:
             return ""
-        own = [test.words for test in self.ended if test.id == id_]
-        return next(filter(None, own or (test.words for test in self.ended)), "")
+        own = [test.traceback for test in self.ended if test.id == id_]
+        return next(filter(None, own or (test.traceback for test in self.ended)), "")
 
     @property
     def is_over(self) -> bool:
@@ -118,7 +113,7 @@ class TestSession:
                 outcome=outcome,
                 seconds=event.seconds,
                 note=": ".join(filter(None, (words, ESCAPES.sub("", event.reason)))),
-                traceback=event.traceback,
+                traceback=event.traceback and f"{event.stderr}\n{event.traceback}",
                 stdout=event.stdout,
                 stderr=event.stderr,
                 after=self.last.get(event.pid, ""),

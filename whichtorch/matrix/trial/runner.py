@@ -124,7 +124,7 @@ class Runner:
         stderr = self.home / record.attempt.stderr
         command = planned.scenario.command
         session = read_session(stderr.parent) if command else None
-        told = session.words_of(command.test) if session and command else ""
+        told = session.traceback_of(command.test) if session and command else ""
         return Observation(record=record, stderr=text_of(stderr) + told, notes=texts)
 
     def workers(self, count: int) -> WorkerPool:
