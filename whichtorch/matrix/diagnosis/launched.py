@@ -17,10 +17,7 @@ import re
 import signal
 from itertools import pairwise
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import NamedTuple
 
 HEADER = "Traceback (most recent call last)"
 LINKS = (
@@ -36,7 +33,7 @@ _MARGIN = re.compile(r"^(?:(?:\[(?:rank|default|trainer|worker)(\d+)\]: ?)+|  [+
 _FRAME = re.compile(r'^  File "[^"]+", line \d+$')
 _UNREADABLE = re.compile(r"^(?:Syntax|Indentation|Tab)Error: ")
 _NAMED = re.compile(r"^(?:Process ([\w-]+):|-- Process (\d+) terminated with the following error:)$")  # above a header
-_WHO = re.compile(r"\n\S+: Caught \w+ in (\w[\w ]* \d+)|\b(process \d+) terminated with ")
+_WHO = re.compile(r"\b((?:DataLoader worker )?process \d+)(?=\.$| terminated with )", re.MULTILINE)
 # the first frame of an exception that nobody has caught: of a script, a module, or a child of multiprocessing
 _OUTERMOST = re.compile(r':\n  File "([^"]+)", line \d+, in (?:<module>|_bootstrap|_run_module_as_main)$', re.MULTILINE)
 # an exception that only says that another process has failed, by its type or by the code that the raising line reads
@@ -47,9 +44,8 @@ _PASSES_ON = re.compile(
 # how another process ended, as such an exception says it
 _ENDED = re.compile(rf"(?:non-zero exit status|exit code) (?P<code>\d+)|(?:<Signals\.|signal:? |are \{{){_DEATH}\b")
 _SHELL = re.compile(  # the same, as make or a shell says it
-    r"^(?:.*: \*\*\* \[.*\] Error (?P<code>\d+)"
-    rf"|(?:.*: \*\*\* \[.*\] |\S+: (?:line \d+: +)?\d+ +)?{_DEATH}(?: \(core dumped\))?(?:  .*)?)$",
-    re.MULTILINE,
+    r"(?m)^(?:.*: \*\*\* \[.*\] Error (?P<code>\d+)|(?:.*: \*\*\* \[.*\] |\S+: (?:line \d+: +)?\d+ +)?"
+    rf"{_DEATH}(?: \(core dumped\))?(?:  .*)?)$"
 )
 _ENTRY = re.compile(r"^  rank +: (\d+) .*\n  exitcode +: (-?\d+) ", re.MULTILINE)  # of torchrun; the last is the first
 _ERROR_FILE = re.compile(rf"^  traceback : ({re.escape(HEADER)}.*\n(?:  .*\n)*)", re.MULTILINE)
@@ -118,9 +114,7 @@ def first_failure(stderr: str) -> FirstFailure:
         (process, code), quoted = silent[0], _ERROR_FILE.search(around.rpartition("Root Cause")[2])
         text, said = quoted[1].replace("\n  ", "\n") if quoted else "", "" if entries else around or before
         return FirstFailure(text, process, max(code, 0) or None, signal.Signals(-code).name if code < 0 else "", said)
-    if not own:
-        return FirstFailure(stderr)
-    first = first or own[0]
+    first = first or next(iter(own), _Words(0, stderr, ""))
     alike = [process for process, code in ends if (code < 0) == bool(first.signal)]
     process = first.process or _who(first.text) or (alike[0] if len(alike) == 1 else "")
     return FirstFailure(first.text, process, signal=first.signal)
@@ -128,29 +122,27 @@ def first_failure(stderr: str) -> FirstFailure:
 
 def _who(text: str) -> str:
     """Return the name of a process that a message tells, "process 1"; "" where it tells none."""
-    who = _WHO.search(text)
-    return who[1] or who[2] if who else ""
+    return next(iter(_WHO.findall(text)), "")
 
 
-def _words(stderr: Sequence[str]) -> list[_Words]:
+def _words(stderr: list[str]) -> list[_Words]:
     """Return what was written of each failure, in order; the lines of a rank that has a prefix are its own."""
-    streams: dict[str, list[tuple[int, str]]] = {}
+    streams: dict[str | None, list[tuple[int, str]]] = {}
     for number, line in enumerate(stderr):
         margin = _MARGIN.match(line)
-        process = f"rank {margin[1]}" if margin and margin[1] else ""
-        streams.setdefault(process, []).append((number, line[margin.end() :] if margin else line))
+        streams.setdefault(margin and margin[1], []).append((number, line[margin.end() :] if margin else line))
     found = []
-    for process, numbered in streams.items():
+    for rank, numbered in streams.items():
         lines = [line for _, line in numbered]
         starts = [at for at in range(len(lines)) if _begins(lines, at)]
         for start, end in pairwise([*starts, len(lines)]):
             named = _NAMED.match(lines[start - 1]) if start else None
-            name = process or (named[1] or f"process {named[2]}" if named else "")
+            name = f"rank {rank}" if rank else named[1] or f"process {named[2]}" if named else ""
             found.append(_Words(numbered[start][0], "\n".join(lines[start:end]), name))
     return sorted(found)
 
 
-def _begins(lines: Sequence[str], at: int) -> bool:
+def _begins(lines: list[str], at: int) -> bool:
     """Return whether what is written of a failure begins at a line."""
     if lines[at].startswith(HEADER):
         return not is_linked(lines, at)
@@ -158,6 +150,6 @@ def _begins(lines: Sequence[str], at: int) -> bool:
     return lines[at].startswith(_FATAL) or bool(is_frame and any(map(_UNREADABLE.match, lines[at + 1 : at + 5])))
 
 
-def is_linked(lines: Sequence[str], at: int) -> bool:
+def is_linked(lines: list[str], at: int) -> bool:
     """Return whether the traceback at a line follows the one that caused it."""
     return any(line.strip() in LINKS for line in lines[max(0, at - 3) : at])

@@ -40,7 +40,6 @@ _FRAME = re.compile(r'^[ |+]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in 
 _REPEATED = re.compile(r"\s*\[Previous line repeated (\d+) more times?\]")
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*(?:<locals>\.[\w.]+)*(?:\(\w+\))?)(?:: ?(?P<message>.*))?$")
 _USER_CODE = re.compile(r"\n(?:from user code|Original traceback):\n")  # of Dynamo, or of an operator of fx
-_END_OF_REMOTE = '"""'  # of the traceback that a worker of a pool has sent
 _INDENT = "    "  # of a source line
 # a warning or a note of a logger's, with the line of source that follows it
 _WARNING = re.compile(
@@ -127,7 +126,10 @@ def read_chain(stderr: str) -> tuple[RaisedException, ...]:
     read: list[RaisedException] = []
     for start, end in pairwise([*headers, len(lines)]):
         if exception := _read_block(lines[start + 1 : end]):
-            remote = read.pop().frames if read and start and _END_OF_REMOTE in lines[start - 4 : start] else ()
+            is_sent = (
+                read and '"""' in lines[max(0, start - 4) : start]
+            )  # by a worker of a pool: these end its traceback
+            remote = read.pop().frames if is_sent else ()
             read.append(replace(exception, frames=(*remote, *exception.frames)))
     return tuple(each for exception in reversed(read) for each in (exception, _quoted(exception)) if each)
 
@@ -174,21 +176,15 @@ def shortened(stderr: str, most: int) -> str:
     if len(stderr) <= most:
         return stderr
     lines = stderr.splitlines(keepends=True)
-    headers = _last_headers(lines)
-    starts = [sum(map(len, lines[:header])) for header in headers]
+    headers = [at for at, line in enumerate(lines) if line.startswith(HEADER)]
+    chain = max((at for at in headers if not is_linked(lines, at)), default=0)  # where the last one begins
+    starts = [sum(map(len, lines[:header])) for header in headers if header >= chain]
     if not starts or starts[-1] >= len(stderr) - most:
         return stderr[-most:]
     half = most // 2
     first = next(start for start in starts if starts[-1] - start <= half // 2)
     head, tail = stderr[first : first + half], stderr[-half:]
     return f"{head}\n[... {len(stderr) - first - 2 * half} characters cut here ...]\n{tail}"
-
-
-def _last_headers(lines: Sequence[str]) -> list[int]:
-    """Return where the tracebacks of the last chain begin, the first cause first; none where there is no traceback."""
-    headers = [number for number, line in enumerate(lines) if line.startswith(HEADER)]
-    first = max((at for at, number in enumerate(headers) if not is_linked(lines, number)), default=0)
-    return headers[first:]
 
 
 def _read_block(lines: Sequence[str]) -> RaisedException | None:

@@ -54,8 +54,7 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
     stderr, stdout = ESCAPES.sub("", stderr), ESCAPES.sub("", stdout)
     outcome, note, decider = _outcome(ending, memory_mb, look)
     first = first_failure(stderr) if outcome is Outcome.FAIL else FirstFailure(text=stderr)
-    if first.signal or first.exit_code:
-        ending = replace(ending, exit_code=first.exit_code, signal=first.signal or None)
+    ending = replace(ending, exit_code=first.exit_code or ending.exit_code, signal=first.signal or ending.signal)
     if first.signal:
         outcome, note, decider = _outcome(ending, memory_mb, look)
     if look.is_longer and decider not in {None, Decider.STALL, Decider.REPEATS, Decider.PROGRESS}:

@@ -178,11 +178,6 @@ class Cell(Model):
         return next((attempt.message for attempt in self._alike), "")
 
     @property
-    def process(self) -> str:
-        """Which process failed first, of those that it started, in the attempt that speaks for it."""
-        return next((attempt.evidence.process for attempt in self._alike), "")
-
-    @property
     def chain(self) -> ChainEvidence | None:
         """Which run of a chain decided, of the attempt that speaks for it."""
         shown = Outcome.PASS if self.outcome is Outcome.VACUOUS else self.outcome  # as its attempts ended
