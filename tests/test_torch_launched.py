@@ -58,9 +58,11 @@ def test_two_failures_of_a_rank_are_a_boundary(tmp_path: Path) -> None:
         ("fail", 'OSError "no shm" in <module> (pg.py:4)', "rank 1"),
         ("fail", "KeyError \"'weights'\" in <module> (pg.py:3)", "rank 1"),
     ]
-    code, found = run(tmp_path / "project", "bisect", "--torch", "2.11.0,2.15.0", *command)
-    assert code == 0
-    assert [(each["good"], each["bad"]) for each in found["boundaries"]] == [("2.11.0", "2.15.0")]
+    for failure, boundary in (("KeyError", ("2.13.0", "2.15.0")), ("OSError", ("2.11.0", "2.13.0"))):
+        asked = ("--torch", "2.11.0,2.13.0,2.15.0", "--failure", failure)
+        code, found = run(tmp_path / "project", "bisect", *asked, *command)
+        assert code == 0
+        assert [(each["from"], each["to"]) for each in found["boundaries"]] == [boundary]
 
 
 @pytest.mark.parametrize("way", WAYS)
