@@ -50,7 +50,9 @@ def summary(cell: Cell, unknown: str = "-") -> str:
     conflict = f" ({cell.conflict})" if cell.conflict else ""
     what = described(cell.what, cell.message) if cell.outcome is Outcome.FAIL else cell.what
     chain = f"; {cell.chain.words}" if what and cell.chain else ""  # a reason says it already
-    return (what or cell.reason or unknown) + chain + conflict
+    attempt = representative_attempt(cell)
+    process = f"; in {attempt.evidence.process}" if attempt and attempt.evidence.process else ""
+    return (what or cell.reason or unknown) + process + chain + conflict
 
 
 def conditions_of(cell: Cell) -> str:

@@ -24,6 +24,7 @@ from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.code_owner import Component, component_of, frame_name, generator_of, is_users
+from whichtorch.matrix.diagnosis.launched import HEADER, LINKS, first_failure, is_linked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,20 +35,12 @@ ESCAPES = re.compile(  # of a terminal
     r"|[PX^_][^\x1b\n]*\x1b\\"  # DCS, SOS, PM, APC
     r"|[ -/]*[0-Z\\-~])"
 )
-_HEADER = "Traceback (most recent call last)"
 # a file that Python cannot read is named without a function
 _FRAME = re.compile(r'^[ |+]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?$')
-_UNREADABLE = re.compile(r"(?:Syntax|Indentation|Tab)Error: ")
 _REPEATED = re.compile(r"\s*\[Previous line repeated (\d+) more times?\]")
-_EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*(?:<locals>\.[\w.]+)*)(?:: ?(?P<message>.*))?$")
-_LINKS = (
-    "The above exception was the direct cause of the following exception:",
-    "During handling of the above exception, another exception occurred:",
-)
+_EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*(?:<locals>\.[\w.]+)*(?:\(\w+\))?)(?:: ?(?P<message>.*))?$")
 _USER_CODE = re.compile(r"\n(?:from user code|Original traceback):\n")  # of Dynamo, or of an operator of fx
 _INDENT = "    "  # of a source line
-# before each line of a traceback, as torch.distributed and groups of exceptions write it
-_MARGIN = re.compile(r"^(?:\[rank\d+\]: ?|  [+|] (?:Exception Group )?)")
 # a warning or a note of a logger's, with the line of source that follows it
 _WARNING = re.compile(
     r"^(?:\S+:\d+: \w*Warning: .*(?:\n  .*)?|(?:\[rank\d+\]:)?\[?[WI]\d{4} .*|(?:\S+ )?(?:WARNING|INFO)\b.*)$",
@@ -123,12 +116,22 @@ class RaisedException:
 
 
 def read_chain(stderr: str) -> tuple[RaisedException, ...]:
-    """Return the last exception that was written and what caused it, the effect first; empty where there is none."""
-    lines = [_MARGIN.sub("", line) for line in stderr.splitlines()]
-    headers = _last_headers(lines) or _unreadable(lines)
-    blocks = [lines[start + 1 : end] for start, end in pairwise([*headers, len(lines)])]
-    read = filter(None, map(_read_block, reversed(blocks)))
-    return tuple(each for exception in read for each in (exception, _quoted(exception)) if each)
+    """Return the exception that ended what failed first, and what caused it, the effect first; empty for none.
+
+    What a worker's pool raises anew is one exception with what was raised in the worker.
+    """
+    lines = first_failure(stderr).text.splitlines()
+    headers = [at for at, line in enumerate(lines) if line.startswith(HEADER)]
+    headers = headers or [-1 for line in lines[:1] if _FRAME.match(line)]  # of a script that Python cannot read
+    read: list[RaisedException] = []
+    for start, end in pairwise([*headers, len(lines)]):
+        if exception := _read_block(lines[start + 1 : end]):
+            is_sent = (
+                read and '"""' in lines[max(0, start - 4) : start]
+            )  # by a worker of a pool: these end its traceback
+            remote = read.pop().frames if is_sent else ()
+            read.append(replace(exception, frames=(*remote, *exception.frames)))
+    return tuple(each for exception in reversed(read) for each in (exception, _quoted(exception)) if each)
 
 
 def read_exception(stderr: str) -> RaisedException | None:
@@ -145,7 +148,7 @@ def read_exception(stderr: str) -> RaisedException | None:
 def read_frames(stderr: str) -> tuple[CodeFrame, ...]:
     """Return the frames of all tracebacks, each once, innermost first; a cause comes before its effect."""
     found: dict[CodeFrame, None] = {}
-    for block in stderr.split(_HEADER):
+    for block in stderr.split(HEADER):
         frames = [frame for line in block.splitlines() if (frame := _read_frame(line))]
         found |= dict.fromkeys(reversed(frames))
     return tuple(found)
@@ -173,30 +176,15 @@ def shortened(stderr: str, most: int) -> str:
     if len(stderr) <= most:
         return stderr
     lines = stderr.splitlines(keepends=True)
-    headers = _last_headers(lines)
-    starts = [sum(map(len, lines[:header])) for header in headers]
+    headers = [at for at, line in enumerate(lines) if line.startswith(HEADER)]
+    chain = max((at for at in headers if not is_linked(lines, at)), default=0)  # where the last one begins
+    starts = [sum(map(len, lines[:header])) for header in headers if header >= chain]
     if not starts or starts[-1] >= len(stderr) - most:
         return stderr[-most:]
     half = most // 2
     first = next(start for start in starts if starts[-1] - start <= half // 2)
     head, tail = stderr[first : first + half], stderr[-half:]
     return f"{head}\n[... {len(stderr) - first - 2 * half} characters cut here ...]\n{tail}"
-
-
-def _last_headers(lines: Sequence[str]) -> list[int]:
-    """Return where the tracebacks of the last chain begin, the first cause first; none where there is no traceback."""
-    headers = [number for number, line in enumerate(lines) if line.startswith(_HEADER)]
-    first = len(headers) - 1
-    while first > 0 and any(line.strip() in _LINKS for line in lines[max(0, headers[first] - 3) : headers[first]]):
-        first -= 1
-    return headers[max(0, first) :]
-
-
-def _unreadable(lines: Sequence[str]) -> list[int]:
-    """Return where Python begins to say that it cannot read a script, which it does without a header."""
-    named = [number for number, line in enumerate(lines) if (frame := _FRAME.match(line)) and not frame["function"]]
-    is_told = bool(named) and any(map(_UNREADABLE.match, lines[named[-1] :]))
-    return [named[-1] - 1] if is_told else []
 
 
 def _read_block(lines: Sequence[str]) -> RaisedException | None:
@@ -208,7 +196,7 @@ def _read_block(lines: Sequence[str]) -> RaisedException | None:
         elif frames and (repeated := _REPEATED.match(line)):
             frames += frames[-1:] * int(repeated[1])
         elif not line.startswith(" ") and (exception := _EXCEPTION.match(line)):
-            rest = [text for text in lines[number + 1 :] if text not in _LINKS]
+            rest = [text for text in lines[number + 1 :] if text not in LINKS]
             message = "\n".join([exception["message"] or "", *rest]).rstrip()
             return RaisedException(type=exception["type"], message=message, frames=tuple(reversed(frames)))
     return None
@@ -225,7 +213,9 @@ def _read_frame(line: str, following: str = "") -> CodeFrame | None:
 
 def _quoted(exception: RaisedException) -> RaisedException | None:
     """Return the exception of another process that a message quotes."""
-    _, quoted, rest = exception.message.partition(f"Original {_HEADER}:\n")
+    _, quoted, rest = exception.message.partition(f"Original {HEADER}:\n")
+    if exception.type.endswith(")"):  # of a task of Ray, "RayTaskError(KeyError)": after the task's name and process
+        _, quoted, rest = exception.message.partition("\n")
     return _read_block(rest.splitlines()) if quoted else None
 
 

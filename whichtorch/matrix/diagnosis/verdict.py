@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.deadline import PLAIN_LOOK, Decider, StoppedLook, hang_signature, timeout_outcome
+from whichtorch.matrix.diagnosis.launched import FirstFailure, first_failure
 from whichtorch.matrix.diagnosis.signature import Signature, place_of
-from whichtorch.matrix.diagnosis.tracebacks import ESCAPES, last_words, read_chain, read_crash, read_exception
+from whichtorch.matrix.diagnosis.tracebacks import (
+    ESCAPES,
+    last_words,
+    read_chain,
+    read_crash,
+    read_exception,
+    read_frames,
+)
 from whichtorch.matrix.model import Outcome, StoppedBy
 from whichtorch.matrix.process.evidence.loop_watch import LOOP_SIGNAL
 
@@ -46,6 +54,7 @@ class Verdict:
     note: str = ""
     message: str = ""  # of the exception of a `fail`, or the last line that the script wrote
     decided: str = ""  # a Decider, of a hang or what is slow
+    process: str = ""  # that failed first, of several: "rank 1"; "" where that is not known
 
 
 def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN_LOOK, *, stdout: str = "") -> Verdict:
@@ -57,6 +66,10 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
     """
     stderr, stdout = ESCAPES.sub("", stderr), ESCAPES.sub("", stdout)
     outcome, note, decider = _outcome(ending, memory_mb, look)
+    first = first_failure(stderr) if outcome is Outcome.FAIL else FirstFailure(text=stderr)
+    ending = replace(ending, exit_code=first.exit_code or ending.exit_code, signal=first.signal or ending.signal)
+    if first.signal:
+        outcome, note, decider = _outcome(ending, memory_mb, look)
     if look.is_longer and decider not in {None, Decider.STALL, Decider.REPEATS, Decider.PROGRESS}:
         assert decider is not None
         outcome, note, decider = _longer_outcome(ending, look, outcome, note, decider)
@@ -65,18 +78,20 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
         note += f"; waiting for cores made it take {headway.stretch:.0f} times as long"
         decider = decider if look.is_again or look.is_longer else Decider.CROWDED
     note = "; ".join(filter(None, (note, ending.note, ending.machine)))
-    raised = read_exception(stderr) if outcome is Outcome.FAIL else None
-    said = raised.first_line if raised else last_words(stderr, stdout) if outcome is Outcome.FAIL else ""
+    raised = read_exception(first.text) if outcome is Outcome.FAIL else None
+    words = raised.first_line if raised else last_words(first.text or first.around, stdout)
+    said = words if outcome is Outcome.FAIL else ""
     may_be_machines = outcome.is_red and ending.stopped_by not in {StoppedBy.MEMORY, StoppedBy.PROCESSES}
     if may_be_machines and (why := _excuse(ending, memory_mb, look) or _shortage(ending, stderr, said)):
         return Verdict(outcome=Outcome.ERROR, note=why[:MESSAGE_LENGTH])
-    signature = Signature.of(raised) if raised else _signature(outcome, ending, stderr, look.place)
+    signature = Signature.of(raised) if raised else _signature(outcome, ending, first, look.place)
     return Verdict(
         outcome=outcome,
         signature=str(signature) if signature else None,
         note=note,
         message=said[:MESSAGE_LENGTH],
         decided=decider or "",
+        process=first.process,
     )
 
 
@@ -151,11 +166,12 @@ def _exit_outcome(ending: Ending) -> tuple[Outcome, str]:
     return {0: Outcome.PASS, NOT_APPLICABLE: Outcome.SKIP}.get(ending.exit_code, Outcome.FAIL), ""
 
 
-def _signature(outcome: Outcome, ending: Ending, stderr: str, place: str) -> Signature | None:
+def _signature(outcome: Outcome, ending: Ending, first: FirstFailure, place: str) -> Signature | None:
+    callers = [frame for frame in read_frames(first.around) if frame.is_users and "/bin/" not in frame.file]
     if outcome is Outcome.FAIL:
-        return Signature(f"exit code {ending.exit_code}")
+        return Signature(f"exit code {ending.exit_code}", place_of(callers))
     if outcome is Outcome.CRASH:
-        return Signature(ending.signal or "signal", place_of(read_crash(stderr)))
+        return Signature(ending.signal or "signal", place_of(read_crash(first.text) or callers))
     if outcome is Outcome.OOM:
         return Signature(ending.stopped_by if ending.stopped_by != StoppedBy.EXIT else "SIGKILL")
     return hang_signature(ending, place) if outcome is Outcome.HANG else None

@@ -264,6 +264,7 @@ class AttemptEvidence(OpenModel):
     written: tuple[str, ...] = ()  # files of the project's copy that the command wrote
     unused: bool = False  # no process of the script imported torch
     chain: ChainEvidence | None = None  # of runs that shared caches
+    process: str = ""  # that failed first of those that it started, "rank 1"; "" where that is itself, or not known
     sandbox: str = ""  # what built its sandbox; "" for none
     tried: tuple[str, ...] = ()  # in a sandbox, what it tried to reach and could not, "connect to 203.0.113.7:443"
 

@@ -259,7 +259,7 @@ def _measures(ending: Ending) -> dict[str, Any]:
 
 
 def _evidence(ending: Ending, verdict: Verdict, order: AttemptRequest, hardware: str) -> AttemptEvidence:
-    update: dict[str, Any] = {"decided": verdict.decided} | ({"hardware": hardware} if hardware else {})
+    update: dict[str, Any] = {"decided": verdict.decided, "process": verdict.process, "hardware": hardware}
     if order.shared:
         update["shared"] = order.shared
     if ending.start != "cold" or ending.cold_because or order.cold_because:

@@ -261,7 +261,7 @@ class CommandCell:
                 outcome, note = Outcome.ERROR, verdict.note or attempt.note
             folder = self._attempt_folder(command) / FOLDER / f"{index:05d}"
             folder.mkdir()
-            for name, text in (("stdout", test.stdout), ("stderr", test.stderr + test.traceback)):
+            for name, text in (("stdout", test.stdout), ("stderr", test.traceback or test.stderr)):
                 (folder / f"{name}.txt").write_text(redact(text), encoding="utf-8")
                 files[name] = str((folder / f"{name}.txt").relative_to(self.site.environments.home))
         made = Attempt(
@@ -275,7 +275,7 @@ class CommandCell:
             note=note,
             message=message,
             stdout_bytes=len(test.stdout),
-            stderr_bytes=len(test.stderr) + len(test.traceback),
+            stderr_bytes=len(test.traceback or test.stderr),
             evidence=AttemptEvidence(start="cold", hardware=attempt.evidence.hardware, shared=shared),
         )
         return record_of(planned, self.ready.environment, made, signature)

@@ -62,7 +62,7 @@ class EndedTest:
     outcome: Outcome
     seconds: float
     note: str
-    traceback: str
+    traceback: str  # below what the test wrote to stderr: a program that it started may have failed
     stdout: str
     stderr: str
     after: str  # id of the test that ended before it in the same process; "" for none
@@ -154,7 +154,7 @@ class TestSession:
                 outcome=outcome,
                 seconds=event.seconds,
                 note=": ".join(filter(None, (words, ESCAPES.sub("", event.reason)))),
-                traceback=event.traceback,
+                traceback=event.traceback and f"{event.stderr}\n{event.traceback}",
                 stdout=event.stdout,
                 stderr=event.stderr,
                 after=self.last.get(event.pid, ""),

@@ -1,0 +1,4 @@
+import sys
+from fail import fail
+
+fail(sys.argv[1])

@@ -1,0 +1,1 @@
+make WAY="$1" || exit 3

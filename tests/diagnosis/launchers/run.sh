@@ -1,0 +1,2 @@
+echo begin
+"$PYTHON" alone.py "$1"

@@ -1,0 +1,82 @@
+"""Real torch below real launchers: who failed, and in which release that changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.diagnosis.test_launched import CALLERS, FOLDER, NO_FRAMES, WAYS
+from tests.real_torch import PATIENCE, RELEASE, ROOT
+
+pytestmark = pytest.mark.torch
+
+RANKS = """\
+import torch, torch.distributed as dist
+dist.init_process_group("gloo"); r = dist.get_rank()
+if r == 1 and torch.__version__ >= "2.15": raise KeyError("weights")
+if r == 1 and torch.__version__ < "2.13": raise OSError("no shm")
+dist.barrier()
+"""
+
+
+def run(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """Call the program in a project's folder, in the project's own state; return its exit code and its answer."""
+    path = folder.parent / "answer.json"
+    command, *rest = arguments
+    ended = subprocess.run(
+        [sys.executable, "-m", "whichtorch", command, "--build", "pypi", "--json", str(path), *rest],
+        cwd=folder,
+        env={"WHICHTORCH_HOME": str(ROOT / ".whichtorch"), "PYTHONPATH": str(ROOT)} | os.environ,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert path.exists(), ended.stdout + ended.stderr
+    found: dict[str, Any] = json.loads(path.read_text())
+    return ended.returncode, found
+
+
+@pytest.mark.releases
+def test_two_failures_of_a_rank_are_a_boundary(tmp_path: Path) -> None:
+    """The exception, the line and the rank are told in each release, and the search finds where they change."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "pg.py").write_text(RANKS)
+    command = ("--", "torchrun", "--nproc-per-node", "2", "pg.py")
+    code, result = run(tmp_path / "project", "matrix", "--torch", "2.11.0,2.15.0", *command)
+    shown = [
+        (cell["outcome"], cell["signature"], cell["attempts"][-1]["evidence"]["process"]) for cell in result["cells"]
+    ]
+    assert code == 1
+    assert shown == [
+        ("fail", 'OSError "no shm" in <module> (pg.py:4)', "rank 1"),
+        ("fail", "KeyError \"'weights'\" in <module> (pg.py:3)", "rank 1"),
+    ]
+    for failure, boundary in (("KeyError", ("2.13.0", "2.15.0")), ("OSError", ("2.11.0", "2.13.0"))):
+        asked = ("--torch", "2.11.0,2.13.0,2.15.0", "--failure", failure)
+        code, found = run(tmp_path / "project", "bisect", *asked, *command)
+        assert code == 0
+        assert [(each["from"], each["to"]) for each in found["boundaries"]] == [boundary]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("launcher", CALLERS)
+def test_real_launchers_are_read(tmp_path: Path, launcher: str, way: str) -> None:
+    """What torch writes today is what was recorded: outcome, head and innermost line."""
+    program = ("torchrun", "--nproc-per-node", "2") if launcher in {"ranks", "early", "recorded"} else ("python",)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for name in ("fail.py", f"{launcher}.py"):
+        (folder / name).write_text((FOLDER / name).read_text())
+    _, result = run(folder, "matrix", "--torch", RELEASE, "--", *program, f"{launcher}.py", way)
+    (cell,) = result["cells"]
+    outcome, head = WAYS[way]
+    head = head.partition(" in ")[0] if (launcher, way) in NO_FRAMES else head
+    assert cell["outcome"] == outcome
+    assert cell["signature"].startswith(head)
