@@ -56,6 +56,11 @@ class ReleaseResult(Model):
     environment: Environment | None = None
 
     @property
+    def is_usable(self) -> bool:
+        """False where there was no environment to run it in."""
+        return self.environment is None or self.environment.is_usable
+
+    @property
     def words(self) -> str:
         """It as a clause."""
         shown = {ShownOutcome.PASS: "passes", ShownOutcome.HANG: "hangs", ShownOutcome.CRASH: "crashes"}
@@ -95,6 +100,7 @@ class ReportAnswer(Model):
     variables: dict[str, str] = Field(default_factory=dict)
     packages: tuple[str, ...] = ()
     python: str = ""
+    differences: tuple[tuple[str, str], ...] = ()  # what the report has, and what this ran with in its place
     blocked: tuple[str, ...] = ()  # what the sandbox kept the script from
     notes: tuple[str, ...] = ()  # what could not be done as the report says
     seconds: float = 0

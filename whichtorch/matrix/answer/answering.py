@@ -5,6 +5,7 @@ Which script it is, is decided by what the candidates show: the first that shows
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -12,12 +13,20 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from whichtorch.matrix.answer import needs
-from whichtorch.matrix.answer.answer import ReleaseResult, ReportAnswer, ReportBoundary, ReportVerdict, ShownOutcome
-from whichtorch.matrix.answer.claims import claims_of, pins, shows
+from whichtorch.matrix.answer.answer import (
+    ReleaseResult,
+    ReportAnswer,
+    ReportBoundary,
+    ReportVerdict,
+    ShownOutcome,
+)
+from whichtorch.matrix.answer.claims import claims_of, listed, other_packages, shows
 from whichtorch.matrix.answer.judging import (
     FLAKY_RUNS,
+    NAMED,
     answer_if_not_runnable,
     answer_without_run,
+    as_far_as_taken_over,
     judged,
     more_telling,
     no_evidence,
@@ -27,17 +36,20 @@ from whichtorch.matrix.answer.judging import (
 from whichtorch.matrix.answer.printed_check import checked
 from whichtorch.matrix.answer.script_candidates import candidates_in
 from whichtorch.matrix.bisect.search_request import Budget, SearchRequest, search
-from whichtorch.matrix.diagnosis.patience import BESIDE_PASS
+from whichtorch.matrix.diagnosis.patience import BESIDE_PASS, LONGER
 from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
 from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON, found_python
+from whichtorch.matrix.environments.resolution import requirement_name
 from whichtorch.matrix.errors import PreventedError, TimeOverError, UsageError
+from whichtorch.matrix.events import StatusShown
 from whichtorch.matrix.model import Outcome, digest
 from whichtorch.matrix.plan.environment_options import Additions, SearchAxes
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.planning import plan
 from whichtorch.matrix.plan.run_options import RunOptions
 from whichtorch.matrix.records.store import read_records
+from whichtorch.matrix.run.forecast import Forecast
 from whichtorch.matrix.run.pipeline import recorded_run
 from whichtorch.matrix.run.site import ThisMachine
 from whichtorch.matrix.source.syntax import parse_module
@@ -45,7 +57,7 @@ from whichtorch.matrix.trial.observation import text_of
 from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from whichtorch.matrix.answer.claims import Claims
@@ -107,35 +119,41 @@ class Answering:
             return refused
         useful = [each for each in candidates if needs.uses_torch(each.tree)]
         fallback: ReportAnswer | None = None
-        for candidate in useful:
+        tried: set[str] = set()
+        for number, candidate in enumerate(useful, 1):
+            self._tell(f"script {number} of up to {len(useful)}")
             asks = answer_if_not_runnable(base, candidate, report)
             fallback = fallback or asks
             if asks is None:
                 answer = self._tried(base, candidate, claims)
                 if answer.verdict in {ReportVerdict.REPRODUCES, ReportVerdict.FIXED}:
                     return answer
-                self.known = fallback = more_telling(fallback, answer)
+                # started otherwise than the report says it can show the failure, but deny nothing
+                if candidate.source not in tried or answer.verdict is ReportVerdict.UNKNOWN:
+                    self.known = fallback = more_telling(fallback, answer)
+                tried.add(candidate.source)
         assert fallback is not None
         return fallback
 
     def _tried(self, base: ReportAnswer, candidate: Candidate, claims: Claims) -> ReportAnswer:
         """Return what a candidate tells."""
         source, added = checked(candidate.source, claims.claim)
-        place = self.request.home / "reports" / digest([source, *candidate.call.arguments], 16)
+        call = candidate.call
+        place = self.request.home / "reports" / digest([source, *call.arguments], 16) / call.folder
         place.mkdir(parents=True, exist_ok=True)
         own = [name for name, _ in candidate.files]
         script = place / ("repro.py" if "repro.py" not in own else "calls_repro.py")
         for name, text in ((script.name, source), *candidate.files):
             (place / name).write_text(text, encoding="utf-8")
-        trees = [candidate.tree, *(parse_module(text) for _, text in candidate.files)]
-        packages = tuple(dict.fromkeys(each for tree in trees for each in needs.packages(tree, pins(claims), own)))
+        trees, named = [candidate.tree, *(parse_module(text) for _, text in candidate.files)], dict(claims.packages)
+        packages = tuple(dict.fromkeys(each for tree in trees for each in needs.packages(tree, named, own)))
         trial = self._trial(script, candidate, claims, packages)
         base = base.model_copy(
             update={
                 "script": source,
                 "added": (*candidate.added, *added),
-                "arguments": candidate.call.arguments,
-                "variables": dict(candidate.call.variables),
+                "arguments": call.arguments,
+                "variables": dict(call.variables),
                 "packages": packages,
                 "python": trial.python,
                 "run_version": trial.claimed,
@@ -143,7 +161,9 @@ class Answering:
             }
         )
         self.known = self.known or base
-        here, newest = self._both_ends(trial, claims)
+        trial, here, newest = self._ends(trial, claims)
+        unlike = [(f"{name} {told}", there or "none") for name, (told, there) in self._unlike(here, claims).items()]
+        omitted = [(words, "python repro.py") for words in call.omitted]
         base = base.model_copy(
             update={
                 "outcome": None if here.outcome is ShownOutcome.OTHER else here.outcome,
@@ -151,6 +171,9 @@ class Answering:
                 "newest": newest,
                 "seen": (here, newest),
                 "blocked": tuple(dict.fromkeys((*here.blocked, *newest.blocked))),
+                "packages": (*trial.axes.added.requirements, *trial.axes.added.overrides),
+                "notes": trial.notes,
+                "differences": (*trial.differences, *omitted, *unlike),
             }
         )
         answer = judged(base, here, newest, claims)
@@ -159,6 +182,7 @@ class Answering:
             why = f"{answer.why} on the CPU; the report was made with an accelerator, which the script uses"
             update = {"verdict": ReportVerdict.HARDWARE, "why": why, "asks": "a run on such a machine"}
             answer = answer.model_copy(update=update)
+        answer = as_far_as_taken_over(answer, call.is_launched)
         if answer.verdict in {ReportVerdict.REPRODUCES, ReportVerdict.FIXED}:
             self.known = answer
             try:
@@ -168,6 +192,10 @@ class Answering:
                 answer = answer.model_copy(update={"notes": notes})
         return with_boundary(answer)
 
+    def _tell(self, what: str, *lines: str) -> None:
+        with self.show(None) as emit:
+            emit(StatusShown(why=what, lines=lines))
+
     @property
     def _is_over(self) -> bool:
         most = self.request.max_seconds
@@ -176,6 +204,7 @@ class Answering:
     def _trial(self, script: Path, candidate: Candidate, claims: Claims, packages: tuple[str, ...]) -> ReportTrial:
         """Return where a script runs: the releases, the Python, the packages. Raises UsageError, PreventedError."""
         notes: list[str] = []
+        differences = [(claims.system, "Linux")] if claims.system else []
         python = claims.python if claims.python and found_python(claims.python) else DEFAULT_PYTHON
         if claims.python and python != claims.python:
             notes.append(f"Python {python} instead of {claims.python}, which this machine does not have")
@@ -186,6 +215,8 @@ class Answering:
             notes.append(f"Python {DEFAULT_PYTHON} instead of {python}, for which torch {claims.torch} has no wheel")
             axes, python = replace(axes, python=(DEFAULT_PYTHON,)), DEFAULT_PYTHON
             releases = self._releases(axes)
+        if claims.python and python != claims.python:
+            differences.append((f"Python {claims.python}", python))
         newest = releases[-1]
         if self.request.newest != "latest":
             asked = parse_version(self.request.newest)
@@ -202,6 +233,7 @@ class Answering:
                 raise UsageError(f"--newest {newest} is older than {claimed}, which the report names")
             if Version(claimed).public != Version(claims.torch).public:
                 notes.append(f"torch {claimed} stands for {claims.torch}, of which there is no wheel")
+                differences.append((f"torch {claims.torch}", claimed))
         scenario = (
             axes.file([claimed])
             .script(str(script), candidate.call.arguments)
@@ -215,16 +247,49 @@ class Answering:
             claimed=claimed,
             newest=newest,
             notes=tuple(notes),
+            differences=tuple(differences),
         )
 
-    def _releases(self, axes: SearchAxes) -> list[str]:
+    def _releases(self, axes: SearchAxes, spec: str = EVERY_RELEASE) -> list[str]:
         """Return the releases of torch that a Python has wheels for, oldest first."""
-        expansion = expand(axes.file([EVERY_RELEASE]), cache=self.request.home / "cache")
+        expansion = expand(axes.file([spec]), cache=self.request.home / "cache")
         usable = [Version(each.torch).public for each in expansion.requests if each.problem is None]
         if not usable:
             problems = [each.problem for each in expansion.requests if each.problem]
             raise PreventedError(problems[0] if problems else "no release of torch is known")
         return usable
+
+    @staticmethod
+    def _unlike(result: ReleaseResult, claims: Claims) -> dict[str, tuple[str, str]]:
+        """Return the packages that the report has in another version than a result, with both."""
+        is_usable = result.environment is not None and result.environment.is_usable
+        return other_packages(claims, result.environment.packages) if result.environment and is_usable else {}
+
+    def _ends(self, trial: ReportTrial, claims: Claims) -> tuple[ReportTrial, ReleaseResult, ReleaseResult]:
+        """Run the script at both ends; where that does not show the failure, with all packages that the report lists.
+
+        Versions that cannot be installed are dropped.
+        """
+        here, newest = self._both_ends(trial, claims)
+        if not (here.is_usable and newest.is_usable):
+            trial = trial.beside(map(requirement_name, trial.axes.added.requirements))
+            here, newest = self._both_ends(trial, claims)
+        unlike = {} if here.is_as_claimed or newest.is_as_claimed else self._unlike(here, claims)
+        while unlike:
+            words = listed(f"{name} {told}" for name, (told, _) in list(unlike.items())[:NAMED])
+            self._tell(f"as the report lists: {words}")
+            added = (*trial.axes.added.requirements, *(name for name, (_, there) in unlike.items() if not there))
+            as_listed = trial.beside(added, [f"{name}=={told}" for name, (told, _) in unlike.items()])
+            own, last = self._both_ends(as_listed, claims)
+            if own.is_usable:
+                if own.is_as_claimed:
+                    as_listed = replace(
+                        as_listed, notes=(*trial.notes, f"with other versions than {words}, it {here.words}")
+                    )
+                return as_listed, own, last if last.is_as_claimed or last.outcome is ShownOutcome.PASS else newest
+            blamed = {name for name in unlike if re.search(rf"(?<![\w-]){name}==\S+ is an override", own.failure)}
+            unlike = {name: both for name, both in unlike.items() if name not in (blamed or unlike)}
+        return trial, here, newest
 
     def _both_ends(self, trial: ReportTrial, claims: Claims) -> tuple[ReleaseResult, ReleaseResult]:
         """Run the script in the claimed release and in the newest one.
@@ -235,8 +300,8 @@ class Answering:
             results = self._results(trial, claims, trial.claimed, trial.newest)
             return results[0], results[-1]
         (newest,) = self._results(trial, claims, trial.newest)
-        (here,) = self._results(trial, claims, trial.claimed)
         times = BESIDE_PASS.times
+        (here,) = self._results(trial.for_long(times * newest.seconds), claims, trial.claimed)
         is_longer = here.seconds >= times * newest.seconds or here.cpu_seconds >= times * newest.cpu_seconds
         if here.is_slow and newest.outcome is ShownOutcome.PASS and is_longer:
             words = f"still running after {here.seconds:.0f} s; {newest.version} takes {newest.seconds:.0f} s"
@@ -253,8 +318,12 @@ class Answering:
         options = replace(options, in_search=claims.claim.outcome is Outcome.HANG)
         machines = ThisMachine.of(self.cache, self.request.jobs)
         file = trial.axes.file(list(dict.fromkeys(versions)))
-        planned = plan(expand(file, cache=home / "cache").requests, [trial.scenario], options)
-        with recorded_run(machines, read_records(home), self.show, len(planned)) as run_cells:
+        planned, records = (
+            plan(expand(file, cache=home / "cache").requests, [trial.scenario], options),
+            read_records(home),
+        )
+        self._tell(f"torch {listed(dict.fromkeys(versions))}", *Forecast.of(planned, machines, records).lines())
+        with recorded_run(machines, records, self.show, len(planned)) as run_cells:
             environments, cells = run_cells(planned)
         by_id = {each.id: each for each in environments}
         found = {Version(by_id[cell.environment].torch).public: cell for cell in cells}
@@ -287,6 +356,8 @@ class Answering:
         self, trial: ReportTrial, claims: Claims, here: ReleaseResult, newest: ReleaseResult
     ) -> ReportBoundary | None:
         """Find the releases between which the failure went, or, if it is still there, since which it is there."""
+        if here.environment and newest.environment and here.environment.overrides != newest.environment.overrides:
+            return None  # what decides is not torch alone
         bad, oldest = (here if here.is_as_claimed else newest).version, trial.oldest
         good: str | None
         if here.version != newest.version and ShownOutcome.PASS in {here.outcome, newest.outcome}:
@@ -299,13 +370,15 @@ class Answering:
             if first.is_as_claimed:  # it always was there
                 return None
             spec, good = f">={oldest},<={bad}", oldest if first.outcome is ShownOutcome.PASS else None
+        self._tell(f"searching {spec}, in about {len(self._releases(trial.axes, spec)).bit_length()} more releases")
         left = self.request.max_seconds and self.request.max_seconds - (time.monotonic() - self.began) - WRAP_UP
         if left is not None and left < WRAP_UP:
             return None
+        passing = max((each.seconds for each in (here, newest) if each.outcome is ShownOutcome.PASS), default=0)
         request = SearchRequest(
             home=self.request.home,
             file=trial.axes.file([spec]),
-            scenario=trial.scenario,
+            scenario=trial.for_long(BESIDE_PASS.times * passing).scenario,
             variant={},
             bad=bad,
             good=good,
@@ -343,6 +416,17 @@ class ReportTrial:
     claimed: str
     newest: str
     notes: tuple[str, ...]
+    differences: tuple[tuple[str, str], ...]  # what the report has, and what this has in its place
+
+    def for_long(self, seconds: float) -> ReportTrial:
+        """Return the same with so many seconds for a longer look, if that is more than usual."""
+        timeout = max(self.scenario.timeout, seconds / LONGER)
+        return replace(self, scenario=self.scenario.model_copy(update={"timeout": timeout}))
+
+    def beside(self, requirements: Iterable[str], overrides: Iterable[str] = ()) -> ReportTrial:
+        """Return the same with other packages beside torch."""
+        added = replace(self.axes.added, requirements=tuple(requirements), overrides=tuple(overrides))
+        return replace(self, axes=replace(self.axes, added=added))
 
 
 def _has(releases: Sequence[str], version: str) -> bool:

@@ -21,7 +21,7 @@ from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from whichtorch.matrix.answer.report import Report
     from whichtorch.matrix.diagnosis.tracebacks import RaisedException
@@ -41,13 +41,21 @@ _VERSIONS = (
     r"\b(?:version|release|on|using|with|in)\b[\s:=*`v]{0,9}(2\.\d+(?:\.\d+)?(?:[.\w+]*\w)?)\b",
 )
 _PYTHON = re.compile(r"\bPython(?: version)?[ :=*`]*(3\.\d+)(?:\.\d+)?", re.IGNORECASE)
-_PACKAGE = re.compile(
-    r"^\[(?:pip3?|conda)\] +(?P<name>[A-Za-z][\w.-]*)(?:==| +)(?P<version>\d[\w.+!]*)"
-    r"|^(?P<pinned>[A-Za-z][\w.-]*)(?:==| {2,})(?P<at>\d[\w.+!]*)\s*$",
-    re.MULTILINE,
+_PACKAGE = re.compile(  # in a list, a table or a sentence
+    r"(?<![\w./-])(?P<name>[A-Za-z](?:[\w.-]*\w)?)[`*\"']{0,2}"
+    r"(?:={1,3}|[ \t]*[:|@=│][ \t]*|[ \t]+\(?(?:version[: ]+)?(?:(?:at|is|in|on) )?|-(?=\d[\w.]*(?:\s|$))"
+    r"|\n[Vv]ersion *[:=] *)[`*\"']{0,2}v?"
+    r"(?P<version>(?<==)\d[\w.]*|\d+(?:\.\w+)*\.\w*\d)(?:\+\w+)?(?![\w.]*\d|\s*[<>])"
 )
-_INSTALL = re.compile(r"\bpip3? install +(?P<words>[^\n`|&;#]+)")
-_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z][\w.-]*)(?:\[[\w,-]*\])?(?:==(?P<version>\d[\w.+!]*))?")
+_SYSTEM = re.compile(
+    r"^(?:OS|Platform|System)\W+(?:Microsoft )?(?P<name>Windows|mac ?OS|Darwin)|"
+    r"\b(?:on|under|using|with|my) (?:an? )?(?P<named>Windows|mac ?OS|MacBook|Mac)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LINUX = re.compile(r"linux|ubuntu|debian|fedora|centos|rocky|\bWSL", re.IGNORECASE)
+# a release of these comes with, or is for, one release of torch
+_TIED = re.compile(r"(?:torch|pytorch|torchvision|torchaudio|python|pip|.*triton|(?:nvidia|cuda)-.*)$")
+_SOUGHT = ("setuptools", "optree", "opt-einsum")  # torch uses these where they are there
 _EXCEPTION = re.compile(
     r"(?<![\w.])(?P<type>(?:[a-z_]\w*\.)+[A-Z]\w*(?=: )|(?:[A-Za-z_]\w*\.)*[A-Z]?\w*"
     r"(?:Error|Exception|Failed|Unsupported|Violation\w*|Interrupt)\b)(?:: *(?P<message>[^\n`]*))?"
@@ -120,31 +128,33 @@ class Claims:
     torch: str = ""  # as the report has it; "" if it does not say
     python: str = ""  # "3.11"
     packages: tuple[tuple[str, str], ...] = ()  # normalized name and version
-    installed: tuple[tuple[str, str], ...] = ()  # packages that it says to install, with a version or ""
     claim: Claim = Claim()
     is_about_speed: bool = False  # or memory: no outcome tells that
     is_flaky: bool = False  # it does not fail in every run
     has_accelerator: bool = False  # it was seen on a machine with one
+    system: str = ""  # what it was seen on, if that is not Linux
 
 
 def claims_of(report: Report) -> Claims:
     """Return what a report claims."""
     whole = report.whole
-    packages = {
-        canonicalize_name(each["name"] or each["pinned"]): (each["version"] or each["at"]).partition("+")[0]
-        for each in _PACKAGE.finditer(whole)
-        if parse_version(each["version"] or each["at"])
-    }
+    packages: dict[str, str] = {}
+    told = (*report.shown, *report.sentences)
+    for text in told:
+        for each in _PACKAGE.finditer(text):
+            if parse_version(each["version"]):
+                packages.setdefault(canonicalize_name(each["name"]), each["version"])
+    system = None if _LINUX.search(whole) else _SYSTEM.search("\n".join(told))
     python = _PYTHON.search(whole)
     return Claims(
         torch=_torch(whole, report.prose),
         python=python[1] if python else "",
-        packages=tuple(packages.items()),
-        installed=tuple(_installed(whole)),
+        packages=tuple((name, version) for name, version in packages.items() if not _TIED.match(name)),
         claim=_claim(report),
         is_about_speed=bool(_SLOW.search(report.story)),
         is_flaky=bool(_FLAKY.search(report.story)),
         has_accelerator=bool(_ACCELERATOR.search(whole)),
+        system=(system["name"] or system["named"]) if system else "",
     )
 
 
@@ -163,15 +173,6 @@ def _torch(whole: str, prose: str) -> str:
 def _is_version(text: str) -> bool:
     version = parse_version(text)
     return version is not None and version.major < 10
-
-
-def _installed(text: str) -> Iterator[tuple[str, str]]:
-    for line in _INSTALL.finditer(text):
-        for word in line["words"].split():
-            match = None if word.startswith(("-", ".", "/")) or "://" in word else _REQUIREMENT.match(word.strip("'\""))
-            if match:
-                version = match["version"] or ""
-                yield canonicalize_name(match["name"]), version if parse_version(version) else ""
 
 
 def _claim(report: Report) -> Claim:
@@ -254,9 +255,14 @@ def _telling(text: str) -> set[str]:
     return {word for word in re.findall(r"[^\W\d_][\w.]*", text.casefold()) if len(word) > 1}
 
 
-def pins(claims: Claims) -> dict[str, str]:
-    """Return the versions of packages that a report names, by their normalized names; "" for a mere name."""
-    return dict(claims.installed) | dict(claims.packages)
+def other_packages(claims: Claims, installed: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the packages of which a report names another version than is installed, with both; "" for none.
+
+    What is not installed makes no difference, unless torch looks for it.
+    """
+    there = dict.fromkeys(_SOUGHT, "") | {canonicalize_name(name): version for name, version in installed.items()}
+    named = [(name, version, there[name]) for name, version in claims.packages if name in there]
+    return {name: (version, own) for name, version, own in named if not f"{own}.".startswith(f"{version}.")}
 
 
 def listed(names: Iterable[str]) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Cell
 
 FLAKY_RUNS = 10  # of a script that does not fail in every run, until it does
+NAMED = 4  # differences, in a sentence
 _NO_NETWORK = re.compile(
     r"URLError|HTTPError|ConnectionError|gaierror|MaxRetryError|Connection(?:Refused|Reset)Error|OfflineModeIsEnabled|"
     r"LocalEntryNotFound|Network is unreachable|Name or service not known|Temporary failure in name resolution"
@@ -92,8 +93,8 @@ def more_telling(one: ReportAnswer | None, other: ReportAnswer) -> ReportAnswer:
     """Return the answer that says more, of two that do not show the reported failure; the first of equals."""
     order = (
         ReportVerdict.ANOTHER,
-        ReportVerdict.NOT_SEEN,
         ReportVerdict.UNKNOWN,
+        ReportVerdict.NOT_SEEN,
         ReportVerdict.HARDWARE,
         ReportVerdict.INFORMATION,
     )
@@ -143,8 +144,7 @@ def judged(base: ReportAnswer, here: ReleaseResult, newest: ReleaseResult, claim
         if kind in _REQUESTS and not (here.is_as_claimed or newest.is_as_claimed):
             verdict, asks = _REQUESTS[kind]
             return said(verdict, f"in {each.version} the script fails for another reason: {what}", asks)
-    environment = here.environment
-    if here.outcome is ShownOutcome.OTHER and environment is not None and not environment.is_usable:
+    if not here.is_usable:
         if base.packages:
             names = ", ".join(base.packages)
             asks = f"a script without {names}, or where to get these versions"
@@ -191,6 +191,18 @@ def judged(base: ReportAnswer, here: ReleaseResult, newest: ReleaseResult, claim
     where = here.version if same else f"{here.version} and {newest.version}"
     where += f", {FLAKY_RUNS} times each" if claims.is_flaky else ""
     return said(ReportVerdict.NOT_SEEN, f"the script passes in {where}", "what else the failure needs")
+
+
+def as_far_as_taken_over(answer: ReportAnswer, is_launched: bool) -> ReportAnswer:
+    """Return an answer that denies nothing of what ran otherwise than the report says."""
+    unlike = answer.differences[:NAMED]
+    denied = {ReportVerdict.NOT_SEEN} | ({ReportVerdict.ANOTHER, ReportVerdict.INFORMATION} if is_launched else set())
+    if not unlike or answer.verdict not in denied:
+        return answer
+    reported, ran = (listed(each[place] for each in unlike) for place in (0, 1))
+    why = f"{answer.why}; the report has {reported}, this ran with {ran}"
+    update = {"verdict": ReportVerdict.UNKNOWN, "why": why, "asks": f"whether it fails without {reported}, too"}
+    return answer.model_copy(update=update)
 
 
 def with_boundary(answer: ReportAnswer) -> ReportAnswer:

@@ -6,34 +6,59 @@ import ast
 import re
 import shlex
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.answer.report import Block
 from whichtorch.matrix.source.names import bound, compiles, unbound_names
 from whichtorch.matrix.source.syntax import parse_module
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from whichtorch.matrix.answer.report import Block, Report
+    from whichtorch.matrix.answer.report import Report
 
 _PYTHON = {"", "python", "py", "python3", "ipython", "pycon", "python-repl", "jupyter", "code", "text", "txt"}
 _PYTHON |= {"sh", "bash", "shell", "console", "shell-session", "zsh"}  # a shell may show a session, or write a script
 _SESSION = re.compile(r"^(?:>>> ?|In \[\d+\]: ?)", re.MULTILINE)
-_STATEMENT = re.compile(r"(?:>>>|In \[\d+\]:)(?: (?P<code>.*)|)$")
+_STATEMENT = re.compile(r"(?:>>>|In \[\d+\]:) ?(?P<code>.*)$")
 _GOES_ON = re.compile(r"(?:\.\.\.| {2,}\.{3,}:)(?: (?P<code>.*)|)$")
 _RESULT = re.compile(r"Out\[\d+\]: ?")
 _MAGIC = re.compile(r"^(?P<indent>\s*)(?P<magic>[%!].*)$", re.MULTILINE)
 _HEREDOC = re.compile(
     r"<<-?\s*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)[^\n]*\n(?P<code>.*?)^\s*(?P=end)\s*$", re.DOTALL | re.MULTILINE
 )
+_COMMAND = re.compile(r"\bpython[\d.]*\s+(?:-\w+\s+)*-c\s+(?P<quote>['\"])(?P<code>.*?)(?P=quote)", re.DOTALL)
+_QUOTED = r"'[^'\n]*'|\"[^\"\n]*\""
 _CALL = re.compile(
-    r"(?P<variables>(?:\b[A-Za-z_]\w*=(?:'[^'\n]*'|\"[^\"\n]*\"|[^\s`'\"]*)\s+)*)"
-    r"(?:[^\s/]{0,99}/){0,9}python[\d.]*\s+(?:-[uXWBO]\S*\s+)*(?P<script>[\w./-]+\.py)\b(?P<arguments>[^\n`|&;<>#]*)"
+    rf"(?P<variables>(?:\b[A-Za-z_]\w*=(?:{_QUOTED}|[^\s`'\"]*)\s+)*)"
+    r"(?P<launcher>(?:torchrun|accelerate launch|deepspeed|mpirun|python[\d.]* -m torch\.distributed\.\w+)\s"
+    r"[^\n`|&;<>#]*?)?(?:[^\s/]{0,99}/){0,9}(?(launcher)|(?:i?python[\d.]*|pytest)\s+)"
+    r"(?P<flags>(?:-[uBOEs]+\s+|-[WX] ?\S+\s+|-m pytest\s+)*)"
+    r"(?:(?P<script>[\w./-]+\.py)\b(?P<arguments>[^\n`|&;<>#]*)|-c?\s)"
 )
-_EXPORT = re.compile(r"^\s*\$?\s*export\s+(?P<name>[A-Z_][A-Z0-9_]*)=(?P<value>\S+)\s*$", re.MULTILINE)
-_STEERS = ("TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "ATEN_", "TRITON_", "CUDA_", "NCCL_", "GLOO_")
+_FLAGS = {"-O": ("PYTHONOPTIMIZE", "1"), "-X dev": ("PYTHONDEVMODE", "1")}
+_EXPORT = re.compile(
+    r"(?:\b(?:export|setenv|set|ENV) +|%env +|(?<=\s)(?:-e|--env)[ =]|\$env:)(?P<name>[A-Z_][A-Z0-9_]*)"
+    rf"(?: ?= ?| (?=\S+$))(?P<value>{_QUOTED}|[^\s;&|`]*)",
+    re.MULTILINE,
+)
+_TOLD = re.compile(
+    rf"environ(?:\.setdefault\(|\[)\s*['\"](?P<key>[A-Z_]\w*)['\"]\s*(?:\]\s*=|,)\s*(?P<to>{_QUOTED})"
+    r"|(?<![\w$./-])(?P<name>[A-Z][A-Z0-9]*_[A-Z0-9_]+|[A-Z][A-Z0-9]{2,}(?==))[`'\"]?"
+    rf"(?: ?= ?| (?:(?:is|was) )?(?:set )?to )`?(?P<value>{_QUOTED}|[^\s`,;)'\"]+)"
+    r"|\b[sg]et_num_threads\(\)?(?: *(?:is|==?|:|returns|gives|->) *)?`?(?P<threads>\d+)"
+)
+# begin the names of variables that change what the tool itself runs, or where
+_WITHHELD = (
+    "LD_", "DYLD_", "GLIBC_", "GCONV_", "LOCPATH", "PATH", "HOME", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP",
+    "PYTHONUSERBASE", "TMP", "TEMP", "SHELL", "UV_", "PIP_", "WHICHTORCH_", "VIRTUAL_ENV", "CONDA",
+)  # fmt: skip
+_FOLDER = re.compile(
+    r"(?:^\s*\$? ?cd |File )(?P<quote>['\"])(?P<path>[^'\"\n]*[^\w./~'\"\n-][^'\"\n]*)(?P=quote)", re.MULTILINE
+)
 _FILE = re.compile(r"[\w-]+\.py\b")
 _PROSE_WORDS = re.compile(r"[^\W\d_]{2,}(?: [^\W\d_]{2,}){2,}")
 
@@ -44,6 +69,9 @@ class Call:
 
     variables: tuple[tuple[str, str], ...] = ()
     arguments: tuple[str, ...] = ()
+    folder: str = ""  # the name of the script's own, where it is an unusual one
+    omitted: tuple[str, ...] = ()  # what a run here leaves out: variables, and what starts it
+    is_launched: bool = False  # by a program that starts several
 
 
 PLAIN = Call()
@@ -89,7 +117,9 @@ def _acts(node: ast.stmt) -> bool:
 
 def snippets_in(report: Report) -> list[Snippet]:
     """Return the Python of a report's blocks, in order."""
-    return [snippet for block in report.blocks if block.language in _PYTHON for snippet in _snippets(block)]
+    spans = [Block(text=each[0]) for each in _COMMAND.finditer(report.prose)]
+    blocks = [each for each in report.blocks if each.language in _PYTHON or _SESSION.search(each.text)]
+    return [snippet for block in (*blocks, *spans) for snippet in _snippets(block)]
 
 
 def _snippets(block: Block) -> Iterator[Snippet]:
@@ -101,7 +131,7 @@ def _snippets(block: Block) -> Iterator[Snippet]:
         if _is_code(source):
             yield Snippet(source, block, printed)
         return
-    if here := list(_HEREDOC.finditer(text)):
+    if here := list(_HEREDOC.finditer(text)) or list(_COMMAND.finditer(text)):
         for each in here:
             if _is_code(code := textwrap.dedent(each["code"])):
                 yield Snippet(code, block, file=(_FILE.findall(each[0].partition("\n")[0]) or [""])[-1])
@@ -196,18 +226,51 @@ def _shown(code: Sequence[str], output: str) -> Iterator[str]:
 
 
 def calls_in(report: Report) -> list[Call]:
-    """Return the different ways in which a report starts its script, the plain one last."""
-    texts = [*(each.text for each in report.blocks), report.prose]
-    exported = [(each["name"], each["value"]) for text in texts for each in _EXPORT.finditer(text)]
-    found: dict[Call, None] = {}
+    """Return the different ways in which a report starts its script: those of its commands, and without arguments.
+
+    The variables that its shell and its prose set are there in each.
+    """
+    exported = {each["name"]: each["value"] for text in report.shown for each in _EXPORT.finditer(text)}
+    told, texts = exported | _told(report), [*report.shown, report.prose]
+    paths = [each["path"].rstrip("/") for text in texts for each in _FOLDER.finditer(text)]
+    names = [Path(each).parent.name if each.endswith(".py") else Path(each).name for each in paths]
+    folder = next((each for each in names if re.search(r"[^\w.-]", each) and each.isprintable()), "")
+    plain = [_call(told, folder), _call(exported, folder)]
+    found: list[Call] = []
     for match in (each for text in texts for each in _CALL.finditer(text)):
-        given = [*exported, *(each.partition("=")[::2] for each in _words(match["variables"]))]
-        variables = tuple((name, value) for name, value in given if name.startswith(_STEERS))
-        arguments = () if _PROSE_WORDS.search(match["arguments"]) else tuple(_words(match["arguments"]))
-        found[Call(variables, tuple(each.rstrip(".,:)") for each in arguments if each.strip(".,:)")))] = None
-    plain = Call(tuple((name, value) for name, value in exported if name.startswith(_STEERS)))
-    calls = [each for each in found if each not in {plain, Call()}]
-    return [*calls[:3], plain]
+        given = dict(each.partition("=")[::2] for each in _words(match["variables"]))
+        warnings = re.search(r"-W ?(\S+)", match["flags"])
+        given |= {"PYTHONWARNINGS": warnings[1]} if warnings else {}
+        given |= dict(variable for flag, variable in _FLAGS.items() if flag in match["flags"])
+        found.append(_call(told | given, folder, match["arguments"] or "", (match["launcher"] or "").strip()))
+    calls = [each for each in dict.fromkeys(found) if each not in plain]
+    omitted = tuple(dict.fromkeys(each for call in found for each in call.omitted)) or plain[0].omitted
+    return list(dict.fromkeys(replace(each, omitted=omitted) for each in [*calls[:3], *plain]))
+
+
+def _call(variables: Mapping[str, str], folder: str, arguments: str = "", launcher: str = "") -> Call:
+    """Return a call, without the variables that would change more than the script."""
+    given = {name: value.strip("'\"") for name, value in variables.items()}
+    withheld = [name for name in given if name.startswith(_WITHHELD)]
+    words = () if _PROSE_WORDS.search(arguments) else _words(arguments)
+    return Call(
+        variables=tuple((name, value) for name, value in given.items() if name not in withheld),
+        arguments=tuple(each.rstrip(".,:)") for each in words if each.strip(".,:)")),
+        folder=folder,
+        omitted=(*([launcher] if launcher else []), *(f"{name}={given[name]}" for name in withheld)),
+        is_launched=bool(launcher),
+    )
+
+
+def _told(report: Report) -> dict[str, str]:
+    """Return the variables that the prose of a report says to set, but for those that help."""
+    constants = {name for each in snippets_in(report) for name in each.binds}
+    found = {
+        each["key"] or each["name"] or "OMP_NUM_THREADS": each["to"] or (each["value"] or each["threads"]).rstrip(".:")
+        for text in report.sentences
+        for each in _TOLD.finditer(text)
+    }
+    return {name: value for name, value in found.items() if name not in constants}
 
 
 def _words(text: str) -> Iterable[str]:
