@@ -117,7 +117,7 @@ def test_orders_to_an_automated_reader_are_no_claim() -> None:
 def test_a_version_that_is_none_is_left_out() -> None:
     claims = claims_of(read_report(b"pip install transformers==4.40.* einops==0.8.0"))
 
-    assert dict(claims.installed) == {"transformers": "", "einops": "0.8.0"}
+    assert claims.packages == {"einops": "0.8.0"}
 
 
 def cell(outcome: Outcome, message: str = "", name: str = "") -> Cell:

@@ -100,9 +100,9 @@ class ReportAnswer(Model):
     variables: dict[str, str] = Field(default_factory=dict)
     packages: tuple[str, ...] = ()
     python: str = ""
-    differences: tuple[tuple[str, str], ...] = ()  # what the report has, and what this ran with in its place
     blocked: tuple[str, ...] = ()  # what the sandbox kept the script from
-    notes: tuple[str, ...] = ()  # what could not be done as the report says
+    notes: tuple[str, ...] = ()  # on the environment that was used
+    differences: tuple[str, ...] = ()  # those of the notes on what could not be taken over from the report
     seconds: float = 0
 
     @property

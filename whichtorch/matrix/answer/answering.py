@@ -23,7 +23,6 @@ from whichtorch.matrix.answer.answer import (
 from whichtorch.matrix.answer.claims import claims_of, listed, other_packages, shows
 from whichtorch.matrix.answer.judging import (
     FLAKY_RUNS,
-    NAMED,
     answer_if_not_runnable,
     answer_without_run,
     as_far_as_taken_over,
@@ -145,7 +144,7 @@ class Answering:
         script = place / ("repro.py" if "repro.py" not in own else "calls_repro.py")
         for name, text in ((script.name, source), *candidate.files):
             (place / name).write_text(text, encoding="utf-8")
-        trees, named = [candidate.tree, *(parse_module(text) for _, text in candidate.files)], dict(claims.packages)
+        trees, named = [candidate.tree, *(parse_module(text) for _, text in candidate.files)], claims.packages
         packages = tuple(dict.fromkeys(each for tree in trees for each in needs.packages(tree, named, own)))
         trial = self._trial(script, candidate, claims, packages)
         base = base.model_copy(
@@ -154,16 +153,17 @@ class Answering:
                 "added": (*candidate.added, *added),
                 "arguments": call.arguments,
                 "variables": dict(call.variables),
-                "packages": packages,
                 "python": trial.python,
                 "run_version": trial.claimed,
-                "notes": trial.notes,
             }
         )
         self.known = self.known or base
         trial, here, newest = self._ends(trial, claims)
-        unlike = [(f"{name} {told}", there or "none") for name, (told, there) in self._unlike(here, claims).items()]
-        omitted = [(words, "python repro.py") for words in call.omitted]
+        differences = [*trial.differences, *(f"it ran without {words}" for words in call.omitted)]
+        if unlike := other_packages(claims, here.environment):
+            reported = listed(f"{name} {version}" for name, (version, _) in unlike.items())
+            ran = listed(there or "none" for _, there in unlike.values())
+            differences.append(f"the report has {reported}, this ran with {ran}")
         base = base.model_copy(
             update={
                 "outcome": None if here.outcome is ShownOutcome.OTHER else here.outcome,
@@ -172,8 +172,8 @@ class Answering:
                 "seen": (here, newest),
                 "blocked": tuple(dict.fromkeys((*here.blocked, *newest.blocked))),
                 "packages": (*trial.axes.added.requirements, *trial.axes.added.overrides),
-                "notes": trial.notes,
-                "differences": (*trial.differences, *omitted, *unlike),
+                "notes": (*trial.notes, *differences),
+                "differences": tuple(differences),
             }
         )
         answer = judged(base, here, newest, claims)
@@ -182,7 +182,7 @@ class Answering:
             why = f"{answer.why} on the CPU; the report was made with an accelerator, which the script uses"
             update = {"verdict": ReportVerdict.HARDWARE, "why": why, "asks": "a run on such a machine"}
             answer = answer.model_copy(update=update)
-        answer = as_far_as_taken_over(answer, call.is_launched)
+        answer = as_far_as_taken_over(answer, is_started_so=not call.omitted)
         if answer.verdict in {ReportVerdict.REPRODUCES, ReportVerdict.FIXED}:
             self.known = answer
             try:
@@ -204,19 +204,19 @@ class Answering:
     def _trial(self, script: Path, candidate: Candidate, claims: Claims, packages: tuple[str, ...]) -> ReportTrial:
         """Return where a script runs: the releases, the Python, the packages. Raises UsageError, PreventedError."""
         notes: list[str] = []
-        differences = [(claims.system, "Linux")] if claims.system else []
+        differences = [f"the report has {claims.system}, this ran on Linux"] if claims.system else []
         python = claims.python if claims.python and found_python(claims.python) else DEFAULT_PYTHON
         if claims.python and python != claims.python:
-            notes.append(f"Python {python} instead of {claims.python}, which this machine does not have")
+            differences.append(f"Python {python} instead of {claims.python}, which this machine does not have")
         variables = tuple(f"{name}={value}" for name, value in candidate.call.variables)
         axes = SearchAxes(python=(python,), added=Additions(requirements=packages, env=variables))
         releases = self._releases(axes)
         if python != DEFAULT_PYTHON and not _has(releases, claims.torch):
-            notes.append(f"Python {DEFAULT_PYTHON} instead of {python}, for which torch {claims.torch} has no wheel")
+            differences.append(
+                f"Python {DEFAULT_PYTHON} instead of {python}, for which torch {claims.torch} has no wheel"
+            )
             axes, python = replace(axes, python=(DEFAULT_PYTHON,)), DEFAULT_PYTHON
             releases = self._releases(axes)
-        if claims.python and python != claims.python:
-            differences.append((f"Python {claims.python}", python))
         newest = releases[-1]
         if self.request.newest != "latest":
             asked = parse_version(self.request.newest)
@@ -231,9 +231,8 @@ class Answering:
             claimed = _nearest(claims.torch, releases)
             if Version(claimed) > Version(newest):
                 raise UsageError(f"--newest {newest} is older than {claimed}, which the report names")
-            if Version(claimed).public != Version(claims.torch).public:
-                notes.append(f"torch {claimed} stands for {claims.torch}, of which there is no wheel")
-                differences.append((f"torch {claims.torch}", claimed))
+            if Version(claimed) != Version(Version(claims.torch).public):
+                differences.append(f"torch {claimed} stands for {claims.torch}, of which there is no wheel")
         scenario = (
             axes.file([claimed])
             .script(str(script), candidate.call.arguments)
@@ -259,12 +258,6 @@ class Answering:
             raise PreventedError(problems[0] if problems else "no release of torch is known")
         return usable
 
-    @staticmethod
-    def _unlike(result: ReleaseResult, claims: Claims) -> dict[str, tuple[str, str]]:
-        """Return the packages that the report has in another version than a result, with both."""
-        is_usable = result.environment is not None and result.environment.is_usable
-        return other_packages(claims, result.environment.packages) if result.environment and is_usable else {}
-
     def _ends(self, trial: ReportTrial, claims: Claims) -> tuple[ReportTrial, ReleaseResult, ReleaseResult]:
         """Run the script at both ends; where that does not show the failure, with all packages that the report lists.
 
@@ -274,18 +267,16 @@ class Answering:
         if not (here.is_usable and newest.is_usable):
             trial = trial.beside(map(requirement_name, trial.axes.added.requirements))
             here, newest = self._both_ends(trial, claims)
-        unlike = {} if here.is_as_claimed or newest.is_as_claimed else self._unlike(here, claims)
+        unlike = {} if here.is_as_claimed or newest.is_as_claimed else other_packages(claims, here.environment)
         while unlike:
-            words = listed(f"{name} {told}" for name, (told, _) in list(unlike.items())[:NAMED])
-            self._tell(f"as the report lists: {words}")
-            added = (*trial.axes.added.requirements, *(name for name, (_, there) in unlike.items() if not there))
-            as_listed = trial.beside(added, [f"{name}=={told}" for name, (told, _) in unlike.items()])
+            versions = [f"{name}=={version}" for name, (version, _) in unlike.items()]
+            self._tell(f"as the report lists: {listed(versions)}")
+            missing = [name for name, (_, there) in unlike.items() if not there]
+            as_listed = trial.beside([*trial.axes.added.requirements, *missing], versions)
             own, last = self._both_ends(as_listed, claims)
             if own.is_usable:
-                if own.is_as_claimed:
-                    as_listed = replace(
-                        as_listed, notes=(*trial.notes, f"with other versions than {words}, it {here.words}")
-                    )
+                note = f"with other versions than {listed(versions)}, it {here.words}"
+                as_listed = replace(as_listed, notes=(*trial.notes, *([note] if own.is_as_claimed else [])))
                 return as_listed, own, last if last.is_as_claimed or last.outcome is ShownOutcome.PASS else newest
             blamed = {name for name in unlike if re.search(rf"(?<![\w-]){name}==\S+ is an override", own.failure)}
             unlike = {name: both for name, both in unlike.items() if name not in (blamed or unlike)}
@@ -416,7 +407,7 @@ class ReportTrial:
     claimed: str
     newest: str
     notes: tuple[str, ...]
-    differences: tuple[tuple[str, str], ...]  # what the report has, and what this has in its place
+    differences: tuple[str, ...]  # from what the report says
 
     def for_long(self, seconds: float) -> ReportTrial:
         """Return the same with so many seconds for a longer look, if that is more than usual."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.answer.report import Report
     from whichtorch.matrix.diagnosis.tracebacks import RaisedException
-    from whichtorch.matrix.model import Cell
+    from whichtorch.matrix.model import Cell, Environment
 
 ALIKE = 0.5  # share of the words of the shorter of two messages that must be in the other
 _NUMBER = r"\d+\.\d+(?:\.\d+)?(?:[.\w+]*\w)?"
@@ -127,7 +127,7 @@ class Claims:
 
     torch: str = ""  # as the report has it; "" if it does not say
     python: str = ""  # "3.11"
-    packages: tuple[tuple[str, str], ...] = ()  # normalized name and version
+    packages: Mapping[str, str] = field(default_factory=dict)  # versions by normalized names
     claim: Claim = Claim()
     is_about_speed: bool = False  # or memory: no outcome tells that
     is_flaky: bool = False  # it does not fail in every run
@@ -142,14 +142,14 @@ def claims_of(report: Report) -> Claims:
     told = (*report.shown, *report.sentences)
     for text in told:
         for each in _PACKAGE.finditer(text):
-            if parse_version(each["version"]):
-                packages.setdefault(canonicalize_name(each["name"]), each["version"])
+            if parse_version(each["version"]) and not _TIED.match(name := canonicalize_name(each["name"])):
+                packages.setdefault(name, each["version"])
     system = None if _LINUX.search(whole) else _SYSTEM.search("\n".join(told))
     python = _PYTHON.search(whole)
     return Claims(
         torch=_torch(whole, report.prose),
         python=python[1] if python else "",
-        packages=tuple((name, version) for name, version in packages.items() if not _TIED.match(name)),
+        packages=packages,
         claim=_claim(report),
         is_about_speed=bool(_SLOW.search(report.story)),
         is_flaky=bool(_FLAKY.search(report.story)),
@@ -255,13 +255,16 @@ def _telling(text: str) -> set[str]:
     return {word for word in re.findall(r"[^\W\d_][\w.]*", text.casefold()) if len(word) > 1}
 
 
-def other_packages(claims: Claims, installed: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the packages of which a report names another version than is installed, with both; "" for none.
+def other_packages(claims: Claims, environment: Environment | None) -> dict[str, tuple[str, str]]:
+    """Return the packages of which a report names another version than an environment has, with both; "" for none.
 
     What is not installed makes no difference, unless torch looks for it.
     """
-    there = dict.fromkeys(_SOUGHT, "") | {canonicalize_name(name): version for name, version in installed.items()}
-    named = [(name, version, there[name]) for name, version in claims.packages if name in there]
+    if environment is None or not environment.is_usable:
+        return {}
+    installed = {canonicalize_name(name): version for name, version in environment.packages.items()}
+    there = dict.fromkeys(_SOUGHT, "") | installed
+    named = [(name, version, there[name]) for name, version in claims.packages.items() if name in there]
     return {name: (version, own) for name, version, own in named if not f"{own}.".startswith(f"{version}.")}
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Cell
 
 FLAKY_RUNS = 10  # of a script that does not fail in every run, until it does
-NAMED = 4  # differences, in a sentence
 _NO_NETWORK = re.compile(
     r"URLError|HTTPError|ConnectionError|gaierror|MaxRetryError|Connection(?:Refused|Reset)Error|OfflineModeIsEnabled|"
     r"LocalEntryNotFound|Network is unreachable|Name or service not known|Temporary failure in name resolution"
@@ -193,16 +192,14 @@ def judged(base: ReportAnswer, here: ReleaseResult, newest: ReleaseResult, claim
     return said(ReportVerdict.NOT_SEEN, f"the script passes in {where}", "what else the failure needs")
 
 
-def as_far_as_taken_over(answer: ReportAnswer, is_launched: bool) -> ReportAnswer:
+def as_far_as_taken_over(answer: ReportAnswer, *, is_started_so: bool) -> ReportAnswer:
     """Return an answer that denies nothing of what ran otherwise than the report says."""
-    unlike = answer.differences[:NAMED]
-    denied = {ReportVerdict.NOT_SEEN} | ({ReportVerdict.ANOTHER, ReportVerdict.INFORMATION} if is_launched else set())
-    if not unlike or answer.verdict not in denied:
+    is_red = answer.verdict in {ReportVerdict.ANOTHER, ReportVerdict.INFORMATION}
+    if not answer.differences or not (answer.verdict is ReportVerdict.NOT_SEEN or (is_red and not is_started_so)):
         return answer
-    reported, ran = (listed(each[place] for each in unlike) for place in (0, 1))
-    why = f"{answer.why}; the report has {reported}, this ran with {ran}"
-    update = {"verdict": ReportVerdict.UNKNOWN, "why": why, "asks": f"whether it fails without {reported}, too"}
-    return answer.model_copy(update=update)
+    why = "; ".join((answer.why, *answer.differences))
+    asks = "whether it fails without these differences, too"
+    return answer.model_copy(update={"verdict": ReportVerdict.UNKNOWN, "why": why, "asks": asks})
 
 
 def with_boundary(answer: ReportAnswer) -> ReportAnswer:

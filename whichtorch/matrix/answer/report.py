@@ -120,13 +120,14 @@ def _cleaned(text: str) -> str:
     """Return a text without escapes of a terminal, hidden characters, and comments and tags outside of its fences."""
     text = _HIDDEN.sub("", ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
     text = text.replace("\u00a0", " ")
-    return _MARKUP.sub(_without_markup, text)
-
-
-def _without_markup(found: re.Match[str]) -> str:
-    if found["session"]:
-        return f"\n```pycon\n{textwrap.dedent(found['session']).rstrip()}\n```\n\n"
-    return found["fence"] or ("\n" if found["tag"] else "")
+    return _MARKUP.sub(
+        lambda found: (
+            f"\n```pycon\n{textwrap.dedent(found['session'])}\n```\n\n"
+            if found["session"]
+            else found["fence"] or ("\n" if found["tag"] else "")
+        ),
+        text,
+    )
 
 
 def _parsed(title: str, text: str) -> Report:

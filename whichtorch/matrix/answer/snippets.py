@@ -6,7 +6,7 @@ import ast
 import re
 import shlex
 import textwrap
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from whichtorch.matrix.source.names import bound, compiles, unbound_names
 from whichtorch.matrix.source.syntax import parse_module
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from whichtorch.matrix.answer.report import Report
 
@@ -39,7 +39,7 @@ _CALL = re.compile(
     r"(?P<flags>(?:-[uBOEs]+\s+|-[WX] ?\S+\s+|-m pytest\s+)*)"
     r"(?:(?P<script>[\w./-]+\.py)\b(?P<arguments>[^\n`|&;<>#]*)|-c?\s)"
 )
-_FLAGS = {"-O": ("PYTHONOPTIMIZE", "1"), "-X dev": ("PYTHONDEVMODE", "1")}
+_FLAGS = {"-O": ("PYTHONOPTIMIZE", "1"), "-X dev": ("PYTHONDEVMODE", "1"), "-W error": ("PYTHONWARNINGS", "error")}
 _EXPORT = re.compile(
     r"(?:\b(?:export|setenv|set|ENV) +|%env +|(?<=\s)(?:-e|--env)[ =]|\$env:)(?P<name>[A-Z_][A-Z0-9_]*)"
     rf"(?: ?= ?| (?=\S+$))(?P<value>{_QUOTED}|[^\s;&|`]*)",
@@ -70,8 +70,7 @@ class Call:
     variables: tuple[tuple[str, str], ...] = ()
     arguments: tuple[str, ...] = ()
     folder: str = ""  # the name of the script's own, where it is an unusual one
-    omitted: tuple[str, ...] = ()  # what a run here leaves out: variables, and what starts it
-    is_launched: bool = False  # by a program that starts several
+    omitted: tuple[str, ...] = ()  # what is left out here: variables, and what starts it
 
 
 PLAIN = Call()
@@ -226,40 +225,32 @@ def _shown(code: Sequence[str], output: str) -> Iterator[str]:
 
 
 def calls_in(report: Report) -> list[Call]:
-    """Return the different ways in which a report starts its script: those of its commands, and without arguments.
+    """Return the different ways in which a report starts its script, the one of which it says most first.
 
-    The variables that its shell and its prose set are there in each.
+    The variables that its shell and its prose set are there in each, but for the last: without those of the prose.
     """
+    texts = [*report.shown, report.prose]
     exported = {each["name"]: each["value"] for text in report.shown for each in _EXPORT.finditer(text)}
-    told, texts = exported | _told(report), [*report.shown, report.prose]
+    told = exported | _told(report)
+    started = [match for text in texts for match in _CALL.finditer(text)]
+    starts = [(told, ""), (exported, "")]
+    for match in started:
+        given = dict(each.partition("=")[::2] for each in _words(match["variables"]))
+        given |= dict(variable for flag, variable in _FLAGS.items() if flag in match["flags"])
+        starts.append((told | given, match["arguments"] or ""))
+    named = {name: value.strip("'\"") for variables, _ in starts for name, value in variables.items()}
+    withheld = [f"{name}={value}" for name, value in named.items() if name.startswith(_WITHHELD)]
+    omitted = (*filter(None, (match["launcher"] for match in started)), *withheld)
     paths = [each["path"].rstrip("/") for text in texts for each in _FOLDER.finditer(text)]
     names = [Path(each).parent.name if each.endswith(".py") else Path(each).name for each in paths]
     folder = next((each for each in names if re.search(r"[^\w.-]", each) and each.isprintable()), "")
-    plain = [_call(told, folder), _call(exported, folder)]
-    found: list[Call] = []
-    for match in (each for text in texts for each in _CALL.finditer(text)):
-        given = dict(each.partition("=")[::2] for each in _words(match["variables"]))
-        warnings = re.search(r"-W ?(\S+)", match["flags"])
-        given |= {"PYTHONWARNINGS": warnings[1]} if warnings else {}
-        given |= dict(variable for flag, variable in _FLAGS.items() if flag in match["flags"])
-        found.append(_call(told | given, folder, match["arguments"] or "", (match["launcher"] or "").strip()))
-    calls = [each for each in dict.fromkeys(found) if each not in plain]
-    omitted = tuple(dict.fromkeys(each for call in found for each in call.omitted)) or plain[0].omitted
-    return list(dict.fromkeys(replace(each, omitted=omitted) for each in [*calls[:3], *plain]))
-
-
-def _call(variables: Mapping[str, str], folder: str, arguments: str = "", launcher: str = "") -> Call:
-    """Return a call, without the variables that would change more than the script."""
-    given = {name: value.strip("'\"") for name, value in variables.items()}
-    withheld = [name for name in given if name.startswith(_WITHHELD)]
-    words = () if _PROSE_WORDS.search(arguments) else _words(arguments)
-    return Call(
-        variables=tuple((name, value) for name, value in given.items() if name not in withheld),
-        arguments=tuple(each.rstrip(".,:)") for each in words if each.strip(".,:)")),
-        folder=folder,
-        omitted=(*([launcher] if launcher else []), *(f"{name}={given[name]}" for name in withheld)),
-        is_launched=bool(launcher),
-    )
+    found: dict[Call, None] = {}
+    for variables, arguments in starts:
+        kept = {name: value.strip("'\"") for name, value in variables.items() if not name.startswith(_WITHHELD)}
+        words = [] if _PROSE_WORDS.search(arguments) else [each.rstrip(".,:)") for each in _words(arguments)]
+        found[Call(tuple(kept.items()), tuple(filter(None, words)), folder, omitted)] = None
+    calls = sorted(found, key=lambda each: -len(each.variables) - len(each.arguments))
+    return [*calls[:3], *calls[3:][-1:]]
 
 
 def _told(report: Report) -> dict[str, str]:
