@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.answer.claims import Claims
     from whichtorch.matrix.answer.report import Report
     from whichtorch.matrix.answer.script_candidates import Candidate
+    from whichtorch.matrix.answer.snippets import Call
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Cell, Environment, Scenario
@@ -138,6 +139,9 @@ class Answering:
         """Return what a candidate tells."""
         source, added = checked(candidate.source, claims.claim)
         call = candidate.call
+        if claims.claim.is_warning:
+            begin = re.split("[,:]", claims.claim.exceptions[0][1])[0]
+            call = replace(call, variables=(("PYTHONWARNINGS", f"error:{begin}"), *call.variables))
         place = self.request.home / "reports" / digest([source, *call.arguments], 16) / call.folder
         place.mkdir(parents=True, exist_ok=True)
         own = [name for name, _ in candidate.files]
@@ -146,7 +150,7 @@ class Answering:
             (place / name).write_text(text, encoding="utf-8")
         trees, named = [candidate.tree, *(parse_module(text) for _, text in candidate.files)], claims.packages
         packages = tuple(dict.fromkeys(each for tree in trees for each in needs.packages(tree, named, own)))
-        trial = self._trial(script, candidate, claims, packages)
+        trial = self._trial(script, call, claims, packages)
         base = base.model_copy(
             update={
                 "script": source,
@@ -161,7 +165,7 @@ class Answering:
         trial, here, newest = self._ends(trial, claims)
         differences = [*trial.differences, *(f"it ran without {words}" for words in call.omitted)]
         if unlike := other_packages(claims, here.environment):
-            reported = listed(f"{name} {version}" for name, (version, _) in unlike.items())
+            reported = listed(f"{name} {version}" if version else f"no {name}" for name, (version, _) in unlike.items())
             ran = listed(there or "none" for _, there in unlike.values())
             differences.append(f"the report has {reported}, this ran with {ran}")
         base = base.model_copy(
@@ -201,14 +205,14 @@ class Answering:
         most = self.request.max_seconds
         return most is not None and time.monotonic() - self.began >= most
 
-    def _trial(self, script: Path, candidate: Candidate, claims: Claims, packages: tuple[str, ...]) -> ReportTrial:
+    def _trial(self, script: Path, call: Call, claims: Claims, packages: tuple[str, ...]) -> ReportTrial:
         """Return where a script runs: the releases, the Python, the packages. Raises UsageError, PreventedError."""
         notes: list[str] = []
         differences = [f"the report has {claims.system}, this ran on Linux"] if claims.system else []
         python = claims.python if claims.python and found_python(claims.python) else DEFAULT_PYTHON
         if claims.python and python != claims.python:
             differences.append(f"Python {python} instead of {claims.python}, which this machine does not have")
-        variables = tuple(f"{name}={value}" for name, value in candidate.call.variables)
+        variables = tuple(f"{name}={value}" for name, value in call.variables)
         axes = SearchAxes(python=(python,), added=Additions(requirements=packages, env=variables))
         releases = self._releases(axes)
         if python != DEFAULT_PYTHON and not _has(releases, claims.torch):
@@ -233,11 +237,7 @@ class Answering:
                 raise UsageError(f"--newest {newest} is older than {claimed}, which the report names")
             if Version(claimed) != Version(Version(claims.torch).public):
                 differences.append(f"torch {claimed} stands for {claims.torch}, of which there is no wheel")
-        scenario = (
-            axes.file([claimed])
-            .script(str(script), candidate.call.arguments)
-            .model_copy(update={"folder": script.parent})
-        )
+        scenario = axes.file([claimed]).script(str(script), call.arguments).model_copy(update={"folder": script.parent})
         return ReportTrial(
             scenario=scenario,
             axes=axes,
@@ -267,7 +267,12 @@ class Answering:
         if not (here.is_usable and newest.is_usable):
             trial = trial.beside(map(requirement_name, trial.axes.added.requirements))
             here, newest = self._both_ends(trial, claims)
-        unlike = {} if here.is_as_claimed or newest.is_as_claimed else other_packages(claims, here.environment)
+        is_shown = here.is_as_claimed or newest.is_as_claimed
+        unlike = (
+            {}
+            if is_shown
+            else {name: both for name, both in other_packages(claims, here.environment).items() if both[0]}
+        )
         while unlike:
             versions = [f"{name}=={version}" for name, (version, _) in unlike.items()]
             self._tell(f"as the report lists: {listed(versions)}")

@@ -60,6 +60,7 @@ _EXCEPTION = re.compile(
     r"(?<![\w.])(?P<type>(?:[a-z_]\w*\.)+[A-Z]\w*(?=: )|(?:[A-Za-z_]\w*\.)*[A-Z]?\w*"
     r"(?:Error|Exception|Failed|Unsupported|Violation\w*|Interrupt)\b)(?:: *(?P<message>[^\n`]*))?"
 )
+_WARNING = re.compile(r"(?P<type>\w*Warning): (?P<message>[^\n]+)")
 _SIGNALS = (
     ("SIGSEGV", r"segmentation fault|seg-?fault(?:s|ed|ing)?\b|SIGSEGV|signal 11\b|exit code 139"),
     ("SIGFPE", r"floating[- ]point exception|SIGFPE|signal 8\b|exit code 136"),
@@ -100,6 +101,7 @@ class Claim:
     expected: str = ""  # what should have been printed
     seen: str = ""  # what was printed instead
     is_silent: bool = False  # an exception should be raised, and is not
+    is_warning: bool = False  # the exception stands for a warning, and has to be made of it
 
     @property
     def is_printed(self) -> bool:
@@ -177,9 +179,9 @@ def _is_version(text: str) -> bool:
 
 def _claim(report: Report) -> Claim:
     code = {each.block for each in snippets_in(report)}
-    sessions = "\n".join(each.printed for each in snippets_in(report))
-    output = "\n".join([*(each.text for each in report.blocks if each not in code), sessions])
-    exceptions = [*_raised(output), *_raised(report.story)]
+    sessions = [each.printed for each in snippets_in(report) if each.printed]
+    output = "\n".join([*(each.text for each in report.blocks if each not in code), *sessions])
+    exceptions = [*_raised(output), *([] if sessions else _raised(report.story))]
     is_stopped = any(name == "KeyboardInterrupt" for name, _ in exceptions)
     exceptions = [each for each in exceptions if each[0] not in {"KeyboardInterrupt", "SystemExit"}]
     for where in (output, report.story):
@@ -188,6 +190,8 @@ def _claim(report: Report) -> Claim:
                 return Claim(outcome=Outcome.CRASH, signal=signal)
         if exceptions and where is output and _raised(output) and not is_stopped:
             break
+    if not _raised(output) and (warned := _WARNING.search(output)) and "warn" in report.prose.casefold():
+        return Claim(outcome=Outcome.FAIL, exceptions=((warned["type"], warned["message"]),), is_warning=True)
     says_hang = bool(_HANG.search(report.story)) or is_stopped
     expected, seen = printed(report)
     if exceptions and not (is_stopped or (_HANG.search(report.title) and not _raised(output))):
@@ -197,7 +201,9 @@ def _claim(report: Report) -> Claim:
         )
     if is_stopped or (says_hang and not (expected and seen)):
         return Claim(outcome=Outcome.HANG)
-    return Claim(expected=expected, seen=seen)
+    if sessions and expected and seen not in "\n".join(sessions):
+        seen = sessions[-1].rpartition("\n")[2]
+    return Claim(expected=expected, seen=seen if seen != expected else "")
 
 
 def _raised(text: str) -> list[tuple[str, str]]:
@@ -258,14 +264,16 @@ def _telling(text: str) -> set[str]:
 def other_packages(claims: Claims, environment: Environment | None) -> dict[str, tuple[str, str]]:
     """Return the packages of which a report names another version than an environment has, with both; "" for none.
 
-    What is not installed makes no difference, unless torch looks for it.
+    What is not installed makes no difference, unless torch looks for it. A list that has what torch needs has all.
     """
     if environment is None or not environment.is_usable:
         return {}
     installed = {canonicalize_name(name): version for name, version in environment.packages.items()}
-    there = dict.fromkeys(_SOUGHT, "") | installed
-    named = [(name, version, there[name]) for name, version in claims.packages.items() if name in there]
-    return {name: (version, own) for name, version, own in named if not f"{own}.".startswith(f"{version}.")}
+    there, told = dict.fromkeys(_SOUGHT, "") | installed, dict(claims.packages)
+    if {"filelock", "sympy"} <= told.keys():
+        told = {name: "" for name in installed if not _TIED.match(name)} | told
+    both = {name: (version, there[name]) for name, version in told.items() if name in there}
+    return {name: (version, own) for name, (version, own) in both.items() if not f"{own}.".startswith(f"{version}.")}
 
 
 def listed(names: Iterable[str]) -> str:

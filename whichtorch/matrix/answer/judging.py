@@ -187,6 +187,9 @@ def judged(base: ReportAnswer, here: ReleaseResult, newest: ReleaseResult, claim
         return said(
             ReportVerdict.UNKNOWN, why, "a number to compare; `whichtorch bisect --measure` searches for its change"
         )
+    if not claim.words and not claim.is_silent:
+        why = "the script passes, and the report does not say what goes wrong in words that a run can be compared with"
+        return said(ReportVerdict.UNKNOWN, why, "what the script prints, and what it should print")
     where = here.version if same else f"{here.version} and {newest.version}"
     where += f", {FLAKY_RUNS} times each" if claims.is_flaky else ""
     return said(ReportVerdict.NOT_SEEN, f"the script passes in {where}", "what else the failure needs")
@@ -199,7 +202,8 @@ def as_far_as_taken_over(answer: ReportAnswer, *, is_started_so: bool) -> Report
         return answer
     why = "; ".join((answer.why, *answer.differences))
     asks = "whether it fails without these differences, too"
-    return answer.model_copy(update={"verdict": ReportVerdict.UNKNOWN, "why": why, "asks": asks})
+    update = {"verdict": ReportVerdict.UNKNOWN, "why": why, "asks": asks, "outcome": None, "newest": None}
+    return answer.model_copy(update=update)
 
 
 def with_boundary(answer: ReportAnswer) -> ReportAnswer:

@@ -231,9 +231,10 @@ def calls_in(report: Report) -> list[Call]:
     """
     texts = [*report.shown, report.prose]
     exported = {each["name"]: each["value"] for text in report.shown for each in _EXPORT.finditer(text)}
-    told = exported | _told(report)
+    found_in_prose = _told(report)
+    told = exported | dict(reversed(found_in_prose))
     started = [match for text in texts for match in _CALL.finditer(text)]
-    starts = [(told, ""), (exported, "")]
+    starts = [(told, ""), *((told | {name: value}, "") for name, value in found_in_prose), (exported, "")]
     for match in started:
         given = dict(each.partition("=")[::2] for each in _words(match["variables"]))
         given |= dict(variable for flag, variable in _FLAGS.items() if flag in match["flags"])
@@ -253,15 +254,18 @@ def calls_in(report: Report) -> list[Call]:
     return [*calls[:3], *calls[3:][-1:]]
 
 
-def _told(report: Report) -> dict[str, str]:
+def _told(report: Report) -> list[tuple[str, str]]:
     """Return the variables that the prose of a report says to set, but for those that help."""
     constants = {name for each in snippets_in(report) for name in each.binds}
-    found = {
-        each["key"] or each["name"] or "OMP_NUM_THREADS": each["to"] or (each["value"] or each["threads"]).rstrip(".:")
-        for text in report.sentences
-        for each in _TOLD.finditer(text)
-    }
-    return {name: value for name, value in found.items() if name not in constants}
+    matches = [match for text in report.sentences for match in _TOLD.finditer(text)]
+    return [
+        (
+            each["key"] or each["name"] or "OMP_NUM_THREADS",
+            each["to"] or (each["value"] or each["threads"]).rstrip(".:"),
+        )
+        for each in matches
+        if each["name"] not in constants
+    ]
 
 
 def _words(text: str) -> Iterable[str]:
