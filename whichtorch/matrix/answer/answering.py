@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from whichtorch.matrix.answer import needs
-from whichtorch.matrix.answer.answer import (
-    ReleaseResult,
-    ReportAnswer,
-    ReportBoundary,
-    ReportVerdict,
-    ShownOutcome,
-)
+from whichtorch.matrix.answer.answer import ReleaseResult, ReportAnswer, ReportBoundary, ReportVerdict, ShownOutcome
 from whichtorch.matrix.answer.claims import claims_of, listed, other_packages, shows
 from whichtorch.matrix.answer.judging import (
     FLAKY_RUNS,
@@ -142,14 +136,14 @@ class Answering:
         if claims.claim.is_warning:
             begin = re.split("[,:]", claims.claim.exceptions[0][1])[0]
             call = replace(call, variables=(("PYTHONWARNINGS", f"error:{begin}"), *call.variables))
-        place = self.request.home / "reports" / digest([source, *call.arguments], 16) / call.folder
+        place = self.request.home / "reports" / digest([source, *call.arguments], 16)
         place.mkdir(parents=True, exist_ok=True)
         own = [name for name, _ in candidate.files]
         script = place / ("repro.py" if "repro.py" not in own else "calls_repro.py")
         for name, text in ((script.name, source), *candidate.files):
             (place / name).write_text(text, encoding="utf-8")
-        trees, named = [candidate.tree, *(parse_module(text) for _, text in candidate.files)], claims.packages
-        packages = tuple(dict.fromkeys(each for tree in trees for each in needs.packages(tree, named, own)))
+        trees = [candidate.tree, *(parse_module(text) for _, text in candidate.files)]
+        packages = tuple(dict.fromkeys(each for tree in trees for each in needs.packages(tree, claims.packages, own)))
         trial = self._trial(script, call, claims, packages)
         base = base.model_copy(
             update={
@@ -216,9 +210,7 @@ class Answering:
         axes = SearchAxes(python=(python,), added=Additions(requirements=packages, env=variables))
         releases = self._releases(axes)
         if python != DEFAULT_PYTHON and not _has(releases, claims.torch):
-            differences.append(
-                f"Python {DEFAULT_PYTHON} instead of {python}, for which torch {claims.torch} has no wheel"
-            )
+            differences.append(f"Python {DEFAULT_PYTHON}, not {python}, for which torch {claims.torch} has no wheel")
             axes, python = replace(axes, python=(DEFAULT_PYTHON,)), DEFAULT_PYTHON
             releases = self._releases(axes)
         newest = releases[-1]
@@ -268,20 +260,17 @@ class Answering:
             trial = trial.beside(map(requirement_name, trial.axes.added.requirements))
             here, newest = self._both_ends(trial, claims)
         is_shown = here.is_as_claimed or newest.is_as_claimed
-        unlike = (
-            {}
-            if is_shown
-            else {name: both for name, both in other_packages(claims, here.environment).items() if both[0]}
-        )
+        others = other_packages(claims, here.environment)
+        unlike = {name: both for name, both in others.items() if both[0] and not is_shown}
         while unlike:
             versions = [f"{name}=={version}" for name, (version, _) in unlike.items()]
             self._tell(f"as the report lists: {listed(versions)}")
-            missing = [name for name, (_, there) in unlike.items() if not there]
-            as_listed = trial.beside([*trial.axes.added.requirements, *missing], versions)
+            missing = (name for name, (_, there) in unlike.items() if not there)
+            as_listed = trial.beside((*trial.axes.added.requirements, *missing), versions)
             own, last = self._both_ends(as_listed, claims)
             if own.is_usable:
-                note = f"with other versions than {listed(versions)}, it {here.words}"
-                as_listed = replace(as_listed, notes=(*trial.notes, *([note] if own.is_as_claimed else [])))
+                note = f"with {listed(versions)}, as the report lists; with others it {here.words}"
+                as_listed = replace(as_listed, notes=(*trial.notes, note))
                 return as_listed, own, last if last.is_as_claimed or last.outcome is ShownOutcome.PASS else newest
             blamed = {name for name in unlike if re.search(rf"(?<![\w-]){name}==\S+ is an override", own.failure)}
             unlike = {name: both for name, both in unlike.items() if name not in (blamed or unlike)}
@@ -297,7 +286,9 @@ class Answering:
             return results[0], results[-1]
         (newest,) = self._results(trial, claims, trial.newest)
         times = BESIDE_PASS.times
-        (here,) = self._results(trial.for_long(times * newest.seconds), claims, trial.claimed)
+        timeout = max(trial.scenario.timeout, times * newest.seconds / LONGER)
+        patient = replace(trial, scenario=trial.scenario.model_copy(update={"timeout": timeout}))
+        (here,) = self._results(patient, claims, trial.claimed)
         is_longer = here.seconds >= times * newest.seconds or here.cpu_seconds >= times * newest.cpu_seconds
         if here.is_slow and newest.outcome is ShownOutcome.PASS and is_longer:
             words = f"still running after {here.seconds:.0f} s; {newest.version} takes {newest.seconds:.0f} s"
@@ -314,10 +305,8 @@ class Answering:
         options = replace(options, in_search=claims.claim.outcome is Outcome.HANG)
         machines = ThisMachine.of(self.cache, self.request.jobs)
         file = trial.axes.file(list(dict.fromkeys(versions)))
-        planned, records = (
-            plan(expand(file, cache=home / "cache").requests, [trial.scenario], options),
-            read_records(home),
-        )
+        records = read_records(home)
+        planned = plan(expand(file, cache=home / "cache").requests, [trial.scenario], options)
         self._tell(f"torch {listed(dict.fromkeys(versions))}", *Forecast.of(planned, machines, records).lines())
         with recorded_run(machines, records, self.show, len(planned)) as run_cells:
             environments, cells = run_cells(planned)
@@ -370,11 +359,10 @@ class Answering:
         left = self.request.max_seconds and self.request.max_seconds - (time.monotonic() - self.began) - WRAP_UP
         if left is not None and left < WRAP_UP:
             return None
-        passing = max((each.seconds for each in (here, newest) if each.outcome is ShownOutcome.PASS), default=0)
         request = SearchRequest(
             home=self.request.home,
             file=trial.axes.file([spec]),
-            scenario=trial.for_long(BESIDE_PASS.times * passing).scenario,
+            scenario=trial.scenario,
             variant={},
             bad=bad,
             good=good,
@@ -413,11 +401,6 @@ class ReportTrial:
     newest: str
     notes: tuple[str, ...]
     differences: tuple[str, ...]  # from what the report says
-
-    def for_long(self, seconds: float) -> ReportTrial:
-        """Return the same with so many seconds for a longer look, if that is more than usual."""
-        timeout = max(self.scenario.timeout, seconds / LONGER)
-        return replace(self, scenario=self.scenario.model_copy(update={"timeout": timeout}))
 
     def beside(self, requirements: Iterable[str], overrides: Iterable[str] = ()) -> ReportTrial:
         """Return the same with other packages beside torch."""

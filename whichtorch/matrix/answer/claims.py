@@ -47,12 +47,7 @@ _PACKAGE = re.compile(  # in a list, a table or a sentence
     r"|\n[Vv]ersion *[:=] *)[`*\"']{0,2}v?"
     r"(?P<version>(?<==)\d[\w.]*|\d+(?:\.\w+)*\.\w*\d)(?:\+\w+)?(?![\w.]*\d|\s*[<>])"
 )
-_SYSTEM = re.compile(
-    r"^(?:OS|Platform|System)\W+(?:Microsoft )?(?P<name>Windows|mac ?OS|Darwin)|"
-    r"\b(?:on|under|using|with|my) (?:an? )?(?P<named>Windows|mac ?OS|MacBook|Mac)\b",
-    re.IGNORECASE | re.MULTILINE,
-)
-_LINUX = re.compile(r"linux|ubuntu|debian|fedora|centos|rocky|\bWSL", re.IGNORECASE)
+_SYSTEM = re.compile(r"(?im)^(?:OS|Platform)\W+(?:Microsoft )?(Windows|mac ?OS)|\b(?:on|my) (Windows|macOS|Mac)\b")
 # a release of these comes with, or is for, one release of torch
 _TIED = re.compile(r"(?:torch|pytorch|torchvision|torchaudio|python|pip|.*triton|(?:nvidia|cuda)-.*)$")
 _SOUGHT = ("setuptools", "optree", "opt-einsum")  # torch uses these where they are there
@@ -86,9 +81,6 @@ _FLAKY = re.compile(
     re.IGNORECASE,
 )
 _ACCELERATOR = re.compile(r"Is (?:CUDA|XPU) available: True|^Nvidia driver version: \d|^MPS: True", re.MULTILINE)
-_SLOW = re.compile(
-    r"\bslow(?:er|down)?\b|\bregress\w* in (?:speed|performance)|\bthroughput|memory leak|\bOOM\b", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +123,6 @@ class Claims:
     python: str = ""  # "3.11"
     packages: Mapping[str, str] = field(default_factory=dict)  # versions by normalized names
     claim: Claim = Claim()
-    is_about_speed: bool = False  # or memory: no outcome tells that
     is_flaky: bool = False  # it does not fail in every run
     has_accelerator: bool = False  # it was seen on a machine with one
     system: str = ""  # what it was seen on, if that is not Linux
@@ -141,22 +132,20 @@ def claims_of(report: Report) -> Claims:
     """Return what a report claims."""
     whole = report.whole
     packages: dict[str, str] = {}
-    told = (*report.shown, *report.sentences)
-    for text in told:
-        for each in _PACKAGE.finditer(text):
-            if parse_version(each["version"]) and not _TIED.match(name := canonicalize_name(each["name"])):
-                packages.setdefault(name, each["version"])
-    system = None if _LINUX.search(whole) else _SYSTEM.search("\n".join(told))
+    for each in _PACKAGE.finditer(report.told):
+        if parse_version(each["version"]) and not _TIED.match(name := canonicalize_name(each["name"])):
+            packages.setdefault(name, each["version"])
+    is_linux = re.search(r"(?i)linux|ubuntu|debian|fedora|centos|rocky|\bWSL", whole)
+    system = None if is_linux else _SYSTEM.search(report.told)
     python = _PYTHON.search(whole)
     return Claims(
         torch=_torch(whole, report.prose),
         python=python[1] if python else "",
         packages=packages,
         claim=_claim(report),
-        is_about_speed=bool(_SLOW.search(report.story)),
         is_flaky=bool(_FLAKY.search(report.story)),
         has_accelerator=bool(_ACCELERATOR.search(whole)),
-        system=(system["name"] or system["named"]) if system else "",
+        system=(system[1] or system[2]) if system else "",
     )
 
 

@@ -182,14 +182,10 @@ def judged(base: ReportAnswer, here: ReleaseResult, newest: ReleaseResult, claim
     if newest.outcome is not ShownOutcome.PASS:
         why = f"the script passes in {here.version}; {newest.version} shows {newest.failure}"
         return said(ReportVerdict.ANOTHER, why)
-    if claims.is_about_speed and claim.outcome is None and not claim.is_printed:
-        why = "the script passes, and the report is about speed or memory, which no outcome tells"
-        return said(
-            ReportVerdict.UNKNOWN, why, "a number to compare; `whichtorch bisect --measure` searches for its change"
-        )
-    if not claim.words and not claim.is_silent:
-        why = "the script passes, and the report does not say what goes wrong in words that a run can be compared with"
-        return said(ReportVerdict.UNKNOWN, why, "what the script prints, and what it should print")
+    if claim.outcome is None and not claim.is_printed and not claim.is_silent:
+        why = "the script passes, and the report tells nothing that an outcome could show: speed and memory are not"
+        asks = "what it prints and should print, or a number; `whichtorch bisect --measure` searches for its change"
+        return said(ReportVerdict.UNKNOWN, why, asks)
     where = here.version if same else f"{here.version} and {newest.version}"
     where += f", {FLAKY_RUNS} times each" if claims.is_flaky else ""
     return said(ReportVerdict.NOT_SEEN, f"the script passes in {where}", "what else the failure needs")

@@ -40,8 +40,6 @@ _BOMB = re.compile(r"\(\)\s*\{[^}]*\|[^}]*&")
 _SHELLS = {"os.system", "os.popen", "subprocess.run", "subprocess.call", "subprocess.Popen", "subprocess.check_output"}
 _SECRETS = re.compile(r"\.ssh\b|\.aws\b|\.netrc|id_rsa|\.gnupg|/etc/shadow|\.git-credentials|\.kube\b|\.docker/config")
 _REMOVES = {"rmtree", "remove", "unlink", "rmdir"}
-_OUTSIDE = re.compile(r"environ|['\"]/(?!tmp)")
-_HOME = re.compile(r"expanduser|Path\.home|environ\b.*\bHOME")
 _SENDS = re.compile(r"(?:urlopen|requests\.(?:post|put|get)|socket\.(?:socket|create_connection)|HTTPConnection)$")
 
 
@@ -162,9 +160,7 @@ def dangers(tree: ast.Module) -> list[str]:
             what = "deletes or overwrites files in a shell"
         elif name == "os.fork" and node in in_loops:
             what = "forks in a loop"
-        elif name.rpartition(".")[2] in _REMOVES and (
-            re.search(r"environ|['\"]/(?!tmp)", words) or _HOME.search(whole)
-        ):
+        elif name.rpartition(".")[2] in _REMOVES and re.search(r"expanduser|Path\.home|environ|['\"]/(?!tmp)", whole):
             what = "deletes files outside of its folder"
         elif name in {"exec", "eval", "pickle.loads", "marshal.loads"} and re.search(
             r"urlopen|b64decode|requests\.", words

@@ -8,7 +8,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,7 @@ _MARKUP = re.compile(
     r"|(?P<session>^ {0,3}(?:>>> ?|In \[\d+\]: ?)\S[^\n]*\n?(?:[^\n]+\n?|\n+(?=[ \t]*(?:>>>|\.\.\.|In \[|Out\[|\[)))*)",
     re.DOTALL | re.MULTILINE | re.IGNORECASE,
 )
+_MARKED = {"fence": "{}", "session": "\n```pycon\n{}\n```\n\n", "tag": "\n", None: ""}
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _HEADER = re.compile(r"Collecting environment information|^PyTorch version: ", re.MULTILINE)
 _MACHINE = re.compile(r"version|environment|system info|my setup|platform", re.IGNORECASE)
@@ -82,9 +82,10 @@ class Report:
         return tuple(each for each in parts if not CONTRAST.search(each) or _NEEDED.search(each))
 
     @property
-    def shown(self) -> tuple[str, ...]:
-        """The texts of its blocks, lines of a shell joined where they go on, without those on what works."""
-        return tuple(each.text.replace("\\\n", " ") for each in self.blocks if not CONTRAST.search(each.before))
+    def told(self) -> str:
+        """Its blocks, lines of a shell joined where they go on, and these sentences, without those on what works."""
+        shown = (each.text.replace("\\\n", " ") for each in self.blocks if not CONTRAST.search(each.before))
+        return "\n\n".join((*shown, *self.sentences))
 
     @property
     def whole(self) -> str:
@@ -120,14 +121,7 @@ def _cleaned(text: str) -> str:
     """Return a text without escapes of a terminal, hidden characters, and comments and tags outside of its fences."""
     text = _HIDDEN.sub("", ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
     text = text.replace("\u00a0", " ")
-    return _MARKUP.sub(
-        lambda found: (
-            f"\n```pycon\n{textwrap.dedent(found['session'])}\n```\n\n"
-            if found["session"]
-            else found["fence"] or ("\n" if found["tag"] else "")
-        ),
-        text,
-    )
+    return _MARKUP.sub(lambda found: _MARKED[found.lastgroup].format(found[0]), text)
 
 
 def _parsed(title: str, text: str) -> Report:

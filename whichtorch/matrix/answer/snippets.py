@@ -8,7 +8,6 @@ import shlex
 import textwrap
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.answer.report import Block
@@ -46,18 +45,14 @@ _EXPORT = re.compile(
     re.MULTILINE,
 )
 _TOLD = re.compile(
-    rf"environ(?:\.setdefault\(|\[)\s*['\"](?P<key>[A-Z_]\w*)['\"]\s*(?:\]\s*=|,)\s*(?P<to>{_QUOTED})"
-    r"|(?<![\w$./-])(?P<name>[A-Z][A-Z0-9]*_[A-Z0-9_]+|[A-Z][A-Z0-9]{2,}(?==))[`'\"]?"
+    r"(?<![\w$./-])(?P<name>[A-Z][A-Z0-9]*_[A-Z0-9_]+|[A-Z][A-Z0-9]{2,}(?==))[`'\"]?"
     rf"(?: ?= ?| (?:(?:is|was) )?(?:set )?to )`?(?P<value>{_QUOTED}|[^\s`,;)'\"]+)"
-    r"|\b[sg]et_num_threads\(\)?(?: *(?:is|==?|:|returns|gives|->) *)?`?(?P<threads>\d+)"
 )
+_ENVIRON = re.compile(r"(?:\bos\.)?environ(?:\.setdefault\(|\[)\s*['\"](\w+)['\"]\s*(?:\]\s*=|,)\s*")
+_THREADS = re.compile(r"(?:\btorch\.)?\b[sg]et_num_threads\(\)?(?: *(?:is|==?|:|returns|gives|->) *)?`?(?=\d)")
 # begin the names of variables that change what the tool itself runs, or where
-_WITHHELD = (
-    "LD_", "DYLD_", "GLIBC_", "GCONV_", "LOCPATH", "PATH", "HOME", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP",
-    "PYTHONUSERBASE", "TMP", "TEMP", "SHELL", "UV_", "PIP_", "WHICHTORCH_", "VIRTUAL_ENV", "CONDA",
-)  # fmt: skip
-_FOLDER = re.compile(
-    r"(?:^\s*\$? ?cd |File )(?P<quote>['\"])(?P<path>[^'\"\n]*[^\w./~'\"\n-][^'\"\n]*)(?P=quote)", re.MULTILINE
+_WITHHELD = re.compile(
+    r"LD_|DYLD_|GLIBC_|GCONV_|UV_|WHICHTORCH_|CONDA|TMP|(?:VIRTUAL_ENV|HOME|PATH|PYTHON(?:PATH|HOME|STARTUP|USERBASE))$"
 )
 _FILE = re.compile(r"[\w-]+\.py\b")
 _PROSE_WORDS = re.compile(r"[^\W\d_]{2,}(?: [^\W\d_]{2,}){2,}")
@@ -69,7 +64,6 @@ class Call:
 
     variables: tuple[tuple[str, str], ...] = ()
     arguments: tuple[str, ...] = ()
-    folder: str = ""  # the name of the script's own, where it is an unusual one
     omitted: tuple[str, ...] = ()  # what is left out here: variables, and what starts it
 
 
@@ -229,27 +223,23 @@ def calls_in(report: Report) -> list[Call]:
 
     The variables that its shell and its prose set are there in each, but for the last: without those of the prose.
     """
-    texts = [*report.shown, report.prose]
-    exported = {each["name"]: each["value"] for text in report.shown for each in _EXPORT.finditer(text)}
-    found_in_prose = _told(report)
-    told = exported | dict(reversed(found_in_prose))
-    started = [match for text in texts for match in _CALL.finditer(text)]
-    starts = [(told, ""), *((told | {name: value}, "") for name, value in found_in_prose), (exported, "")]
+    exported = {each["name"]: each["value"] for each in _EXPORT.finditer(report.told)}
+    in_prose = _told(report)
+    told = exported | dict(reversed(in_prose))
+    started = list(_CALL.finditer(report.told))
+    starts = [(told, ""), *((told | {name: value}, "") for name, value in in_prose), (exported, "")]
     for match in started:
         given = dict(each.partition("=")[::2] for each in _words(match["variables"]))
         given |= dict(variable for flag, variable in _FLAGS.items() if flag in match["flags"])
         starts.append((told | given, match["arguments"] or ""))
-    named = {name: value.strip("'\"") for variables, _ in starts for name, value in variables.items()}
-    withheld = [f"{name}={value}" for name, value in named.items() if name.startswith(_WITHHELD)]
-    omitted = (*filter(None, (match["launcher"] for match in started)), *withheld)
-    paths = [each["path"].rstrip("/") for text in texts for each in _FOLDER.finditer(text)]
-    names = [Path(each).parent.name if each.endswith(".py") else Path(each).name for each in paths]
-    folder = next((each for each in names if re.search(r"[^\w.-]", each) and each.isprintable()), "")
+    variables = dict.fromkeys((name, value.strip("'\"")) for given, _ in starts for name, value in given.items())
+    omitted = [match["launcher"].strip() for match in started if match["launcher"]]
+    omitted += [f"{name}={value}" for name, value in variables if _WITHHELD.match(name)]
     found: dict[Call, None] = {}
-    for variables, arguments in starts:
-        kept = {name: value.strip("'\"") for name, value in variables.items() if not name.startswith(_WITHHELD)}
+    for given, arguments in starts:
+        kept = ((name, value.strip("'\"")) for name, value in given.items() if not _WITHHELD.match(name))
         words = [] if _PROSE_WORDS.search(arguments) else [each.rstrip(".,:)") for each in _words(arguments)]
-        found[Call(tuple(kept.items()), tuple(filter(None, words)), folder, omitted)] = None
+        found[Call(tuple(kept), tuple(filter(None, words)), tuple(omitted))] = None
     calls = sorted(found, key=lambda each: -len(each.variables) - len(each.arguments))
     return [*calls[:3], *calls[3:][-1:]]
 
@@ -257,15 +247,9 @@ def calls_in(report: Report) -> list[Call]:
 def _told(report: Report) -> list[tuple[str, str]]:
     """Return the variables that the prose of a report says to set, but for those that help."""
     constants = {name for each in snippets_in(report) for name in each.binds}
-    matches = [match for text in report.sentences for match in _TOLD.finditer(text)]
-    return [
-        (
-            each["key"] or each["name"] or "OMP_NUM_THREADS",
-            each["to"] or (each["value"] or each["threads"]).rstrip(".:"),
-        )
-        for each in matches
-        if each["name"] not in constants
-    ]
+    texts = [_THREADS.sub("OMP_NUM_THREADS=", _ENVIRON.sub(r"\1=", text)) for text in report.sentences]
+    told = [match for text in texts for match in _TOLD.finditer(text) if match["name"] not in constants]
+    return [(match["name"], match["value"].rstrip(".:")) for match in told]
 
 
 def _words(text: str) -> Iterable[str]:
