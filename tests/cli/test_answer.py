@@ -218,7 +218,11 @@ def companions(folder: Path, name: str, *versions: str) -> None:
         build_companion(folder, name, version)
 
 
-VERSION_OF = "import torch\ntorch.behaviour\nfrom importlib.metadata import version\nassert version('numpy') != '2.1.0', 'as it was'\n"
+VERSION_OF = """import torch
+torch.behaviour
+from importlib.metadata import version
+assert version('numpy') != '2.1.0', 'as it was'
+"""
 
 
 def test_a_package_of_the_list_that_decides_is_taken_over(user: User, wheels: Path) -> None:

@@ -190,7 +190,7 @@ def _claim(report: Report) -> Claim:
         )
     if is_stopped or (says_hang and not (expected and seen)):
         return Claim(outcome=Outcome.HANG)
-    if sessions and expected and seen not in "\n".join(sessions):
+    if sessions and expected and not (seen and seen in "\n".join(sessions)):
         seen = sessions[-1].rpartition("\n")[2]
     return Claim(expected=expected, seen=seen if seen != expected else "")
 
