@@ -55,6 +55,9 @@ def test_what_was_fixed_since_is_told_with_its_boundary(user: User, wheels: Path
     assert found["newest"]["outcome"] == "pass"
     assert (found["boundary"]["bad"], found["boundary"]["good"]) == ("9.2.0", "9.3.0")
     assert found["script"] == CHECKS
+    assert "script 1 of up to 1" in found["said"]
+    assert "2 environments, 2 cells; installs about" in found["said"]
+    assert "searching >=9.1.0,<=9.4.0, in about 3 more releases" in found["said"]
     comment = (user.folder / "answer.md").read_text()
     assert comment.startswith("**Fixed since**: ")
     assert len(comment.partition("<details>")[0].splitlines()) <= 25

@@ -22,8 +22,8 @@ def answer_lines(answer: ReportAnswer) -> Iterator[str]:
         yield f"  the report: {answer.claimed}" + (
             f", torch {answer.claimed_version}" if answer.claimed_version else ""
         )
-    if answer.seen:
-        yield f"  ran: {', '.join([command_of(answer), f'Python {answer.python}', *answer.packages])}"
+    ran = ", ".join([command_of(answer), f"Python {answer.python}", *answer.packages])
+    yield from [f"  ran: {ran}"] if answer.seen else []
     for each in results(answer):
         yield f"  torch {each.version}: {each.outcome}" + (f"  {each.hang or each.failure}" if each.failure else "")
     if answer.boundary and answer.boundary.commits:

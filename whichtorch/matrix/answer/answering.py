@@ -33,7 +33,6 @@ from whichtorch.matrix.diagnosis.patience import BESIDE_PASS, LONGER
 from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
 from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON, found_python
-from whichtorch.matrix.environments.resolution import requirement_name
 from whichtorch.matrix.errors import PreventedError, TimeOverError, UsageError
 from whichtorch.matrix.events import StatusShown
 from whichtorch.matrix.model import Outcome, digest
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from whichtorch.matrix.answer.claims import Claims
     from whichtorch.matrix.answer.report import Report
     from whichtorch.matrix.answer.script_candidates import Candidate
-    from whichtorch.matrix.answer.snippets import Call
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Cell, Environment, Scenario
@@ -113,7 +111,6 @@ class Answering:
             return refused
         useful = [each for each in candidates if needs.uses_torch(each.tree)]
         fallback: ReportAnswer | None = None
-        tried: set[str] = set()
         for number, candidate in enumerate(useful, 1):
             self._tell(f"script {number} of up to {len(useful)}")
             asks = answer_if_not_runnable(base, candidate, report)
@@ -123,9 +120,9 @@ class Answering:
                 if answer.verdict in {ReportVerdict.REPRODUCES, ReportVerdict.FIXED}:
                     return answer
                 # started otherwise than the report says it can show the failure, but deny nothing
-                if candidate.source not in tried or answer.verdict is ReportVerdict.UNKNOWN:
+                others = {each.source for each in useful[: number - 1]}
+                if candidate.source not in others or answer.verdict is ReportVerdict.UNKNOWN:
                     self.known = fallback = more_telling(fallback, answer)
-                tried.add(candidate.source)
         assert fallback is not None
         return fallback
 
@@ -134,8 +131,8 @@ class Answering:
         source, added = checked(candidate.source, claims.claim)
         call = candidate.call
         if claims.claim.is_warning:
-            begin = re.split("[,:]", claims.claim.exceptions[0][1])[0]
-            call = replace(call, variables=(("PYTHONWARNINGS", f"error:{begin}"), *call.variables))
+            strict = ("PYTHONWARNINGS", f"error:{re.split('[,:]', claims.claim.exceptions[0][1])[0]}")
+            call = replace(call, variables=(strict, *call.variables))
         place = self.request.home / "reports" / digest([source, *call.arguments], 16)
         place.mkdir(parents=True, exist_ok=True)
         own = [name for name, _ in candidate.files]
@@ -144,7 +141,7 @@ class Answering:
             (place / name).write_text(text, encoding="utf-8")
         trees = [candidate.tree, *(parse_module(text) for _, text in candidate.files)]
         packages = tuple(dict.fromkeys(each for tree in trees for each in needs.packages(tree, claims.packages, own)))
-        trial = self._trial(script, call, claims, packages)
+        trial = self._trial(script, replace(candidate, call=call), claims, packages)
         base = base.model_copy(
             update={
                 "script": source,
@@ -199,9 +196,9 @@ class Answering:
         most = self.request.max_seconds
         return most is not None and time.monotonic() - self.began >= most
 
-    def _trial(self, script: Path, call: Call, claims: Claims, packages: tuple[str, ...]) -> ReportTrial:
+    def _trial(self, script: Path, candidate: Candidate, claims: Claims, packages: tuple[str, ...]) -> ReportTrial:
         """Return where a script runs: the releases, the Python, the packages. Raises UsageError, PreventedError."""
-        notes: list[str] = []
+        notes, call = list[str](), candidate.call
         differences = [f"the report has {claims.system}, this ran on Linux"] if claims.system else []
         python = claims.python if claims.python and found_python(claims.python) else DEFAULT_PYTHON
         if claims.python and python != claims.python:
@@ -257,11 +254,10 @@ class Answering:
         """
         here, newest = self._both_ends(trial, claims)
         if not (here.is_usable and newest.is_usable):
-            trial = trial.beside(map(requirement_name, trial.axes.added.requirements))
+            trial = trial.beside(each.partition("==")[0] for each in trial.axes.added.requirements)
             here, newest = self._both_ends(trial, claims)
-        is_shown = here.is_as_claimed or newest.is_as_claimed
-        others = other_packages(claims, here.environment)
-        unlike = {name: both for name, both in others.items() if both[0] and not is_shown}
+        seen = here.is_as_claimed or newest.is_as_claimed
+        unlike = {name: both for name, both in other_packages(claims, here.environment).items() if both[0] and not seen}
         while unlike:
             versions = [f"{name}=={version}" for name, (version, _) in unlike.items()]
             self._tell(f"as the report lists: {listed(versions)}")
@@ -286,8 +282,8 @@ class Answering:
             return results[0], results[-1]
         (newest,) = self._results(trial, claims, trial.newest)
         times = BESIDE_PASS.times
-        timeout = max(trial.scenario.timeout, times * newest.seconds / LONGER)
-        patient = replace(trial, scenario=trial.scenario.model_copy(update={"timeout": timeout}))
+        longer = {"timeout": max(trial.scenario.timeout, times * newest.seconds / LONGER)}
+        patient = replace(trial, scenario=trial.scenario.model_copy(update=longer))
         (here,) = self._results(patient, claims, trial.claimed)
         is_longer = here.seconds >= times * newest.seconds or here.cpu_seconds >= times * newest.cpu_seconds
         if here.is_slow and newest.outcome is ShownOutcome.PASS and is_longer:

@@ -135,8 +135,7 @@ def claims_of(report: Report) -> Claims:
     for each in _PACKAGE.finditer(report.told):
         if parse_version(each["version"]) and not _TIED.match(name := canonicalize_name(each["name"])):
             packages.setdefault(name, each["version"])
-    is_linux = re.search(r"(?i)linux|ubuntu|debian|fedora|centos|rocky|\bWSL", whole)
-    system = None if is_linux else _SYSTEM.search(report.told)
+    system = None if re.search("(?i)linux|ubuntu|debian|fedora|centos|rocky", whole) else _SYSTEM.search(report.told)
     python = _PYTHON.search(whole)
     return Claims(
         torch=_torch(whole, report.prose),

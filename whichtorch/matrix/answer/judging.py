@@ -197,8 +197,7 @@ def as_far_as_taken_over(answer: ReportAnswer, *, is_started_so: bool) -> Report
     if not answer.differences or not (answer.verdict is ReportVerdict.NOT_SEEN or (is_red and not is_started_so)):
         return answer
     why = "; ".join((answer.why, *answer.differences))
-    asks = "whether it fails without these differences, too"
-    update = {"verdict": ReportVerdict.UNKNOWN, "why": why, "asks": asks, "outcome": None, "newest": None}
+    update = {"verdict": ReportVerdict.UNKNOWN, "why": why, "asks": "", "outcome": None, "newest": None}
     return answer.model_copy(update=update)
 
 

@@ -139,8 +139,8 @@ def _parsed(title: str, text: str) -> Report:
         elif content.strip() and len(blocks) < MOST_BLOCKS:
             blocks.append(Block(text=content, language=language, section=section, before=before))
             before = ""
-    is_fenced = any(_UNFENCED.search(each.text.replace(">>> ", "")) and "Traceback" not in each.text for each in blocks)
-    if not is_fenced and (match := _UNFENCED.search(text)):
+    blocks_words = [" ".join(each.text.split()) for each in blocks]
+    if (match := _UNFENCED.search(text)) and not any(" ".join(match[0].split()) in each for each in blocks_words):
         blocks.append(Block(text=text[match.start() :].strip("\n"), section=section))  # somebody forgot the fences
     return Report(title=title, blocks=tuple(blocks), paragraphs=tuple(paragraphs))
 

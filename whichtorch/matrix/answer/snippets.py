@@ -40,9 +40,8 @@ _CALL = re.compile(
 )
 _FLAGS = {"-O": ("PYTHONOPTIMIZE", "1"), "-X dev": ("PYTHONDEVMODE", "1"), "-W error": ("PYTHONWARNINGS", "error")}
 _EXPORT = re.compile(
-    r"(?:\b(?:export|setenv|set|ENV) +|%env +|(?<=\s)(?:-e|--env)[ =]|\$env:)(?P<name>[A-Z_][A-Z0-9_]*)"
-    rf"(?: ?= ?| (?=\S+$))(?P<value>{_QUOTED}|[^\s;&|`]*)",
-    re.MULTILINE,
+    r"(?m)(?:\b(?:export|setenv|set|ENV) +|%env +|(?<=\s)(?:-e|--env)[ =]|\$env:)(?P<name>[A-Z_][A-Z0-9_]*)"
+    rf"(?: ?= ?| (?=\S+$))(?P<value>{_QUOTED}|[^\s;&|`]*)"
 )
 _TOLD = re.compile(
     r"(?<![\w$./-])(?P<name>[A-Z][A-Z0-9]*_[A-Z0-9_]+|[A-Z][A-Z0-9]{2,}(?==))[`'\"]?"
@@ -52,7 +51,7 @@ _ENVIRON = re.compile(r"(?:\bos\.)?environ(?:\.setdefault\(|\[)\s*['\"](\w+)['\"
 _THREADS = re.compile(r"(?:\btorch\.)?\b[sg]et_num_threads\(\)?(?: *(?:is|==?|:|returns|gives|->) *)?`?(?=\d)")
 # begin the names of variables that change what the tool itself runs, or where
 _WITHHELD = re.compile(
-    r"LD_|DYLD_|GLIBC_|GCONV_|UV_|WHICHTORCH_|CONDA|TMP|(?:VIRTUAL_ENV|HOME|PATH|PYTHON(?:PATH|HOME|STARTUP|USERBASE))$"
+    "LD_|GLIBC_|GCONV_|UV_|WHICHTORCH_|CONDA|TMP|(?:HOME|PATH|VIRTUAL_ENV|PYTHON(?:PATH|HOME|STARTUP))$"
 )
 _FILE = re.compile(r"[\w-]+\.py\b")
 _PROSE_WORDS = re.compile(r"[^\W\d_]{2,}(?: [^\W\d_]{2,}){2,}")
