@@ -112,16 +112,16 @@ class Answering:
         useful = [each for each in candidates if needs.uses_torch(each.tree)]
         fallback: ReportAnswer | None = None
         for number, candidate in enumerate(useful, 1):
-            self._tell(f"script {number} of up to {len(useful)}")
             asks = answer_if_not_runnable(base, candidate, report)
             fallback = fallback or asks
             if asks is None:
+                self._tell(f"script {number} of up to {len(useful)}")
                 answer = self._tried(base, candidate, claims)
                 if answer.verdict in {ReportVerdict.REPRODUCES, ReportVerdict.FIXED}:
                     return answer
                 # started otherwise than the report says it can show the failure, but deny nothing
-                others = {each.source for each in useful[: number - 1]}
-                if candidate.source not in others or answer.verdict is ReportVerdict.UNKNOWN:
+                is_first = all(each.source != candidate.source for each in useful[:number][:-1])
+                if is_first or answer.verdict is ReportVerdict.UNKNOWN:
                     self.known = fallback = more_telling(fallback, answer)
         assert fallback is not None
         return fallback

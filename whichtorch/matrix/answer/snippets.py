@@ -50,9 +50,7 @@ _TOLD = re.compile(
 _ENVIRON = re.compile(r"(?:\bos\.)?environ(?:\.setdefault\(|\[)\s*['\"](\w+)['\"]\s*(?:\]\s*=|,)\s*")
 _THREADS = re.compile(r"(?:\btorch\.)?\b[sg]et_num_threads\(\)?(?: *(?:is|==?|:|returns|gives|->) *)?`?(?=\d)")
 # begin the names of variables that change what the tool itself runs, or where
-_WITHHELD = re.compile(
-    "LD_|GLIBC_|GCONV_|UV_|WHICHTORCH_|CONDA|TMP|(?:HOME|PATH|VIRTUAL_ENV|PYTHON(?:PATH|HOME|STARTUP))$"
-)
+_WITHHELD = re.compile("(LD|GLIBC|GCONV|UV|WHICHTORCH)_|CONDA|TMP|(HOME|PATH|VIRTUAL_ENV|PYTHON(PATH|HOME|STARTUP))$")
 _FILE = re.compile(r"[\w-]+\.py\b")
 _PROSE_WORDS = re.compile(r"[^\W\d_]{2,}(?: [^\W\d_]{2,}){2,}")
 
@@ -64,9 +62,6 @@ class Call:
     variables: tuple[tuple[str, str], ...] = ()
     arguments: tuple[str, ...] = ()
     omitted: tuple[str, ...] = ()  # what is left out here: variables, and what starts it
-
-
-PLAIN = Call()
 
 
 @dataclass(frozen=True)
