@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.answer.needs import imported_modules
 from whichtorch.matrix.answer.report import CONTRAST
-from whichtorch.matrix.answer.snippets import Call, Snippet, calls_in, snippets_in
+from whichtorch.matrix.answer.snippets import PLAIN, Call, Snippet, calls_in, snippets_in
 from whichtorch.matrix.model import digest
 from whichtorch.matrix.source.names import compiles, dotted, unbound_names
 from whichtorch.matrix.source.syntax import parse_module
@@ -78,7 +78,7 @@ class Candidate:
 
     source: str
     added: tuple[str, ...] = ()  # what was done to the text of the report, in words
-    call: Call = Call()
+    call: Call = PLAIN
     files: tuple[tuple[str, str], ...] = ()  # modules of the report that it imports, by their file names
 
     @property

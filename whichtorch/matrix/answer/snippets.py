@@ -64,6 +64,9 @@ class Call:
     omitted: tuple[str, ...] = ()  # what is left out here: variables, and what starts it
 
 
+PLAIN = Call()
+
+
 @dataclass(frozen=True)
 class Snippet:
     """Python that stands in a report."""
