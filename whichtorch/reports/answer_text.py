@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 from whichtorch.reports.document import markdown_document
@@ -43,7 +44,7 @@ def results(answer: ReportAnswer) -> list[ReleaseResult]:
 
 def command_of(answer: ReportAnswer) -> str:
     """Return how the script was started."""
-    variables = [f"{name}={value}" for name, value in answer.variables.items()]
+    variables = [f"{name}={shlex.quote(value)}" for name, value in answer.variables.items()]
     return " ".join([*variables, "python repro.py", *answer.arguments])
 
 
