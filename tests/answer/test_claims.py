@@ -67,6 +67,10 @@ def test_packages_and_python_are_those_of_the_list() -> None:
         pytest.param('```toml\n[[package]]\nname = "setuptools"\nversion = "70.0.0"\n```', id="lock file"),
         pytest.param("```\n│ setuptools │ 70.0.0 │\n```", id="drawn table"),
         pytest.param("setuptools version is 70.0.0", id="version is"),
+        pytest.param('```\n[{"name": "setuptools", "version": "70.0.0"}]\n```', id="JSON"),
+        pytest.param("```\n>>> setuptools.__version__\n'70.0.0'\n```", id="session"),
+        pytest.param("```\nsetuptools 70.0.0 Easily download packages\n```", id="poetry"),
+        pytest.param("```\n├── setuptools v70.0.0\n```", id="tree"),
     ],
 )
 def test_a_version_of_a_package_is_read_in_whatever_form_it_stands(text: str) -> None:

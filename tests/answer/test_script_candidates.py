@@ -54,6 +54,9 @@ PLAIN = "import torch\n\nprint(torch.ones(2))\n"
         ),
         pytest.param(f"It fails:\n\n{PLAIN}\nwith\n\n```\nValueError: x\n```\n", id="no fence, but for the log"),
         pytest.param(f"```\n$ python -c '{PLAIN}'\n```\n", id="python -c"),
+        pytest.param(
+            "```pytb\n>>> import torch\n>>> print(torch.ones(2))\ntensor([1., 1.])\n```", id="a session as a log"
+        ),
         pytest.param(f"I call `python3 -c '{PLAIN}'` in a shell.", id="python -c in prose"),
     ],
 )
@@ -175,6 +178,8 @@ def test_tests_with_parameters_are_run_by_pytest() -> None:
         ("Setting `TORCHDYNAMO_DISABLE=1` is a workaround.", {}, ()),
         ("Without `MY_MODE=1` it works fine.", {"MY_MODE": "1"}, ()),
         ("```\n$ MY_MODE=1 \\\n  python repro.py --fast\n```", {"MY_MODE": "1"}, ("--fast",)),
+        ("```\n$ A_B=1 uv run repro.py --fast\n```", {"A_B": "1"}, ("--fast",)),
+        ("```\n$ A_B=1 ./repro.py\n```", {"A_B": "1"}, ()),
         ("```\n$ export A_B=1; python repro.py\n```", {"A_B": "1"}, ()),
         ("```\n%env A_B=1\n```", {"A_B": "1"}, ()),
         ("```\ndocker run -e A_B=1 image python repro.py 3\n```", {"A_B": "1"}, ("3",)),
@@ -279,6 +284,10 @@ def test_a_title_with_a_word_of_logs_hides_no_code() -> None:
         pytest.param("`" * 200_000, id="ticks"),
         pytest.param("<!--" * 50_000 + "```\n" * 50_000, id="open"),
         pytest.param("[" * 50_000 + "(" * 50_000, id="brackets"),
+        pytest.param("```\n" + "torchrun " * 20_000 + "\n```", id="launchers"),
+        pytest.param("python -c '" * 20_000, id="commands"),
+        pytest.param(">>> a\n\n" * 20_000, id="sessions"),
+        pytest.param("A_" * 50_000 + "a-1." * 50_000 + " " * 50_000, id="names"),
     ],
 )
 def test_what_no_reader_could_read_is_read_to_its_end(text: str) -> None:

@@ -44,7 +44,7 @@ _PYTHON = re.compile(r"\bPython(?: version)?[ :=*`]*(3\.\d+)(?:\.\d+)?", re.IGNO
 _PACKAGE = re.compile(  # in a list, a table or a sentence
     r"(?<![\w./-])(?P<name>[A-Za-z](?:[\w.-]*\w)?)[`*\"']{0,2}"
     r"(?:={1,3}|[ \t]*[:|@=│][ \t]*|[ \t]+\(?(?:version[: ]+)?(?:(?:at|is|in|on) )?|-(?=\d[\w.]*(?:\s|$))"
-    r"|\n[Vv]ersion *[:=] *)[`*\"']{0,2}v?"
+    r"|[,\n] *[\"']?[Vv]ersion[\"']? *[:=] *|\)?\n(?='\d))[`*\"']{0,2}v?"
     r"(?P<version>(?<==)\d[\w.]*|\d+(?:\.\w+)*\.\w*\d)(?:\+\w+)?(?![\w.]*\d|\s*[<>])"
 )
 _SYSTEM = re.compile(r"(?im)^(?:OS|Platform)\W+(?:Microsoft )?(Windows|mac ?OS)|\b(?:on|my) (Windows|macOS|Mac)\b")
@@ -132,7 +132,7 @@ def claims_of(report: Report) -> Claims:
     """Return what a report claims."""
     whole = report.whole
     packages: dict[str, str] = {}
-    for each in _PACKAGE.finditer(report.told):
+    for each in _PACKAGE.finditer(report.told.replace(".__version__", "")):
         if parse_version(each["version"]) and not _TIED.match(name := canonicalize_name(each["name"])):
             packages.setdefault(name, each["version"])
     system = None if re.search("(?i)linux|ubuntu|debian|fedora|centos|rocky", whole) else _SYSTEM.search(report.told)

@@ -34,7 +34,7 @@ _QUOTED = r"'[^'\n]*'|\"[^\"\n]*\""
 _CALL = re.compile(
     rf"(?P<variables>(?:\b[A-Za-z_]\w*=(?:{_QUOTED}|[^\s`'\"]*)\s+)*)"
     r"(?P<launcher>(?:torchrun|accelerate launch|deepspeed|mpirun|python[\d.]* -m torch\.distributed\.\w+)\s"
-    r"[^\n`|&;<>#]*?)?(?:[^\s/]{0,99}/){0,9}(?(launcher)|(?:i?python[\d.]*|pytest)\s+)"
+    r"[^\n`|&;<>#]{0,200}?)?(?:[^\s/]{0,99}/){0,9}(?(launcher)|(?:(?:i?python[\d.]*|pytest|uv run)\s+|\./))"
     r"(?P<flags>(?:-[uBOEs]+\s+|-[WX] ?\S+\s+|-m pytest\s+)*)"
     r"(?:(?P<script>[\w./-]+\.py)\b(?P<arguments>[^\n`|&;<>#]*)|-c?\s)"
 )
