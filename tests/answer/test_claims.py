@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from whichtorch.matrix.answer.claims import Claim, claims_of, shows
+from whichtorch.matrix.answer.claims import Claim, claims_of, other_packages, shows
 from whichtorch.matrix.answer.printed_check import OTHER_OUTPUT, REPORTED_OUTPUT
 from whichtorch.matrix.answer.report import read_report
-from whichtorch.matrix.model import Cell, Outcome
+from whichtorch.matrix.model import Cell, Environment, Outcome
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\nValueError: bad shape'
 LOG = f"### Error logs\n\n```\n{TRACEBACK}\n```\n"
@@ -48,6 +48,89 @@ def test_packages_and_python_are_those_of_the_list() -> None:
 
     assert claims.python == "3.12"
     assert dict(claims.packages) == {"networkx": "2.8.8", "numpy": "1.26.4"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("```\nsetuptools==70.0.0  # via torch\n```", id="pip freeze"),
+        pytest.param("```\nPackage    Version\n---------- -------\nsetuptools 70.0.0\n```", id="pip list"),
+        pytest.param("```\nsetuptools   70.0.0   py311_0   conda-forge\n```", id="conda list"),
+        pytest.param("```yaml\ndependencies:\n  - setuptools=70.0.0=py311_0\n```", id="conda file"),
+        pytest.param("```\n[conda] setuptools 70.0.0 py_0\n```", id="collect_env"),
+        pytest.param("| package | version |\n|---|---|\n| `setuptools` | 70.0.0 |\n", id="table"),
+        pytest.param("- setuptools: 70.0.0\n- another: 1.0\n", id="bullets"),
+        pytest.param("I have setuptools 70.0.0 and **torch** 2.1.", id="prose"),
+        pytest.param("The version of it: `setuptools==70.0.0`. With setuptools 69.5.1 it works fine.", id="contrast"),
+        pytest.param("```\nSuccessfully installed setuptools-70.0.0 torch-2.1.0\n```", id="pip install"),
+        pytest.param("```\nName: setuptools\nVersion: 70.0.0\n```", id="pip show"),
+        pytest.param('```toml\n[[package]]\nname = "setuptools"\nversion = "70.0.0"\n```', id="lock file"),
+        pytest.param("```\n│ setuptools │ 70.0.0 │\n```", id="drawn table"),
+        pytest.param("setuptools version is 70.0.0", id="version is"),
+        pytest.param('```\n[{"name": "setuptools", "version": "70.0.0"}]\n```', id="JSON"),
+        pytest.param("```\n>>> setuptools.__version__\n'70.0.0'\n```", id="session"),
+        pytest.param("```\nsetuptools 70.0.0 Easily download packages\n```", id="poetry"),
+        pytest.param("```\n├── setuptools v70.0.0\n```", id="tree"),
+    ],
+)
+def test_a_version_of_a_package_is_read_in_whatever_form_it_stands(text: str) -> None:
+    assert claims_of(read_report(text.encode())).packages["setuptools"] == "70.0.0"
+
+
+def test_a_limit_is_no_version() -> None:
+    assert claims_of(read_report(b"setuptools>=70.0.0, numpy<2.0, `sympy!=1.13`")).packages == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "system"),
+    [
+        ("OS: macOS 14.2 (arm64)", "macOS"),
+        ("OS: Microsoft Windows 11 Pro", "Windows"),
+        ("It fails on Windows with torch 2.1.", "Windows"),
+        ("It fails on my Mac.", "Mac"),
+        ("OS: Ubuntu 22.04\n\nAlso on Windows.", ""),
+    ],
+)
+def test_the_system_of_a_report_is_told_if_it_is_not_linux(text: str, system: str) -> None:
+    assert claims_of(read_report(text.encode())).system == system
+
+
+def environment(**packages: str) -> Environment:
+    fields = {"id": "x", "label": "x", "torch": "2.1.0", "python": "3.11.7", "build": "pypi", "config": "default"}
+    return Environment.model_validate({**fields, "packages": packages})
+
+
+@pytest.mark.parametrize(
+    ("told", "installed", "others"),
+    [
+        ("numpy==2.1.0 einops==0.7.0", {"numpy": "2.2.0"}, {"numpy": ("2.1.0", "2.2.0")}),
+        ("numpy 2.2", {"numpy": "2.2.0"}, {}),
+        ("torch==2.0.0 triton==3.0.0", {"torch": "2.1.0", "triton": "3.1.0"}, {}),
+        ("setuptools==70.0.0", {"numpy": "2.2.0"}, {"setuptools": ("70.0.0", "")}),
+        ("filelock==3.0 sympy==1.12", {"filelock": "3.0", "sympy": "1.12", "extra": "1"}, {"extra": ("", "1")}),
+    ],
+    ids=["other version", "beginning", "torch's own", "torch looks for it", "not in a whole list"],
+)
+def test_only_what_is_installed_or_sought_makes_a_difference(
+    told: str, installed: dict[str, str], others: dict[str, tuple[str, str]]
+) -> None:
+    assert other_packages(claims_of(read_report(told.encode())), environment(**installed)) == others
+
+
+def test_a_warning_is_a_failure_if_the_report_is_about_it() -> None:
+    log = "```\nUserWarning: The epoch parameter is deprecated, do not pass it\n```\n"
+    said = claim(f"There should be no warning.\n\n{log}")
+
+    assert (said.outcome, said.exceptions[0][0], said.is_warning) == (Outcome.FAIL, "UserWarning", True)
+    assert claim(f"It prints `3` instead of `4`.\n\n{log}").is_printed
+
+
+def test_the_last_value_of_a_session_is_what_is_wrong_if_another_one_is_expected() -> None:
+    """An exception that the prose names comes later."""
+    session = ">>> print(type(a).__name__)\nSize\n>>> print(type(b).__name__)\ntuple\n"
+    said = claim(f"Later that is an AttributeError.\n\n{session}\nI'd expect the second one to say `Size`.\n")
+
+    assert (said.outcome, said.expected, said.seen) == (None, "Size", "tuple")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +200,7 @@ def test_orders_to_an_automated_reader_are_no_claim() -> None:
 def test_a_version_that_is_none_is_left_out() -> None:
     claims = claims_of(read_report(b"pip install transformers==4.40.* einops==0.8.0"))
 
-    assert dict(claims.installed) == {"transformers": "", "einops": "0.8.0"}
+    assert claims.packages == {"einops": "0.8.0"}
 
 
 def cell(outcome: Outcome, message: str = "", name: str = "") -> Cell:

@@ -8,7 +8,7 @@ import pytest
 
 from whichtorch.matrix.answer.answer import ReleaseResult, ReportAnswer, ReportBoundary, ReportVerdict, ShownOutcome
 from whichtorch.matrix.answer.claims import Claim, Claims
-from whichtorch.matrix.answer.judging import judged, with_boundary
+from whichtorch.matrix.answer.judging import as_far_as_taken_over, judged, more_telling, with_boundary
 from whichtorch.matrix.model import Outcome
 
 BASE = ReportAnswer(verdict=ReportVerdict.UNKNOWN, why="")
@@ -63,10 +63,40 @@ def test_an_expected_text_that_is_printed_nowhere_decides_nothing() -> None:
     assert judged(BASE, seen("c", "2.1.0"), seen("c", "2.9.0"), claims).verdict is ReportVerdict.UNKNOWN
 
 
-def test_a_pass_says_nothing_about_speed() -> None:
-    answer = judged(BASE, seen("p", "2.1.0"), seen("p", "2.9.0"), Claims(is_about_speed=True))
+def test_a_pass_denies_nothing_that_no_outcome_tells() -> None:
+    answer = judged(BASE, seen("p", "2.1.0"), seen("p", "2.9.0"), Claims())
 
     assert (answer.verdict, answer.is_answer) == (ReportVerdict.UNKNOWN, False)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "differences", "is_started_so", "expected"),
+    [
+        (ReportVerdict.NOT_SEEN, ("the report has x 1, this ran with 2",), True, ReportVerdict.UNKNOWN),
+        (ReportVerdict.NOT_SEEN, (), True, ReportVerdict.NOT_SEEN),
+        (ReportVerdict.ANOTHER, ("the report has x 1, this ran with 2",), True, ReportVerdict.ANOTHER),
+        (ReportVerdict.ANOTHER, ("it ran without torchrun",), False, ReportVerdict.UNKNOWN),
+        (ReportVerdict.FIXED, ("it ran without torchrun",), False, ReportVerdict.FIXED),
+    ],
+)
+def test_what_ran_otherwise_than_the_report_says_denies_nothing(
+    verdict: ReportVerdict, differences: tuple[str, ...], is_started_so: bool, expected: ReportVerdict
+) -> None:
+    """What it shows stays true."""
+    answer = BASE.model_copy(update={"verdict": verdict, "differences": differences, "outcome": ShownOutcome.PASS})
+    found = as_far_as_taken_over(answer, is_started_so=is_started_so)
+
+    assert found.verdict is expected
+    assert (found.outcome is None) is (expected is ReportVerdict.UNKNOWN)
+    assert all(words in found.why for words in differences) or found is answer
+
+
+def test_what_is_not_known_of_one_script_is_not_denied_by_another() -> None:
+    known, unknown = (
+        BASE.model_copy(update={"verdict": each}) for each in (ReportVerdict.NOT_SEEN, ReportVerdict.UNKNOWN)
+    )
+
+    assert more_telling(known, unknown) is unknown
 
 
 @pytest.mark.parametrize(

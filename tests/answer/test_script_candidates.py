@@ -52,6 +52,12 @@ PLAIN = "import torch\n\nprint(torch.ones(2))\n"
         pytest.param(
             f"```python\n{PLAIN}```\n\n```\nTraceback (most recent call last):\nValueError: x\n```\n", id="log"
         ),
+        pytest.param(f"It fails:\n\n{PLAIN}\nwith\n\n```\nValueError: x\n```\n", id="no fence, but for the log"),
+        pytest.param(f"```\n$ python -c '{PLAIN}'\n```\n", id="python -c"),
+        pytest.param(
+            "```pytb\n>>> import torch\n>>> print(torch.ones(2))\ntensor([1., 1.])\n```", id="a session as a log"
+        ),
+        pytest.param(f"I call `python3 -c '{PLAIN}'` in a shell.", id="python -c in prose"),
     ],
 )
 def test_code_is_found_however_it_is_quoted(text: str) -> None:
@@ -70,6 +76,34 @@ def test_a_session_becomes_a_script_that_prints_what_the_session_shows() -> None
         "if True:",
         "    print(x)",
     ]
+
+
+@pytest.mark.parametrize("prompt", [">>> ", "In [1]: ", "  >>> ", ">>>"])
+def test_a_session_needs_no_fence(prompt: str) -> None:
+    """Markdown takes its lines for quotes in quotes, and what it printed for their ends."""
+    margin = " " * (len(prompt) - len(prompt.lstrip()))
+    shown = [
+        "tensor([[[1., 1.]],",
+        "",
+        "        [[1., 1.]]])",
+        "",
+        f"{prompt.strip()} torch.stack([])",
+        "RuntimeError: no",
+    ]
+    lines = [f"{prompt}import torch", f"{prompt}torch.ones(2, 1, 2)", *(margin + line for line in shown)]
+    text = "\n".join(["I see this:", "", *lines, "", "It is wrong."])
+
+    (candidate,) = candidates_in(read_report(text.encode()))
+    assert [line.partition("(torch")[0] for line in candidate.source.splitlines()] == [
+        "import torch",
+        '__import__("sys").displayhook',
+        '__import__("sys").displayhook',
+    ]
+    assert claims_of(read_report(text.encode())).claim.words == "RuntimeError: no"
+
+
+def test_a_quote_in_a_quote_is_no_session() -> None:
+    assert candidates_in(read_report(b">>> I think that this\n>>> is a bug\n\nMe, too.\n")) == []
 
 
 def test_a_session_of_ipython_is_read_as_well() -> None:
@@ -137,6 +171,20 @@ def test_tests_with_parameters_are_run_by_pytest() -> None:
         ("```bash\nexport TORCHINDUCTOR_FREEZING=1\npython x/repro.py\n```", {"TORCHINDUCTOR_FREEZING": "1"}, ()),
         ("`LD_PRELOAD=/tmp/evil.so HOME=/ python repro.py`", {}, ()),
         ("I call `python repro.py` and it fails.", {}, ()),
+        ("Run it with `MODE=1` in the environment.", {"MODE": "1"}, ()),
+        ("I set OMP_NUM_THREADS to 4. Then it hangs.", {"OMP_NUM_THREADS": "4"}, ()),
+        ("`os.environ['MY_MODE'] = 'a b'` stands above it.", {"MY_MODE": "a b"}, ()),
+        ("It needs `torch.set_num_threads(3)`.", {"OMP_NUM_THREADS": "3"}, ()),
+        ("Setting `TORCHDYNAMO_DISABLE=1` is a workaround.", {}, ()),
+        ("Without `MY_MODE=1` it works fine.", {"MY_MODE": "1"}, ()),
+        ("```\n$ MY_MODE=1 \\\n  python repro.py --fast\n```", {"MY_MODE": "1"}, ("--fast",)),
+        ("```\n$ A_B=1 uv run repro.py --fast\n```", {"A_B": "1"}, ("--fast",)),
+        ("```\n$ A_B=1 ./repro.py\n```", {"A_B": "1"}, ()),
+        ("```\n$ export A_B=1; python repro.py\n```", {"A_B": "1"}, ()),
+        ("```\n%env A_B=1\n```", {"A_B": "1"}, ()),
+        ("```\ndocker run -e A_B=1 image python repro.py 3\n```", {"A_B": "1"}, ("3",)),
+        ("```\n$ python -W error -O repro.py\n```", {"PYTHONWARNINGS": "error", "PYTHONOPTIMIZE": "1"}, ()),
+        ("A workaround:\n\n```\nexport A_B=1\n```", {}, ()),
     ],
 )
 def test_the_way_in_which_a_report_starts_its_script_is_kept(
@@ -145,6 +193,33 @@ def test_the_way_in_which_a_report_starts_its_script_is_kept(
     call = candidates_in(read_report(f"```python\n{PLAIN}```\n\n{text}\n".encode()))[0].call
 
     assert (dict(call.variables), call.arguments) == (variables, arguments)
+
+
+def test_each_value_of_a_variable_is_tried_the_first_one_first() -> None:
+    text = f"```python\n{PLAIN}```\n\nRun it with N_JOBS=4. If I run it with N_JOBS=1 instead, it ends.\n"
+    calls = [dict(each.call.variables) for each in candidates_in(read_report(text.encode()))]
+
+    assert calls == [{"N_JOBS": "4"}, {"N_JOBS": "1"}, {}]
+
+
+@pytest.mark.parametrize(
+    ("command", "omitted"),
+    [
+        ("LD_PRELOAD=/x.so python repro.py", "LD_PRELOAD=/x.so"),
+        ("torchrun --nproc-per-node 2 repro.py", "torchrun --nproc-per-node 2"),
+        (
+            "python -m torch.distributed.run --nproc-per-node=2 repro.py",
+            "python -m torch.distributed.run --nproc-per-node=2",
+        ),
+    ],
+)
+def test_what_a_run_leaves_out_is_known_of_each_call(command: str, omitted: str) -> None:
+    """A run without it can deny nothing."""
+    calls = [
+        each.call for each in candidates_in(read_report(f"```python\n{PLAIN}```\n\n```\n$ {command}\n```\n".encode()))
+    ]
+
+    assert {each.omitted for each in calls} == {(omitted,)}
 
 
 @pytest.mark.parametrize(
@@ -209,6 +284,10 @@ def test_a_title_with_a_word_of_logs_hides_no_code() -> None:
         pytest.param("`" * 200_000, id="ticks"),
         pytest.param("<!--" * 50_000 + "```\n" * 50_000, id="open"),
         pytest.param("[" * 50_000 + "(" * 50_000, id="brackets"),
+        pytest.param("```\n" + "torchrun " * 20_000 + "\n```", id="launchers"),
+        pytest.param("python -c '" * 20_000, id="commands"),
+        pytest.param(">>> a\n\n" * 2_000, id="sessions"),
+        pytest.param("A_" * 9_000 + "a-1." * 9_000 + " " * 9_000, id="names"),
     ],
 )
 def test_what_no_reader_could_read_is_read_to_its_end(text: str) -> None:

@@ -55,6 +55,9 @@ def test_what_was_fixed_since_is_told_with_its_boundary(user: User, wheels: Path
     assert found["newest"]["outcome"] == "pass"
     assert (found["boundary"]["bad"], found["boundary"]["good"]) == ("9.2.0", "9.3.0")
     assert found["script"] == CHECKS
+    assert "script 1 of up to 1" in found["said"]
+    assert "2 environments, 2 cells; installs about" in found["said"]
+    assert "searching >=9.1.0,<=9.4.0, in about 3 more releases" in found["said"]
     comment = (user.folder / "answer.md").read_text()
     assert comment.startswith("**Fixed since**: ")
     assert len(comment.partition("<details>")[0].splitlines()) <= 25
@@ -211,3 +214,86 @@ def test_a_module_of_the_report_may_have_the_name_of_the_script(user: User, whee
     text += f"Run:\n\n```python\nfrom repro import check\nimport torch\ncheck()\n```\n\n{SAYS}{LIST.format('9.0.0')}"
 
     assert answer(user, text)["verdict"] == "fixed since"
+
+
+def companions(folder: Path, name: str, *versions: str) -> None:
+    for version in versions:
+        build_companion(folder, name, version)
+
+
+VERSION_OF = """import torch
+torch.behaviour
+from importlib.metadata import version
+assert version('numpy') != '2.1.0', 'as it was'
+"""
+
+
+def test_a_package_of_the_list_that_decides_is_taken_over(user: User, wheels: Path) -> None:
+    """It passes with the newest one, fails with the listed one, and that is told."""
+    releases(wheels, "nn")
+    companions(wheels, "numpy", "2.1.0")
+
+    found = answer(user, report(code=VERSION_OF, version="9.0.0\n[pip3] numpy==2.1.0\n[pip3] einops==0.7"))
+    assert found["verdict"] == "reproduces", found["said"]
+    assert "numpy==2.1.0" in found["packages"]
+    assert "with numpy==2.1.0, as the report lists; with others it passes in 9.0.0" in found["notes"]
+
+
+def test_what_was_fixed_since_is_found_with_the_packages_of_the_list(user: User, wheels: Path) -> None:
+    """The releases between are searched with them."""
+    releases(wheels, "oonn")
+    companions(wheels, "numpy", "2.1.0")
+    code = VERSION_OF.replace("assert", "assert torch.behaviour == 'new' or")
+
+    found = answer(user, report(code=code, version="9.0.0\nnumpy    2.1.0"))
+    assert (found["verdict"], found["boundary"]["bad"]) == ("fixed since", "9.1.0"), found["said"]
+
+
+def test_what_torch_looks_for_is_installed_as_listed(user: User, wheels: Path) -> None:
+    """Without it another path is taken."""
+    releases(wheels, "nn")
+    companions(wheels, "setuptools", "70.0.0", "79.0.1")
+    code = VERSION_OF.replace("numpy", "setuptools").replace("2.1.0", "70.0.0").replace("assert", "try:\n    assert")
+    code += "except ModuleNotFoundError:\n    pass\n"
+
+    assert answer(user, report(code=code, version="9.0.0\nsetuptools==70.0.0"))["verdict"] == "reproduces"
+
+
+def test_what_could_not_be_taken_over_denies_nothing(user: User, wheels: Path) -> None:
+    """There is no such numpy: it is told, and the exit code says that nothing is known."""
+    releases(wheels, "nn")
+
+    found = answer(user, report(code=VERSION_OF, version="9.0.0\nnumpy==2.1.0"), code=4)
+    assert (found["verdict"], found["differences"]) == (
+        "not known",
+        ["the report has numpy 2.1.0, this ran with 2.2.0"],
+    )
+    assert found["why"].endswith("; the report has numpy 2.1.0, this ran with 2.2.0")
+
+
+def test_what_can_be_had_of_a_list_is_taken_over(user: User, wheels: Path) -> None:
+    """One package that cannot be installed keeps no other one away."""
+    releases(wheels, "nn")
+    companions(wheels, "numpy", "2.1.0")
+    companions(wheels, "setuptools", "79.0.1")
+
+    found = answer(user, report(code=VERSION_OF, version="9.0.0\nsetuptools==70.0.0\nnumpy==2.1.0"))
+    assert found["verdict"] == "reproduces", found["said"]
+
+
+def test_a_variable_of_the_prose_is_set(user: User, wheels: Path) -> None:
+    """Whatever its name is."""
+    releases(wheels, "nn")
+    code = "import os, torch\ntorch.behaviour\nassert 'MY_MODE' not in os.environ, 'as it was'\n"
+    text = report(code=code) + "Run it with `MY_MODE=1` in the environment.\n"
+
+    found = answer(user, text)
+    assert (found["verdict"], found["variables"]) == ("reproduces", {"MY_MODE": "1"})
+
+
+def test_a_variable_that_is_not_taken_over_denies_nothing(user: User, wheels: Path) -> None:
+    """LD_PRELOAD would act outside of the sandbox, too."""
+    releases(wheels, "nn")
+
+    found = answer(user, report() + "```\n$ LD_PRELOAD=/x.so python repro.py\n```\n", code=4)
+    assert "it ran without LD_PRELOAD=/x.so" in found["why"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 from whichtorch.reports.document import markdown_document
@@ -22,6 +23,8 @@ def answer_lines(answer: ReportAnswer) -> Iterator[str]:
         yield f"  the report: {answer.claimed}" + (
             f", torch {answer.claimed_version}" if answer.claimed_version else ""
         )
+    ran = ", ".join([command_of(answer), f"Python {answer.python}", *answer.packages])
+    yield from [f"  ran: {ran}"] if answer.seen else []
     for each in results(answer):
         yield f"  torch {each.version}: {each.outcome}" + (f"  {each.hang or each.failure}" if each.failure else "")
     if answer.boundary and answer.boundary.commits:
@@ -41,7 +44,7 @@ def results(answer: ReportAnswer) -> list[ReleaseResult]:
 
 def command_of(answer: ReportAnswer) -> str:
     """Return how the script was started."""
-    variables = [f"{name}={value}" for name, value in answer.variables.items()]
+    variables = [f"{name}={shlex.quote(value)}" for name, value in answer.variables.items()]
     return " ".join([*variables, "python repro.py", *answer.arguments])
 
 

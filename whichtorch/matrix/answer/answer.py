@@ -56,6 +56,11 @@ class ReleaseResult(Model):
     environment: Environment | None = None
 
     @property
+    def is_usable(self) -> bool:
+        """False where there was no environment to run it in."""
+        return self.environment is None or self.environment.is_usable
+
+    @property
     def words(self) -> str:
         """It as a clause."""
         shown = {ShownOutcome.PASS: "passes", ShownOutcome.HANG: "hangs", ShownOutcome.CRASH: "crashes"}
@@ -96,7 +101,8 @@ class ReportAnswer(Model):
     packages: tuple[str, ...] = ()
     python: str = ""
     blocked: tuple[str, ...] = ()  # what the sandbox kept the script from
-    notes: tuple[str, ...] = ()  # what could not be done as the report says
+    notes: tuple[str, ...] = ()  # on the environment that was used
+    differences: tuple[str, ...] = ()  # those of the notes on what could not be taken over from the report
     seconds: float = 0
 
     @property

@@ -5,6 +5,7 @@ Which script it is, is decided by what the candidates show: the first that shows
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -13,11 +14,12 @@ from packaging.version import Version
 
 from whichtorch.matrix.answer import needs
 from whichtorch.matrix.answer.answer import ReleaseResult, ReportAnswer, ReportBoundary, ReportVerdict, ShownOutcome
-from whichtorch.matrix.answer.claims import claims_of, pins, shows
+from whichtorch.matrix.answer.claims import claims_of, listed, other_packages, shows
 from whichtorch.matrix.answer.judging import (
     FLAKY_RUNS,
     answer_if_not_runnable,
     answer_without_run,
+    as_far_as_taken_over,
     judged,
     more_telling,
     no_evidence,
@@ -27,17 +29,19 @@ from whichtorch.matrix.answer.judging import (
 from whichtorch.matrix.answer.printed_check import checked
 from whichtorch.matrix.answer.script_candidates import candidates_in
 from whichtorch.matrix.bisect.search_request import Budget, SearchRequest, search
-from whichtorch.matrix.diagnosis.patience import BESIDE_PASS
+from whichtorch.matrix.diagnosis.patience import BESIDE_PASS, LONGER
 from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
 from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON, found_python
 from whichtorch.matrix.errors import PreventedError, TimeOverError, UsageError
+from whichtorch.matrix.events import StatusShown
 from whichtorch.matrix.model import Outcome, digest
 from whichtorch.matrix.plan.environment_options import Additions, SearchAxes
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.planning import plan
 from whichtorch.matrix.plan.run_options import RunOptions
 from whichtorch.matrix.records.store import read_records
+from whichtorch.matrix.run.forecast import Forecast
 from whichtorch.matrix.run.pipeline import recorded_run
 from whichtorch.matrix.run.site import ThisMachine
 from whichtorch.matrix.source.syntax import parse_module
@@ -45,7 +49,7 @@ from whichtorch.matrix.trial.observation import text_of
 from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from whichtorch.matrix.answer.claims import Claims
@@ -107,43 +111,54 @@ class Answering:
             return refused
         useful = [each for each in candidates if needs.uses_torch(each.tree)]
         fallback: ReportAnswer | None = None
-        for candidate in useful:
+        for number, candidate in enumerate(useful, 1):
             asks = answer_if_not_runnable(base, candidate, report)
             fallback = fallback or asks
             if asks is None:
+                self._tell(f"script {number} of up to {len(useful)}")
                 answer = self._tried(base, candidate, claims)
                 if answer.verdict in {ReportVerdict.REPRODUCES, ReportVerdict.FIXED}:
                     return answer
-                self.known = fallback = more_telling(fallback, answer)
+                # started otherwise than the report says it can show the failure, but deny nothing
+                is_first = all(each.source != candidate.source for each in useful[:number][:-1])
+                if is_first or answer.verdict is ReportVerdict.UNKNOWN:
+                    self.known = fallback = more_telling(fallback, answer)
         assert fallback is not None
         return fallback
 
     def _tried(self, base: ReportAnswer, candidate: Candidate, claims: Claims) -> ReportAnswer:
         """Return what a candidate tells."""
         source, added = checked(candidate.source, claims.claim)
-        place = self.request.home / "reports" / digest([source, *candidate.call.arguments], 16)
+        call = candidate.call
+        if claims.claim.is_warning:
+            strict = ("PYTHONWARNINGS", f"error:{re.split('[,:]', claims.claim.exceptions[0][1])[0]}")
+            call = replace(call, variables=(strict, *call.variables))
+        place = self.request.home / "reports" / digest([source, *call.arguments], 16)
         place.mkdir(parents=True, exist_ok=True)
         own = [name for name, _ in candidate.files]
         script = place / ("repro.py" if "repro.py" not in own else "calls_repro.py")
         for name, text in ((script.name, source), *candidate.files):
             (place / name).write_text(text, encoding="utf-8")
         trees = [candidate.tree, *(parse_module(text) for _, text in candidate.files)]
-        packages = tuple(dict.fromkeys(each for tree in trees for each in needs.packages(tree, pins(claims), own)))
-        trial = self._trial(script, candidate, claims, packages)
+        packages = tuple(dict.fromkeys(each for tree in trees for each in needs.packages(tree, claims.packages, own)))
+        trial = self._trial(script, replace(candidate, call=call), claims, packages)
         base = base.model_copy(
             update={
                 "script": source,
                 "added": (*candidate.added, *added),
-                "arguments": candidate.call.arguments,
-                "variables": dict(candidate.call.variables),
-                "packages": packages,
+                "arguments": call.arguments,
+                "variables": dict(call.variables),
                 "python": trial.python,
                 "run_version": trial.claimed,
-                "notes": trial.notes,
             }
         )
         self.known = self.known or base
-        here, newest = self._both_ends(trial, claims)
+        trial, here, newest = self._ends(trial, claims)
+        differences = [*trial.differences, *(f"it ran without {words}" for words in call.omitted)]
+        if unlike := other_packages(claims, here.environment):
+            reported = listed(f"{name} {version}" if version else f"no {name}" for name, (version, _) in unlike.items())
+            ran = listed(there or "none" for _, there in unlike.values())
+            differences.append(f"the report has {reported}, this ran with {ran}")
         base = base.model_copy(
             update={
                 "outcome": None if here.outcome is ShownOutcome.OTHER else here.outcome,
@@ -151,6 +166,9 @@ class Answering:
                 "newest": newest,
                 "seen": (here, newest),
                 "blocked": tuple(dict.fromkeys((*here.blocked, *newest.blocked))),
+                "packages": (*trial.axes.added.requirements, *trial.axes.added.overrides),
+                "notes": (*trial.notes, *differences),
+                "differences": tuple(differences),
             }
         )
         answer = judged(base, here, newest, claims)
@@ -159,6 +177,7 @@ class Answering:
             why = f"{answer.why} on the CPU; the report was made with an accelerator, which the script uses"
             update = {"verdict": ReportVerdict.HARDWARE, "why": why, "asks": "a run on such a machine"}
             answer = answer.model_copy(update=update)
+        answer = as_far_as_taken_over(answer, is_started_so=not call.omitted)
         if answer.verdict in {ReportVerdict.REPRODUCES, ReportVerdict.FIXED}:
             self.known = answer
             try:
@@ -168,6 +187,10 @@ class Answering:
                 answer = answer.model_copy(update={"notes": notes})
         return with_boundary(answer)
 
+    def _tell(self, what: str, *lines: str) -> None:
+        with self.show(None) as emit:
+            emit(StatusShown(why=what, lines=lines))
+
     @property
     def _is_over(self) -> bool:
         most = self.request.max_seconds
@@ -175,15 +198,16 @@ class Answering:
 
     def _trial(self, script: Path, candidate: Candidate, claims: Claims, packages: tuple[str, ...]) -> ReportTrial:
         """Return where a script runs: the releases, the Python, the packages. Raises UsageError, PreventedError."""
-        notes: list[str] = []
+        notes, call = list[str](), candidate.call
+        differences = [f"the report has {claims.system}, this ran on Linux"] if claims.system else []
         python = claims.python if claims.python and found_python(claims.python) else DEFAULT_PYTHON
         if claims.python and python != claims.python:
-            notes.append(f"Python {python} instead of {claims.python}, which this machine does not have")
-        variables = tuple(f"{name}={value}" for name, value in candidate.call.variables)
+            differences.append(f"Python {python} instead of {claims.python}, which this machine does not have")
+        variables = tuple(f"{name}={value}" for name, value in call.variables)
         axes = SearchAxes(python=(python,), added=Additions(requirements=packages, env=variables))
         releases = self._releases(axes)
         if python != DEFAULT_PYTHON and not _has(releases, claims.torch):
-            notes.append(f"Python {DEFAULT_PYTHON} instead of {python}, for which torch {claims.torch} has no wheel")
+            differences.append(f"Python {DEFAULT_PYTHON}, not {python}, for which torch {claims.torch} has no wheel")
             axes, python = replace(axes, python=(DEFAULT_PYTHON,)), DEFAULT_PYTHON
             releases = self._releases(axes)
         newest = releases[-1]
@@ -200,13 +224,9 @@ class Answering:
             claimed = _nearest(claims.torch, releases)
             if Version(claimed) > Version(newest):
                 raise UsageError(f"--newest {newest} is older than {claimed}, which the report names")
-            if Version(claimed).public != Version(claims.torch).public:
-                notes.append(f"torch {claimed} stands for {claims.torch}, of which there is no wheel")
-        scenario = (
-            axes.file([claimed])
-            .script(str(script), candidate.call.arguments)
-            .model_copy(update={"folder": script.parent})
-        )
+            if Version(claimed) != Version(Version(claims.torch).public):
+                differences.append(f"torch {claimed} stands for {claims.torch}, of which there is no wheel")
+        scenario = axes.file([claimed]).script(str(script), call.arguments).model_copy(update={"folder": script.parent})
         return ReportTrial(
             scenario=scenario,
             axes=axes,
@@ -215,16 +235,42 @@ class Answering:
             claimed=claimed,
             newest=newest,
             notes=tuple(notes),
+            differences=tuple(differences),
         )
 
-    def _releases(self, axes: SearchAxes) -> list[str]:
+    def _releases(self, axes: SearchAxes, spec: str = EVERY_RELEASE) -> list[str]:
         """Return the releases of torch that a Python has wheels for, oldest first."""
-        expansion = expand(axes.file([EVERY_RELEASE]), cache=self.request.home / "cache")
+        expansion = expand(axes.file([spec]), cache=self.request.home / "cache")
         usable = [Version(each.torch).public for each in expansion.requests if each.problem is None]
         if not usable:
             problems = [each.problem for each in expansion.requests if each.problem]
             raise PreventedError(problems[0] if problems else "no release of torch is known")
         return usable
+
+    def _ends(self, trial: ReportTrial, claims: Claims) -> tuple[ReportTrial, ReleaseResult, ReleaseResult]:
+        """Run the script at both ends; where that does not show the failure, with all packages that the report lists.
+
+        Versions that cannot be installed are dropped.
+        """
+        here, newest = self._both_ends(trial, claims)
+        if not (here.is_usable and newest.is_usable):
+            trial = trial.beside(each.partition("==")[0] for each in trial.axes.added.requirements)
+            here, newest = self._both_ends(trial, claims)
+        seen = here.is_as_claimed or newest.is_as_claimed
+        unlike = {name: both for name, both in other_packages(claims, here.environment).items() if both[0] and not seen}
+        while unlike:
+            versions = [f"{name}=={version}" for name, (version, _) in unlike.items()]
+            self._tell(f"as the report lists: {listed(versions)}")
+            missing = (name for name, (_, there) in unlike.items() if not there)
+            as_listed = trial.beside((*trial.axes.added.requirements, *missing), versions)
+            own, last = self._both_ends(as_listed, claims)
+            if own.is_usable:
+                note = f"with {listed(versions)}, as the report lists; with others it {here.words}"
+                as_listed = replace(as_listed, notes=(*trial.notes, note))
+                return as_listed, own, last if last.is_as_claimed or last.outcome is ShownOutcome.PASS else newest
+            blamed = {name for name in unlike if re.search(rf"(?<![\w-]){name}==\S+ is an override", own.failure)}
+            unlike = {name: both for name, both in unlike.items() if name not in (blamed or unlike)}
+        return trial, here, newest
 
     def _both_ends(self, trial: ReportTrial, claims: Claims) -> tuple[ReleaseResult, ReleaseResult]:
         """Run the script in the claimed release and in the newest one.
@@ -235,8 +281,10 @@ class Answering:
             results = self._results(trial, claims, trial.claimed, trial.newest)
             return results[0], results[-1]
         (newest,) = self._results(trial, claims, trial.newest)
-        (here,) = self._results(trial, claims, trial.claimed)
         times = BESIDE_PASS.times
+        longer = {"timeout": max(trial.scenario.timeout, times * newest.seconds / LONGER)}
+        patient = replace(trial, scenario=trial.scenario.model_copy(update=longer))
+        (here,) = self._results(patient, claims, trial.claimed)
         is_longer = here.seconds >= times * newest.seconds or here.cpu_seconds >= times * newest.cpu_seconds
         if here.is_slow and newest.outcome is ShownOutcome.PASS and is_longer:
             words = f"still running after {here.seconds:.0f} s; {newest.version} takes {newest.seconds:.0f} s"
@@ -253,8 +301,10 @@ class Answering:
         options = replace(options, in_search=claims.claim.outcome is Outcome.HANG)
         machines = ThisMachine.of(self.cache, self.request.jobs)
         file = trial.axes.file(list(dict.fromkeys(versions)))
+        records = read_records(home)
         planned = plan(expand(file, cache=home / "cache").requests, [trial.scenario], options)
-        with recorded_run(machines, read_records(home), self.show, len(planned)) as run_cells:
+        self._tell(f"torch {listed(dict.fromkeys(versions))}", *Forecast.of(planned, machines, records).lines())
+        with recorded_run(machines, records, self.show, len(planned)) as run_cells:
             environments, cells = run_cells(planned)
         by_id = {each.id: each for each in environments}
         found = {Version(by_id[cell.environment].torch).public: cell for cell in cells}
@@ -287,6 +337,8 @@ class Answering:
         self, trial: ReportTrial, claims: Claims, here: ReleaseResult, newest: ReleaseResult
     ) -> ReportBoundary | None:
         """Find the releases between which the failure went, or, if it is still there, since which it is there."""
+        if here.environment and newest.environment and here.environment.overrides != newest.environment.overrides:
+            return None  # what decides is not torch alone
         bad, oldest = (here if here.is_as_claimed else newest).version, trial.oldest
         good: str | None
         if here.version != newest.version and ShownOutcome.PASS in {here.outcome, newest.outcome}:
@@ -299,6 +351,7 @@ class Answering:
             if first.is_as_claimed:  # it always was there
                 return None
             spec, good = f">={oldest},<={bad}", oldest if first.outcome is ShownOutcome.PASS else None
+        self._tell(f"searching {spec}, in about {len(self._releases(trial.axes, spec)).bit_length()} more releases")
         left = self.request.max_seconds and self.request.max_seconds - (time.monotonic() - self.began) - WRAP_UP
         if left is not None and left < WRAP_UP:
             return None
@@ -343,6 +396,12 @@ class ReportTrial:
     claimed: str
     newest: str
     notes: tuple[str, ...]
+    differences: tuple[str, ...]  # from what the report says
+
+    def beside(self, requirements: Iterable[str], overrides: Iterable[str] = ()) -> ReportTrial:
+        """Return the same with other packages beside torch."""
+        added = replace(self.axes.added, requirements=tuple(requirements), overrides=tuple(overrides))
+        return replace(self, axes=replace(self.axes, added=added))
 
 
 def _has(releases: Sequence[str], version: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
@@ -21,11 +21,11 @@ from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from whichtorch.matrix.answer.report import Report
     from whichtorch.matrix.diagnosis.tracebacks import RaisedException
-    from whichtorch.matrix.model import Cell
+    from whichtorch.matrix.model import Cell, Environment
 
 ALIKE = 0.5  # share of the words of the shorter of two messages that must be in the other
 _NUMBER = r"\d+\.\d+(?:\.\d+)?(?:[.\w+]*\w)?"
@@ -41,17 +41,21 @@ _VERSIONS = (
     r"\b(?:version|release|on|using|with|in)\b[\s:=*`v]{0,9}(2\.\d+(?:\.\d+)?(?:[.\w+]*\w)?)\b",
 )
 _PYTHON = re.compile(r"\bPython(?: version)?[ :=*`]*(3\.\d+)(?:\.\d+)?", re.IGNORECASE)
-_PACKAGE = re.compile(
-    r"^\[(?:pip3?|conda)\] +(?P<name>[A-Za-z][\w.-]*)(?:==| +)(?P<version>\d[\w.+!]*)"
-    r"|^(?P<pinned>[A-Za-z][\w.-]*)(?:==| {2,})(?P<at>\d[\w.+!]*)\s*$",
-    re.MULTILINE,
+_PACKAGE = re.compile(  # in a list, a table or a sentence
+    r"(?<![\w./-])(?P<name>[A-Za-z](?:[\w.-]*\w)?)[`*\"']{0,2}"
+    r"(?:={1,3}|[ \t]*[:|@=│][ \t]*|[ \t]+\(?(?:version[: ]+)?(?:(?:at|is|in|on) )?|-(?=\d[\w.]*(?:\s|$))"
+    r"|[,\n] *[\"']?[Vv]ersion[\"']? *[:=] *|\)?\n(?='\d))[`*\"']{0,2}v?"
+    r"(?P<version>(?<==)\d[\w.]*|\d+(?:\.\w+)*\.\w*\d)(?:\+\w+)?(?![\w.]*\d|\s*[<>])"
 )
-_INSTALL = re.compile(r"\bpip3? install +(?P<words>[^\n`|&;#]+)")
-_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z][\w.-]*)(?:\[[\w,-]*\])?(?:==(?P<version>\d[\w.+!]*))?")
+_SYSTEM = re.compile(r"(?im)^(?:OS|Platform)\W+(?:Microsoft )?(Windows|mac ?OS)|\b(?:on|my) (Windows|macOS|Mac)\b")
+# a release of these comes with, or is for, one release of torch
+_TIED = re.compile(r"(?:torch|pytorch|torchvision|torchaudio|python|pip|.*triton|(?:nvidia|cuda)-.*)$")
+_SOUGHT = ("setuptools", "optree", "opt-einsum")  # torch uses these where they are there
 _EXCEPTION = re.compile(
     r"(?<![\w.])(?P<type>(?:[a-z_]\w*\.)+[A-Z]\w*(?=: )|(?:[A-Za-z_]\w*\.)*[A-Z]?\w*"
     r"(?:Error|Exception|Failed|Unsupported|Violation\w*|Interrupt)\b)(?:: *(?P<message>[^\n`]*))?"
 )
+_WARNING = re.compile(r"(?P<type>\w*Warning): (?P<message>[^\n]+)")
 _SIGNALS = (
     ("SIGSEGV", r"segmentation fault|seg-?fault(?:s|ed|ing)?\b|SIGSEGV|signal 11\b|exit code 139"),
     ("SIGFPE", r"floating[- ]point exception|SIGFPE|signal 8\b|exit code 136"),
@@ -77,9 +81,6 @@ _FLAKY = re.compile(
     re.IGNORECASE,
 )
 _ACCELERATOR = re.compile(r"Is (?:CUDA|XPU) available: True|^Nvidia driver version: \d|^MPS: True", re.MULTILINE)
-_SLOW = re.compile(
-    r"\bslow(?:er|down)?\b|\bregress\w* in (?:speed|performance)|\bthroughput|memory leak|\bOOM\b", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,7 @@ class Claim:
     expected: str = ""  # what should have been printed
     seen: str = ""  # what was printed instead
     is_silent: bool = False  # an exception should be raised, and is not
+    is_warning: bool = False  # the exception stands for a warning, and has to be made of it
 
     @property
     def is_printed(self) -> bool:
@@ -119,32 +121,30 @@ class Claims:
 
     torch: str = ""  # as the report has it; "" if it does not say
     python: str = ""  # "3.11"
-    packages: tuple[tuple[str, str], ...] = ()  # normalized name and version
-    installed: tuple[tuple[str, str], ...] = ()  # packages that it says to install, with a version or ""
+    packages: Mapping[str, str] = field(default_factory=dict)  # versions by normalized names
     claim: Claim = Claim()
-    is_about_speed: bool = False  # or memory: no outcome tells that
     is_flaky: bool = False  # it does not fail in every run
     has_accelerator: bool = False  # it was seen on a machine with one
+    system: str = ""  # what it was seen on, if that is not Linux
 
 
 def claims_of(report: Report) -> Claims:
     """Return what a report claims."""
     whole = report.whole
-    packages = {
-        canonicalize_name(each["name"] or each["pinned"]): (each["version"] or each["at"]).partition("+")[0]
-        for each in _PACKAGE.finditer(whole)
-        if parse_version(each["version"] or each["at"])
-    }
+    packages: dict[str, str] = {}
+    for each in _PACKAGE.finditer(report.told.replace(".__version__", "")):
+        if parse_version(each["version"]) and not _TIED.match(name := canonicalize_name(each["name"])):
+            packages.setdefault(name, each["version"])
+    system = None if re.search("(?i)linux|ubuntu|debian|fedora|centos|rocky", whole) else _SYSTEM.search(report.told)
     python = _PYTHON.search(whole)
     return Claims(
         torch=_torch(whole, report.prose),
         python=python[1] if python else "",
-        packages=tuple(packages.items()),
-        installed=tuple(_installed(whole)),
+        packages=packages,
         claim=_claim(report),
-        is_about_speed=bool(_SLOW.search(report.story)),
         is_flaky=bool(_FLAKY.search(report.story)),
         has_accelerator=bool(_ACCELERATOR.search(whole)),
+        system=(system[1] or system[2]) if system else "",
     )
 
 
@@ -165,20 +165,11 @@ def _is_version(text: str) -> bool:
     return version is not None and version.major < 10
 
 
-def _installed(text: str) -> Iterator[tuple[str, str]]:
-    for line in _INSTALL.finditer(text):
-        for word in line["words"].split():
-            match = None if word.startswith(("-", ".", "/")) or "://" in word else _REQUIREMENT.match(word.strip("'\""))
-            if match:
-                version = match["version"] or ""
-                yield canonicalize_name(match["name"]), version if parse_version(version) else ""
-
-
 def _claim(report: Report) -> Claim:
     code = {each.block for each in snippets_in(report)}
-    sessions = "\n".join(each.printed for each in snippets_in(report))
-    output = "\n".join([*(each.text for each in report.blocks if each not in code), sessions])
-    exceptions = [*_raised(output), *_raised(report.story)]
+    sessions = [each.printed for each in snippets_in(report) if each.printed]
+    output = "\n".join([*(each.text for each in report.blocks if each not in code), *sessions])
+    exceptions = [*_raised(output), *([] if sessions else _raised(report.story))]
     is_stopped = any(name == "KeyboardInterrupt" for name, _ in exceptions)
     exceptions = [each for each in exceptions if each[0] not in {"KeyboardInterrupt", "SystemExit"}]
     for where in (output, report.story):
@@ -187,6 +178,8 @@ def _claim(report: Report) -> Claim:
                 return Claim(outcome=Outcome.CRASH, signal=signal)
         if exceptions and where is output and _raised(output) and not is_stopped:
             break
+    if not _raised(output) and (warned := _WARNING.search(output)) and "warn" in report.prose.casefold():
+        return Claim(outcome=Outcome.FAIL, exceptions=((warned["type"], warned["message"]),), is_warning=True)
     says_hang = bool(_HANG.search(report.story)) or is_stopped
     expected, seen = printed(report)
     if exceptions and not (is_stopped or (_HANG.search(report.title) and not _raised(output))):
@@ -196,7 +189,9 @@ def _claim(report: Report) -> Claim:
         )
     if is_stopped or (says_hang and not (expected and seen)):
         return Claim(outcome=Outcome.HANG)
-    return Claim(expected=expected, seen=seen)
+    if sessions and expected and not (seen and seen in "\n".join(sessions)):
+        seen = sessions[-1].rpartition("\n")[2]
+    return Claim(expected=expected, seen=seen if seen != expected else "")
 
 
 def _raised(text: str) -> list[tuple[str, str]]:
@@ -254,9 +249,19 @@ def _telling(text: str) -> set[str]:
     return {word for word in re.findall(r"[^\W\d_][\w.]*", text.casefold()) if len(word) > 1}
 
 
-def pins(claims: Claims) -> dict[str, str]:
-    """Return the versions of packages that a report names, by their normalized names; "" for a mere name."""
-    return dict(claims.installed) | dict(claims.packages)
+def other_packages(claims: Claims, environment: Environment | None) -> dict[str, tuple[str, str]]:
+    """Return the packages of which a report names another version than an environment has, with both; "" for none.
+
+    What is not installed makes no difference, unless torch looks for it. A list that has what torch needs has all.
+    """
+    if environment is None or not environment.is_usable:
+        return {}
+    installed = {canonicalize_name(name): version for name, version in environment.packages.items()}
+    there, told = dict.fromkeys(_SOUGHT, "") | installed, dict(claims.packages)
+    if {"filelock", "sympy"} <= told.keys():
+        told = {name: "" for name in installed if not _TIED.match(name)} | told
+    both = {name: (version, there[name]) for name, version in told.items() if name in there}
+    return {name: (version, own) for name, (version, own) in both.items() if not f"{own}.".startswith(f"{version}.")}
 
 
 def listed(names: Iterable[str]) -> str:

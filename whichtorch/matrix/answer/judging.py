@@ -92,8 +92,8 @@ def more_telling(one: ReportAnswer | None, other: ReportAnswer) -> ReportAnswer:
     """Return the answer that says more, of two that do not show the reported failure; the first of equals."""
     order = (
         ReportVerdict.ANOTHER,
-        ReportVerdict.NOT_SEEN,
         ReportVerdict.UNKNOWN,
+        ReportVerdict.NOT_SEEN,
         ReportVerdict.HARDWARE,
         ReportVerdict.INFORMATION,
     )
@@ -143,8 +143,7 @@ def judged(base: ReportAnswer, here: ReleaseResult, newest: ReleaseResult, claim
         if kind in _REQUESTS and not (here.is_as_claimed or newest.is_as_claimed):
             verdict, asks = _REQUESTS[kind]
             return said(verdict, f"in {each.version} the script fails for another reason: {what}", asks)
-    environment = here.environment
-    if here.outcome is ShownOutcome.OTHER and environment is not None and not environment.is_usable:
+    if not here.is_usable:
         if base.packages:
             names = ", ".join(base.packages)
             asks = f"a script without {names}, or where to get these versions"
@@ -183,14 +182,23 @@ def judged(base: ReportAnswer, here: ReleaseResult, newest: ReleaseResult, claim
     if newest.outcome is not ShownOutcome.PASS:
         why = f"the script passes in {here.version}; {newest.version} shows {newest.failure}"
         return said(ReportVerdict.ANOTHER, why)
-    if claims.is_about_speed and claim.outcome is None and not claim.is_printed:
-        why = "the script passes, and the report is about speed or memory, which no outcome tells"
-        return said(
-            ReportVerdict.UNKNOWN, why, "a number to compare; `whichtorch bisect --measure` searches for its change"
-        )
+    if claim.outcome is None and not claim.is_printed and not claim.is_silent:
+        why = "the script passes, and the report tells nothing that an outcome could show: speed and memory are not"
+        asks = "what it prints and should print, or a number; `whichtorch bisect --measure` searches for its change"
+        return said(ReportVerdict.UNKNOWN, why, asks)
     where = here.version if same else f"{here.version} and {newest.version}"
     where += f", {FLAKY_RUNS} times each" if claims.is_flaky else ""
     return said(ReportVerdict.NOT_SEEN, f"the script passes in {where}", "what else the failure needs")
+
+
+def as_far_as_taken_over(answer: ReportAnswer, *, is_started_so: bool) -> ReportAnswer:
+    """Return an answer that denies nothing of what ran otherwise than the report says."""
+    is_red = answer.verdict in {ReportVerdict.ANOTHER, ReportVerdict.INFORMATION}
+    if not answer.differences or not (answer.verdict is ReportVerdict.NOT_SEEN or (is_red and not is_started_so)):
+        return answer
+    why = "; ".join((answer.why, *answer.differences))
+    update = {"verdict": ReportVerdict.UNKNOWN, "why": why, "asks": "", "outcome": None, "newest": None}
+    return answer.model_copy(update=update)
 
 
 def with_boundary(answer: ReportAnswer) -> ReportAnswer:

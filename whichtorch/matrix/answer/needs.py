@@ -39,7 +39,7 @@ _FETCH = re.compile(r"\b(?:curl|wget|nc|ncat|ssh|scp)\b")
 _BOMB = re.compile(r"\(\)\s*\{[^}]*\|[^}]*&")
 _SHELLS = {"os.system", "os.popen", "subprocess.run", "subprocess.call", "subprocess.Popen", "subprocess.check_output"}
 _SECRETS = re.compile(r"\.ssh\b|\.aws\b|\.netrc|id_rsa|\.gnupg|/etc/shadow|\.git-credentials|\.kube\b|\.docker/config")
-_REMOVES = {"shutil.rmtree", "os.remove", "os.unlink", "os.rmdir"}
+_REMOVES = {"rmtree", "remove", "unlink", "rmdir"}
 _SENDS = re.compile(r"(?:urlopen|requests\.(?:post|put|get)|socket\.(?:socket|create_connection)|HTTPConnection)$")
 
 
@@ -146,7 +146,7 @@ def dangers(tree: ast.Module) -> list[str]:
     """Return what a script does to the machine that it runs on, in words with its lines."""
     found: dict[str, int] = {}
     in_loops = {inner for node in ast.walk(tree) if isinstance(node, ast.For | ast.While) for inner in ast.walk(node)}
-    texts = list(_texts(tree))
+    texts, whole = list(_texts(tree)), ast.unparse(tree)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -160,13 +160,13 @@ def dangers(tree: ast.Module) -> list[str]:
             what = "deletes or overwrites files in a shell"
         elif name == "os.fork" and node in in_loops:
             what = "forks in a loop"
-        elif name in _REMOVES and re.search(r"expanduser|Path\.home|environ|['\"]/(?!tmp)", words):
+        elif name.rpartition(".")[2] in _REMOVES and re.search(r"expanduser|Path\.home|environ|['\"]/(?!tmp)", whole):
             what = "deletes files outside of its folder"
         elif name in {"exec", "eval", "pickle.loads", "marshal.loads"} and re.search(
             r"urlopen|b64decode|requests\.", words
         ):
             what = "runs code that it decodes or fetches"
-        elif _SENDS.search(name) and (any(map(_SECRETS.search, texts)) or "environ" in ast.unparse(tree)):
+        elif _SENDS.search(name) and (any(map(_SECRETS.search, texts)) or "environ" in whole):
             what = "reads secrets or variables, and uses the network"
         if what:
             found.setdefault(what, node.lineno)

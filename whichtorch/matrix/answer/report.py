@@ -24,16 +24,26 @@ if TYPE_CHECKING:
 MOST_BYTES = 2_000_000  # of a report: GitHub takes 65,536 characters
 MOST_BLOCKS = 400  # that are looked at
 MOST_PROSE = 65_536  # characters of prose, likewise
-# fences, whose code is kept as it is; comments, which are the hints of an issue form; and tags that fold parts
+# fences, whose code is kept as it is; comments, which are the hints of an issue form; tags that fold parts; and
+# sessions without a fence, which Markdown takes for quotes in quotes
 _MARKUP = re.compile(
     r"(?P<fence>^[ \t]*(?P<ticks>`{3,}|~{3,})[^\n`]*\n.*?(?:^[ \t]*(?P=ticks)[`~]*[ \t]*$|\Z))"
-    r"|<!--.*?(?:-->|\Z)|(?P<tag></?(?:details|summary|br|p|pre)\b[^>\n]*>)",
+    r"|<!--.*?(?:-->|\Z)|(?P<tag></?(?:details|summary|br|p|pre)\b[^>\n]*>)"
+    r"|(?P<session>^ {0,3}(?:>>> ?|In \[\d+\]: ?)\S[^\n]*\n?(?:[^\n]+\n?|\n+(?=[ \t]*(?:>>>|\.\.\.|In \[|Out\[|\[)))*)",
     re.DOTALL | re.MULTILINE | re.IGNORECASE,
 )
+_MARKED = {"fence": "{}", "session": "\n```pycon\n{}\n```\n\n", "tag": "\n", None: ""}
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _HEADER = re.compile(r"Collecting environment information|^PyTorch version: ", re.MULTILINE)
 _MACHINE = re.compile(r"version|environment|system info|my setup|platform", re.IGNORECASE)
-_UNFENCED = re.compile(r"(?:import|from) torch\b")
+_UNFENCED = re.compile(r"^(?:[ \t]*(?:import|from) [^\n]*\n)*[ \t]*(?:import|from) torch\b", re.MULTILINE)
+# begins what a report contrasts its failure with
+CONTRAST = re.compile(
+    r"for comparison|in contrast|by contrast|compare (?:this )?(?:with|to)|work[- ]?around|this works|works (?:fine"
+    r"|well|as expected)|does work|no (?:error|problem|issue)|passes|instead it works|fixes (?:it|this|the)|the fix",
+    re.IGNORECASE,
+)
+_NEEDED = re.compile(r"\bwithout\b|\bunless\b|\bonly (?:with|when|if)\b|\bunset\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +74,18 @@ class Report:
     def prose(self) -> str:
         """The title and all paragraphs."""
         return "\n\n".join([self.title, *(text for _, text in self.paragraphs)])[:MOST_PROSE]
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The sentences of its prose, without those on what works."""
+        parts = re.split(r"(?<=[.!?])\s+|\n\s*\n", self.prose)
+        return tuple(each for each in parts if not CONTRAST.search(each) or _NEEDED.search(each))
+
+    @property
+    def told(self) -> str:
+        """Its blocks, lines of a shell joined where they go on, and these sentences, without those on what works."""
+        shown = (each.text.replace("\\\n", " ") for each in self.blocks if not CONTRAST.search(each.before))
+        return "\n\n".join((*shown, *self.sentences))
 
     @property
     def whole(self) -> str:
@@ -99,7 +121,7 @@ def _cleaned(text: str) -> str:
     """Return a text without escapes of a terminal, hidden characters, and comments and tags outside of its fences."""
     text = _HIDDEN.sub("", ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
     text = text.replace("\u00a0", " ")
-    return _MARKUP.sub(lambda found: found["fence"] or ("\n" if found["tag"] else ""), text)
+    return _MARKUP.sub(lambda found: _MARKED[found.lastgroup].format(found[0]), text)
 
 
 def _parsed(title: str, text: str) -> Report:
@@ -117,8 +139,9 @@ def _parsed(title: str, text: str) -> Report:
         elif content.strip() and len(blocks) < MOST_BLOCKS:
             blocks.append(Block(text=content, language=language, section=section, before=before))
             before = ""
-    if not blocks and (match := re.search(rf"^\s*{_UNFENCED.pattern}", text, re.MULTILINE)):
-        blocks = [Block(text=text[match.start() :].strip("\n"), section=section)]  # somebody forgot the fences
+    blocks_words = [" ".join(each.text.split()) for each in blocks]
+    if (match := _UNFENCED.search(text)) and not any(" ".join(match[0].split()) in each for each in blocks_words):
+        blocks.append(Block(text=text[match.start() :].strip("\n"), section=section))  # somebody forgot the fences
     return Report(title=title, blocks=tuple(blocks), paragraphs=tuple(paragraphs))
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.answer.needs import imported_modules
+from whichtorch.matrix.answer.report import CONTRAST
 from whichtorch.matrix.answer.snippets import PLAIN, Call, Snippet, calls_in, snippets_in
 from whichtorch.matrix.model import digest
 from whichtorch.matrix.source.names import compiles, dotted, unbound_names
@@ -67,11 +68,6 @@ _ELSEWHERE = re.compile(  # a heading above logs, versions and wishes
     r"(?: \w+){0,3}\W*",
     re.IGNORECASE,
 )
-_CONTRAST = re.compile(
-    r"for comparison|in contrast|by contrast|compare (?:this )?(?:with|to)|work[- ]?around|this works|works (?:fine"
-    r"|well|as expected)|does work|no (?:error|problem|issue)|passes|instead it works|fixes (?:it|this|the)|the fix",
-    re.IGNORECASE,
-)
 _HEADER = re.compile(r"^#[ \t]*(///.*)$", re.MULTILINE)  # would tell whichtorch what to expect of a script, and more
 _CUE = re.compile(r"repro|minimal|self-contained|fails|example|snippet|run (?:this|it)|script|bug", re.IGNORECASE)
 
@@ -113,7 +109,7 @@ def _is_quoted(snippet: Snippet) -> bool:
 
 
 def _contrasts(snippet: Snippet) -> bool:
-    return bool(_CONTRAST.search(snippet.block.before))
+    return bool(CONTRAST.search(snippet.block.before))
 
 
 def _rank(snippets: Sequence[Snippet]) -> tuple[bool, bool, bool, bool]:

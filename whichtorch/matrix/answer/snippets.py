@@ -10,30 +10,47 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.answer.report import Block
 from whichtorch.matrix.source.names import bound, compiles, unbound_names
 from whichtorch.matrix.source.syntax import parse_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from whichtorch.matrix.answer.report import Block, Report
+    from whichtorch.matrix.answer.report import Report
 
 _PYTHON = {"", "python", "py", "python3", "ipython", "pycon", "python-repl", "jupyter", "code", "text", "txt"}
 _PYTHON |= {"sh", "bash", "shell", "console", "shell-session", "zsh"}  # a shell may show a session, or write a script
 _SESSION = re.compile(r"^(?:>>> ?|In \[\d+\]: ?)", re.MULTILINE)
-_STATEMENT = re.compile(r"(?:>>>|In \[\d+\]:)(?: (?P<code>.*)|)$")
+_STATEMENT = re.compile(r"(?:>>>|In \[\d+\]:) ?(?P<code>.*)$")
 _GOES_ON = re.compile(r"(?:\.\.\.| {2,}\.{3,}:)(?: (?P<code>.*)|)$")
 _RESULT = re.compile(r"Out\[\d+\]: ?")
 _MAGIC = re.compile(r"^(?P<indent>\s*)(?P<magic>[%!].*)$", re.MULTILINE)
 _HEREDOC = re.compile(
     r"<<-?\s*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)[^\n]*\n(?P<code>.*?)^\s*(?P=end)\s*$", re.DOTALL | re.MULTILINE
 )
+_COMMAND = re.compile(r"\bpython[\d.]*\s+(?:-\w+\s+)*-c\s+(?P<quote>['\"])(?P<code>.*?)(?P=quote)", re.DOTALL)
+_QUOTED = r"'[^'\n]*'|\"[^\"\n]*\""
 _CALL = re.compile(
-    r"(?P<variables>(?:\b[A-Za-z_]\w*=(?:'[^'\n]*'|\"[^\"\n]*\"|[^\s`'\"]*)\s+)*)"
-    r"(?:[^\s/]{0,99}/){0,9}python[\d.]*\s+(?:-[uXWBO]\S*\s+)*(?P<script>[\w./-]+\.py)\b(?P<arguments>[^\n`|&;<>#]*)"
+    rf"(?P<variables>(?:\b[A-Za-z_]\w*=(?:{_QUOTED}|[^\s`'\"]*)\s+)*)"
+    r"(?P<launcher>(?:torchrun|accelerate launch|deepspeed|mpirun|python[\d.]* -m torch\.distributed\.\w+)\s"
+    r"[^\n`|&;<>#]{0,200}?)?(?:[^\s/]{0,99}/){0,9}(?(launcher)|(?:(?:i?python[\d.]*|pytest|uv run)\s+|\./))"
+    r"(?P<flags>(?:-[uBOEs]+\s+|-[WX] ?\S+\s+|-m pytest\s+)*)"
+    r"(?:(?P<script>[\w./-]+\.py)\b(?P<arguments>[^\n`|&;<>#]*)|-c?\s)"
 )
-_EXPORT = re.compile(r"^\s*\$?\s*export\s+(?P<name>[A-Z_][A-Z0-9_]*)=(?P<value>\S+)\s*$", re.MULTILINE)
-_STEERS = ("TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "ATEN_", "TRITON_", "CUDA_", "NCCL_", "GLOO_")
+_FLAGS = {"-O": ("PYTHONOPTIMIZE", "1"), "-X dev": ("PYTHONDEVMODE", "1"), "-W error": ("PYTHONWARNINGS", "error")}
+_EXPORT = re.compile(
+    r"(?m)(?:\b(?:export|setenv|set|ENV) +|%env +|(?<=\s)(?:-e|--env)[ =]|\$env:)(?P<name>[A-Z_][A-Z0-9_]*)"
+    rf"(?: ?= ?| (?=\S+$))(?P<value>{_QUOTED}|[^\s;&|`]*)"
+)
+_TOLD = re.compile(
+    r"(?<![\w$./-])(?P<name>[A-Z][A-Z0-9]*_[A-Z0-9_]+|[A-Z][A-Z0-9]{2,}(?==))[`'\"]?"
+    rf"(?: ?= ?| (?:(?:is|was) )?(?:set )?to )`?(?P<value>{_QUOTED}|[^\s`,;)'\"]+)"
+)
+_ENVIRON = re.compile(r"(?:\bos\.)?environ(?:\.setdefault\(|\[)\s*['\"](\w+)['\"]\s*(?:\]\s*=|,)\s*")
+_THREADS = re.compile(r"(?:\btorch\.)?\b[sg]et_num_threads\(\)?(?: *(?:is|==?|:|returns|gives|->) *)?`?(?=\d)")
+# begin the names of variables that change what the tool itself runs, or where
+_WITHHELD = re.compile("(LD|GLIBC|GCONV|UV|WHICHTORCH)_|CONDA|TMP|(HOME|PATH|VIRTUAL_ENV|PYTHON(PATH|HOME|STARTUP))$")
 _FILE = re.compile(r"[\w-]+\.py\b")
 _PROSE_WORDS = re.compile(r"[^\W\d_]{2,}(?: [^\W\d_]{2,}){2,}")
 
@@ -44,6 +61,7 @@ class Call:
 
     variables: tuple[tuple[str, str], ...] = ()
     arguments: tuple[str, ...] = ()
+    omitted: tuple[str, ...] = ()  # what is left out here: variables, and what starts it
 
 
 PLAIN = Call()
@@ -89,7 +107,9 @@ def _acts(node: ast.stmt) -> bool:
 
 def snippets_in(report: Report) -> list[Snippet]:
     """Return the Python of a report's blocks, in order."""
-    return [snippet for block in report.blocks if block.language in _PYTHON for snippet in _snippets(block)]
+    spans = [Block(text=each[0]) for each in _COMMAND.finditer(report.prose)]
+    blocks = [each for each in report.blocks if each.language in _PYTHON or _SESSION.search(each.text)]
+    return [snippet for block in (*blocks, *spans) for snippet in _snippets(block)]
 
 
 def _snippets(block: Block) -> Iterator[Snippet]:
@@ -101,7 +121,7 @@ def _snippets(block: Block) -> Iterator[Snippet]:
         if _is_code(source):
             yield Snippet(source, block, printed)
         return
-    if here := list(_HEREDOC.finditer(text)):
+    if here := list(_HEREDOC.finditer(text)) or list(_COMMAND.finditer(text)):
         for each in here:
             if _is_code(code := textwrap.dedent(each["code"])):
                 yield Snippet(code, block, file=(_FILE.findall(each[0].partition("\n")[0]) or [""])[-1])
@@ -196,18 +216,37 @@ def _shown(code: Sequence[str], output: str) -> Iterator[str]:
 
 
 def calls_in(report: Report) -> list[Call]:
-    """Return the different ways in which a report starts its script, the plain one last."""
-    texts = [*(each.text for each in report.blocks), report.prose]
-    exported = [(each["name"], each["value"]) for text in texts for each in _EXPORT.finditer(text)]
+    """Return the different ways in which a report starts its script, the one of which it says most first.
+
+    The variables that its shell and its prose set are there in each, but for the last: without those of the prose.
+    """
+    exported = {each["name"]: each["value"] for each in _EXPORT.finditer(report.told)}
+    in_prose = _told(report)
+    told = exported | dict(reversed(in_prose))
+    started = list(_CALL.finditer(report.told))
+    starts = [(told, ""), *((told | {name: value}, "") for name, value in in_prose), (exported, "")]
+    for match in started:
+        given = dict(each.partition("=")[::2] for each in _words(match["variables"]))
+        given |= dict(variable for flag, variable in _FLAGS.items() if flag in match["flags"])
+        starts.append((told | given, match["arguments"] or ""))
+    variables = dict.fromkeys((name, value.strip("'\"")) for given, _ in starts for name, value in given.items())
+    omitted = [match["launcher"].strip() for match in started if match["launcher"]]
+    omitted += [f"{name}={value}" for name, value in variables if _WITHHELD.match(name)]
     found: dict[Call, None] = {}
-    for match in (each for text in texts for each in _CALL.finditer(text)):
-        given = [*exported, *(each.partition("=")[::2] for each in _words(match["variables"]))]
-        variables = tuple((name, value) for name, value in given if name.startswith(_STEERS))
-        arguments = () if _PROSE_WORDS.search(match["arguments"]) else tuple(_words(match["arguments"]))
-        found[Call(variables, tuple(each.rstrip(".,:)") for each in arguments if each.strip(".,:)")))] = None
-    plain = Call(tuple((name, value) for name, value in exported if name.startswith(_STEERS)))
-    calls = [each for each in found if each not in {plain, Call()}]
-    return [*calls[:3], plain]
+    for given, arguments in starts:
+        kept = ((name, value.strip("'\"")) for name, value in given.items() if not _WITHHELD.match(name))
+        words = [] if _PROSE_WORDS.search(arguments) else [each.rstrip(".,:)") for each in _words(arguments)]
+        found[Call(tuple(kept), tuple(filter(None, words)), tuple(omitted))] = None
+    calls = sorted(found, key=lambda each: -len(each.variables) - len(each.arguments))
+    return [*calls[:3], *calls[3:][-1:]]
+
+
+def _told(report: Report) -> list[tuple[str, str]]:
+    """Return the variables that the prose of a report says to set, but for those that help."""
+    constants = {name for each in snippets_in(report) for name in each.binds}
+    texts = [_THREADS.sub("OMP_NUM_THREADS=", _ENVIRON.sub(r"\1=", text)) for text in report.sentences]
+    told = [match for text in texts for match in _TOLD.finditer(text) if match["name"] not in constants]
+    return [(match["name"], match["value"].rstrip(".:")) for match in told]
 
 
 def _words(text: str) -> Iterable[str]:
