@@ -213,9 +213,8 @@ def test_a_package_that_no_release_brings_is_asked_for(tmp_path: Path) -> None:
     needy = Raises("ModuleNotFoundError: No module named 'einops'")
     bisection = FakeReleases(tmp_path, failing(thirty, needy), values=thirty).search()
     assert (bisection.answer, bisection.boundaries) == (AnswerKind.INCONCLUSIVE, ())
-    tried = len(bisection.probes)
-    assert tried < len(thirty)
-    told = f"fails the same way in all {tried} tried: module 'einops' is not installed; add --with einops"
+    assert len(bisection.probes) < len(thirty)
+    told = "fails wherever it was tried: module 'einops' is not installed; add --with einops"
     assert bisection.reasons[0] == told
 
 
@@ -224,7 +223,7 @@ def test_a_part_that_no_release_has_is_no_request_for_a_package(tmp_path: Path) 
     removed = Raises("ModuleNotFoundError: No module named 'torchvision.nothing'")
     bisection = FakeReleases(tmp_path, failing(versions(8), removed)).search()
     assert bisection.answer is AnswerKind.NONE
-    told = f"fails the same way in all {len(bisection.probes)} tried: the installed 'torchvision' has no "
+    told = "fails wherever it was tried: the installed 'torchvision' has no "
     assert bisection.reasons[0] == f"{told}'torchvision.nothing': bisect --package torchvision searches its releases"
 
 

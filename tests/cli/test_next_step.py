@@ -67,9 +67,9 @@ def test_a_missing_package_is_told_by_every_command(user: User) -> None:
     """`bisect`, `explain` and `triage` name it, rather than a release."""
     script = user.script("repro.py", NEEDS)
     says = "module 'cv2' is not installed; add --with opencv-python"
-    assert f"fails the same way in all 2 tried: {says}" in user.run("bisect", script).stdout
+    assert f"fails wherever it was tried: {says}" in user.run("bisect", script).stdout
     explained = user.run("explain", script).stdout
-    assert f"fails the same way in all 2 tried: {says}" in explained
+    assert f"fails wherever it was tried: {says}" in explained
     assert "no version tried fixes it" not in explained
     triaged = user.run("triage", script, "--torch", "9.2.0", "--until", "classify").stdout
     assert f"missing-package: {says}" in triaged

@@ -74,8 +74,7 @@ class PositionEvidence:
     @property
     def lacks_package(self) -> bool:
         """True where all its failures say that a package is not installed here."""
-        packages = self.environment.packages
-        return all(needs_package(failure.signature, failure.message, packages) for failure in self.failures)
+        return all(needs_package(each.signature, each.message, self.environment.packages) for each in self.failures)
 
 
 def reference_of(

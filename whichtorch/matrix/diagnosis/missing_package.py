@@ -59,10 +59,8 @@ def lacking_package(message: str, installed: Container[str]) -> str:
 
 def missing_in_all(failures: Iterable[tuple[str | None, str]]) -> list[str]:
     """Return a sentence on what is missing if all that was tried, by signature and message, lacks the same module."""
-    modules = [missing_module(*failure) for failure in failures]
-    tried = f"all {len(modules)} tried" if len(modules) > 1 else "the one tried"
-    alike = {*modules} if len({*modules}) == 1 else set()
-    return [f"fails the same way in {tried}: {absence(module)}" for module in alike if module]
+    modules = {missing_module(*failure) for failure in failures}
+    return [f"fails wherever it was tried: {absence(module)}" for module in modules if module and len(modules) == 1]
 
 
 def package_of(module: str) -> str:
