@@ -16,6 +16,7 @@ from whichtorch.matrix.model.measurement import Measurement
 from whichtorch.matrix.model.outcome import AttemptEvidence, ChainEvidence, Diagnosis, Outcome, StoppedBy
 from whichtorch.matrix.model.scenario import COMMAND_MARK, ConditionResult, Limits, Scenario, name_of_test
 
+AGAIN = "run again, because"  # in the note of an attempt that was made once more, before anything was recorded
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
 
 WAITED = "crowded"  # decided of what was slow: it waited for a core, and is made again
@@ -54,6 +55,11 @@ class Attempt(Model):
     note: str = ""  # why this outcome, where that is not obvious
     message: str = ""  # of a `fail`: what the exception, or the one it was raised for, says in its first line
     evidence: AttemptEvidence = AttemptEvidence()
+
+    @property
+    def is_once_in_error(self) -> bool:
+        """True for an error that was seen once: what it was may be over."""
+        return self.outcome is Outcome.ERROR and AGAIN not in self.note
 
     def explains(self, slow: Attempt) -> bool:
         """Return whether this attempt shows why another one was slow, which then says nothing beside it.

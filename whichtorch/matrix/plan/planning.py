@@ -214,7 +214,7 @@ class PlannedCell:
 
         The first error does not count: what the machine did once is made again.
         """
-        error = next((record for record in new if record.attempt.outcome is Outcome.ERROR), None)
+        error = next((each for each in new if each.attempt.is_once_in_error), None)
         counting = [record for record in new if record is not error]
         if any(record.attempt.outcome in self.options.until for record in counting):
             return False

@@ -354,8 +354,7 @@ class Supervisor:
 
     def _ending(self, stopped_by: str, seconds: float, survivors: tuple[str, ...], sizes: list[int]) -> dict[str, Any]:
         exit_code = self.children.exit_code
-        jump = time.time() - time.monotonic() - self.clocks
-        if abs(jump) > SUSPENDED_AFTER:
+        if abs(jump := time.time() - time.monotonic() - self.clocks) > SUSPENDED_AFTER:
             self.machine.append(f"the machine slept, or its clock was set, by {jump:.0f} s")
         sampler = self.sampler if stopped_by == "timeout" else None
         if sampler and sampler.note:

@@ -215,11 +215,10 @@ class TreeUsage:
         elif self._rss > self._memory or self._rss > SHARED_GROWTH * self._counted or began > self._next_count:
             self._counted = max(self._counted, self._rss)
             # what a fork server shares with them would be in the leader alone, had it been started cold
-            servers = filter(None, map(kernel.process, self._children.spared))
-            proportional = kernel.proportional_rss([*self.members, *servers])
+            total = kernel.proportional_rss([*self.members, *filter(None, map(kernel.process, self._children.spared))])
             self._next_count = began + (time.monotonic() - began) / SHARED_SHARE
-            self.peak_rss = max(self.peak_rss, proportional)
-            self._rss = proportional if self._rss > self._memory else self._rss
+            self.peak_rss = max(self.peak_rss, total)
+            self._rss = total if self._rss > self._memory else self._rss
         if self._rss > self._memory:
             return "memory"
         now = time.monotonic()

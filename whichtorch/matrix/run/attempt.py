@@ -26,6 +26,7 @@ from whichtorch.matrix.environments.inside.startup import FOLDER
 from whichtorch.matrix.environments.package_watch import PackageWatch
 from whichtorch.matrix.errors import NoCommandError
 from whichtorch.matrix.model import (
+    AGAIN,
     NO_COMMAND,
     Attempt,
     AttemptEvidence,
@@ -121,10 +122,9 @@ def run_attempt(
     loop = _busy(ending, diagnosis[0] if diagnosis else None)
     if loop:
         ending = replace(ending, evidence=ending.evidence.model_copy(update={"loop": loop}))
-    look = _look(order, diagnosis[0] if diagnosis else None, loop)
     stdout = _end_of(Path(task.stdout)) if ending.exit_code else ""
     ended = {process.ended for process in diagnosis[1]} - {*ending.sent} if diagnosis else set()
-    look = replace(look, killed=min(ended & SENT, default=""))
+    look = replace(_look(order, diagnosis[0] if diagnosis else None, loop), killed=min(ended & SENT, default=""))
     verdict = judge(
         _with_mapped_exit_code(ending, command, session), stderr, planned.limits.memory_mb, look, stdout=stdout
     )
@@ -162,7 +162,7 @@ def run_attempt(
         return record
     shutil.rmtree(folder)
     folder.mkdir()
-    why = f"run again, because {record.attempt.note}"
+    why = f"{AGAIN} {record.attempt.note}"
     return run_attempt(planned, environment, order, executor, home, store, folder, why)
 
 

@@ -90,7 +90,7 @@ class CommandCell:
             if own is not None and self._is_done():
                 break
             own = self._round()
-            if own and own.attempt.outcome is Outcome.ERROR:  # what the machine did is made again, once
+            if own and own.attempt.is_once_in_error:  # what the machine did is made again, once
                 self.site.keep(own)
                 own = self._round()
             if own is None:

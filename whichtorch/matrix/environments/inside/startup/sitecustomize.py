@@ -181,8 +181,7 @@ def note_signals(folder: str) -> None:
             return True
 
     table = dict.fromkeys(map(Sender, ("os.kill", "os.killpg")))
-    if hasattr(sys, "addaudithook"):
-        sys.addaudithook(table.get)
+    getattr(sys, "addaudithook", bool)(table.get)  # Python 3.7 has none
 
 
 def write_unknown(path: str) -> None:
