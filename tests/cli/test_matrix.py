@@ -89,7 +89,9 @@ def test_rerun_command_of_a_red_cell_reruns_just_that(user: User) -> None:
     header = "# /// scenario\n# [variants]\n# case = ['good', 'bad']\n# ///\nimport os\n"
     script = user.script("repro.py", header + "NOTE\nassert os.environ['WHICHTORCH_CASE'] == 'good'\n")
     ended = user.run("matrix", "--torch", "9.2.0", "--script", script)
-    (command,) = (line.rpartition("rerun: ")[2] for line in ended.stdout.splitlines() if "rerun: " in line)
+    (command,) = (
+        line.rpartition("rerun: ")[2] for line in ended.stdout.splitlines() if "FAIL!" in line and "rerun: " in line
+    )
     assert user.runs("repro.py") == 2
     again = user.run(*shlex.split(command)[1:])
     assert user.runs("repro.py") == 3

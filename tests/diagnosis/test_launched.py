@@ -47,8 +47,9 @@ def texts(release: str) -> dict[tuple[str, str], str]:
     return {tuple(name.split(".")): text for name, _, text in named}  # type: ignore[misc]
 
 
-def verdict(stderr: str, exit_code: int = 1) -> Verdict:
-    return judge(Ending(stopped_by="exit", exit_code=exit_code, seconds=1.0), stderr, 4096)
+def verdict(stderr: str, exit_code: int = 1, sent: tuple[str, ...] = ("SIGKILL",)) -> Verdict:
+    """Return the verdict on a program whose Python code has sent some signals."""
+    return judge(Ending(stopped_by="exit", exit_code=exit_code, seconds=1.0, sent=sent), stderr, 4096)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -65,6 +66,12 @@ def test_the_rank_or_worker_that_failed_first_is_the_failure(release: str, launc
     who = {"spawn": "process 1", "loader": "DataLoader worker process 1"}.get(launcher, "rank 1")
     is_unknown = (launcher, way) in UNKNOWN or (release, launcher, way) in UNNAMED
     assert found.process == ("" if is_unknown else who)
+
+
+@pytest.mark.parametrize("launcher", CALLERS)
+def test_who_was_killed_from_outside_says_nothing_of_torch(launcher: str) -> None:
+    """No code of the program has sent the signal, so that who did is not known."""
+    assert verdict(texts("2.15.0")[launcher, "killed"], sent=()).outcome is Outcome.ERROR
 
 
 @pytest.mark.parametrize("launcher", CALLERS)

@@ -53,6 +53,7 @@ def pytest_that(tmp_path: Path, sessions: list[tuple[list[dict[str, object]], En
         told = [*session, *({"pid": 1, **line} for line in lines)] if lines else []
         file = Path(task.env[VARIABLE]) / EVENTS
         file.write_text("".join(json.dumps(line) + "\n" for line in told))
+        Path(task.stderr).touch()
         return ending
 
     planned = planning.plan(requests("2.0.0"), suite, planning.RunOptions())

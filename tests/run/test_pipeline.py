@@ -558,7 +558,7 @@ def test_known_tests_of_a_command_are_looked_up_once(tmp_path: Path, monkeypatch
     """Records of hundreds of tests take a while to read."""
 
     def behave(task: Task) -> Ending:
-        events = [{"event": "collected", "ids": ["a::x"]}, {"event": "start", "id": "a::x"}]
+        events = [{"event": "session"}, {"event": "collected", "ids": ["a::x"]}, {"event": "start", "id": "a::x"}]
         events += [{"event": "end", "id": "a::x", "outcome": "pass"}, {"event": "finish", "code": 0}]
         told = Path(task.stdout).parent / "tests" / "tests.jsonl"
         told.write_text("\n".join(map(json.dumps, events)))

@@ -10,7 +10,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.version import Version
 
 from whichtorch.matrix.bisect.strategy.search_state import SearchOptions
 from whichtorch.matrix.errors import UsageError
@@ -80,6 +79,8 @@ class Axis:
 
     def unasked(self, first: str, last: str) -> tuple[str, ...]:
         """Return the releases between two values that are not among the values."""
+        from packaging.version import Version  # --help does not wait for it
+
         asked = {Version(value).public for value in self.values} if self.released else ()
         between = (each for each in self.released if Version(first) < Version(each) < Version(last))
         return tuple(each for each in between if Version(each).public not in asked)

@@ -269,10 +269,10 @@ class PlannedCell:
                     doubt, unmet = Doubt.ORDER, together
                 if doubt is None and (tests := self.scenario.uncalled):
                     doubt, unmet = Doubt.UNCALLED, f"it only defines {', '.join(tests[:3])}, and nothing calls a test"
-                if doubt is None and deciding.evidence.unused and CONTROL not in self.scenario.tags:
-                    doubt, unmet = Doubt.UNUSED, "never imported torch"
                 if doubt is None and (chain := deciding.evidence.chain) and (unread := chain.unread):
                     doubt, unmet = Doubt.UNREAD, unread
+                if doubt is reason is None and deciding.evidence.unused and CONTROL not in self.scenario.tags:
+                    doubt, unmet = Doubt.UNUSED, "never imported torch"
                 outcome = Outcome.VACUOUS if doubt in {Doubt.UNMET, Doubt.UNREAD} else Outcome.PASS
                 reason = unmet or reason
             elif outcome is Outcome.HANG and (observation := deciding.evidence.observed):

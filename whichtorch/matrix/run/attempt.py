@@ -73,6 +73,7 @@ ACCESSES_VARIABLE = "WHICHTORCH_ACCESSES"
 ACCESS_WORDS = ("connect to ", "look up ", "read ", "signal process ", "write ")  # what a line begins with
 ACCESSES_READ, ACCESSES_KEPT, ACCESS_LENGTH = 20_000, 20, 160  # characters, lines, characters of a line
 OWN_FILES, OWN_BYTES = 1000, 50_000_000  # of a script's own folder, of which each attempt in a sandbox gets a copy
+WITHIN_PYTEST = "an error within pytest"  # begins the note of an error that is not the machine's
 CHANGED = "its environment was changed while it ran"  # begins the note of an error that is no evidence
 ROOM = 2**20  # bytes that must be left on the disk for a failure to be the script's own
 STDERR_READ = 64 * 2**10  # characters of the end of stderr in which a traceback is looked for
@@ -234,7 +235,7 @@ def _heard(verdict: Verdict, ending: Ending, command: ProjectCommand, session: T
     lost = session.lost(command.test, ending.exit_code, stderr)
     raised = read_exception(session.internal) if verdict.outcome is Outcome.FAIL and not lost else None
     if raised and "'torch" not in raised.message and not any(each.path.startswith("torch/") for each in raised.frames):
-        return Verdict(outcome=Outcome.ERROR, note=f"an error within pytest: {raised.name}: {raised.first_line}")
+        return Verdict(outcome=Outcome.ERROR, note=f"{WITHIN_PYTEST}: {raised.name}: {raised.first_line}")
     return lost or verdict
 
 

@@ -32,7 +32,7 @@ from whichtorch.matrix.model import (
     lasting_records,
 )
 from whichtorch.matrix.process.supervision import Ending
-from whichtorch.matrix.run.attempt import ran_in_changed, record_of, run_attempt
+from whichtorch.matrix.run.attempt import WITHIN_PYTEST, ran_in_changed, record_of, run_attempt
 from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.test_session import COMPLETE, FOLDER, TestSession, read_session
 from whichtorch.matrix.run.work import CellEnd
@@ -257,7 +257,7 @@ class CommandCell:
             ending = Ending(stopped_by=StoppedBy.EXIT, seconds=test.seconds, exit_code=1)
             verdict = judge(ending, redact(test.traceback), planned.limits.memory_mb, stdout=redact(test.stdout))
             signature, message = verdict.signature, verdict.message
-            if Outcome.ERROR in {verdict.outcome, attempt.outcome}:
+            if Outcome.ERROR in {verdict.outcome, attempt.outcome} and not attempt.note.startswith(WITHIN_PYTEST):
                 outcome, note = Outcome.ERROR, verdict.note or attempt.note
             folder = self._attempt_folder(command) / FOLDER / f"{index:05d}"
             folder.mkdir()
