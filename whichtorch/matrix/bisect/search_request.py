@@ -10,7 +10,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-
 from whichtorch.matrix.bisect.strategy.search_state import SearchOptions
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.option import max_time, option
