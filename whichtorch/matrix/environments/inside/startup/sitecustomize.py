@@ -245,7 +245,8 @@ if __name__ == "sitecustomize":
         register_stacks(os.environ[STACKS])
         register_loop(_folder, os.environ[STACKS])
         note_signals(os.environ[STACKS])
-    sys.meta_path.insert(0, Lookout(_folder))
+    if os.environ.get(STACKS) or os.environ.get(TESTS):
+        sys.meta_path.insert(0, Lookout(_folder))
     for _name in os.environ.get(HOOKS, "").split(","):
         if _name.strip():
             apply_hook(_folder, _name.strip())
