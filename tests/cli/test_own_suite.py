@@ -48,7 +48,9 @@ def test_the_suite_runs_from_each_folder(repository: User) -> None:
     below = replace(repository, folder=repository.folder / "deep" / "er")
     again = below.run("matrix")
     assert "matrix file ../../pyproject.toml\n2 environments, 4 cells; all known\n" in again.stdout
-    (command,) = (line.rpartition("rerun: ")[2] for line in again.stdout.splitlines() if "rerun: " in line)
+    (command,) = (
+        line.rpartition("rerun: ")[2] for line in again.stdout.splitlines() if "FAIL!" in line and "rerun: " in line
+    )
     assert below.run(*shlex.split(command)[1:]).returncode == 1
     assert repository.runs("repros/old.py") == 3
     searched = below.run("bisect", "repros/old.py")
