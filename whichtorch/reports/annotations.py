@@ -30,7 +30,7 @@ def annotation_lines(stored: StoredRun) -> Iterator[str]:
     result = stored.result
     labels = {environment.id: environment.label for environment in result.environments}
     scenarios = {scenario.name: scenario for scenario in result.scenarios}
-    red = [cell for cell in result.cells if cell.is_red and not cell.expected]
+    red = [cell for cell in result.cells if cell.has_failed]
     failures = list(grouped(red, lambda cell: (cell.name, cell.outcome, cell.signature)).values())
     failures.sort(key=lambda cells: -cells[0].outcome.row.severity)
     for cells in failures[:MOST]:

@@ -200,7 +200,7 @@ def _unexpected(stored: StoredRun, labels: dict[str, str], command: str) -> Iter
 
 def _by_severity(result: Result) -> list[Cell]:
     """Return the cells that are red and not expected, the worst first."""
-    red = (cell for cell in result.cells if cell.is_red and not cell.expected)
+    red = (cell for cell in result.cells if cell.has_failed)
     return sorted(red, key=lambda cell: -cell.outcome.row.severity)
 
 

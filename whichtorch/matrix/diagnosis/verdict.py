@@ -36,7 +36,7 @@ _NO_FILES = re.compile(r"Too many open files in system|inotify.*(?:limit|Too man
 # the line of source that asked for one, or the library, then the refusal: reads and locks are refused in the same words
 _NO_PROCESS = re.compile(r"can't start new thread|(?:hread|fork|spawn|what\(\)).*[]:] +(?:Resource temp|Cannot alloc)")
 _CHILD_KILLED = re.compile(r"SIGKILL|signal: Killed|exit ?code *:? -9\b|^Killed$|\d Killed ", re.MULTILINE)
-SENT = {"SIGHUP", "SIGKILL", "SIGTERM"}  # somebody sends them: no process gets one for what it does wrong
+SENT_SIGNALS = {"SIGHUP", "SIGKILL", "SIGTERM"}  # somebody sends them: no process gets one for what it does wrong
 _STILL = {  # what a longer look has seen go on
     Decider.COMPILE: "compiling",
     Decider.ASLEEP: "asleep",
@@ -132,7 +132,7 @@ def _excuse(ending: Ending, memory_mb: int, look: StoppedLook) -> str:
     """Return what was done to an attempt from outside, so that how it ended says nothing of it; "" for nothing."""
     if ending.oom_kills and ending.peak_rss_mb < KERNEL_OOM_SHARE * memory_mb:
         return f"the machine ran out of memory; this test used {ending.peak_rss_mb:,.0f} MB of its {memory_mb:,}"
-    if ending.signal in SENT - {*ending.sent} and not ending.oom_kills:
+    if ending.signal in SENT_SIGNALS - {*ending.sent} and not ending.oom_kills:
         return f"not known who ended it by {ending.signal}: no Python code of this test was seen to do so"
     return f"not known who ended a process of it by {look.killed}" if look.killed else ending.machine
 

@@ -18,7 +18,6 @@ from whichtorch.matrix.model.scenario import COMMAND_MARK, ConditionResult, Limi
 
 AGAIN = "run again, because"  # in the note of an attempt that was made once more, before anything was recorded
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
-
 WAITED = "crowded"  # decided of what was slow: it waited for a core, and is made again
 VARIES = 1.5  # times: how much longer than another run of a test one may take where nothing is wrong
 NO_COMMAND = "there is no such command in"  # the reason of a cell whose environment lacks the command
@@ -261,6 +260,11 @@ class Cell(Model):
     def is_red(self) -> bool:
         """True for what is wrong with torch or the script: slow in some attempts, and in time in others, is that."""
         return self.outcome.is_red or (self.outcome is Outcome.SLOW and self.flaky is not None)
+
+    @property
+    def has_failed(self) -> bool:
+        """True for a red outcome that its scenario does not expect."""
+        return self.is_red and not self.expected
 
 
 class Run(Model):

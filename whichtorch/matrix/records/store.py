@@ -181,8 +181,8 @@ class RunStore:
     def add_cell(self, cell: Cell, keys: list[str], index: int = 0) -> None:
         """Append a cell with the keys of the records it rests on and its index in the plan."""
         simply_passed = cell.outcome is Outcome.PASS and cell.expected and cell.doubt is None
-        failed = cell.is_red and not cell.expected
-        row = cell.environment, cell.name, cell.source_hash, cell.outcome.name, cell.expected, failed, simply_passed
+        told = cell.outcome.name, cell.expected, cell.has_failed, simply_passed
+        row = cell.environment, cell.name, cell.source_hash, *told
         with self._lock:
             self._cells.execute("insert or replace into cells values (?, ?, ?, ?, ?, ?, ?)", row)
         self._append("cells", CellLine(place=index, records=tuple(keys), cell=cell))

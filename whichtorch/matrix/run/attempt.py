@@ -20,7 +20,7 @@ from whichtorch.matrix.diagnosis.deadline import StoppedLook, agreeing
 from whichtorch.matrix.diagnosis.hang import stack_folder
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import RUNNING
 from whichtorch.matrix.diagnosis.tracebacks import ESCAPES, read_exception, shortened
-from whichtorch.matrix.diagnosis.verdict import DISK_FAILED, NOT_APPLICABLE, SENT, Verdict, judge
+from whichtorch.matrix.diagnosis.verdict import DISK_FAILED, NOT_APPLICABLE, SENT_SIGNALS, Verdict, judge
 from whichtorch.matrix.environments.configs import side_packages_folder
 from whichtorch.matrix.environments.inside.startup import FOLDER
 from whichtorch.matrix.environments.package_watch import PackageWatch
@@ -124,8 +124,7 @@ def run_attempt(
     if loop:
         ending = replace(ending, evidence=ending.evidence.model_copy(update={"loop": loop}))
     stdout = _end_of(Path(task.stdout)) if ending.exit_code else ""
-    ended = {process.ended for process in diagnosis[1]} - {*ending.sent} if diagnosis else set()
-    look = replace(_look(order, diagnosis[0] if diagnosis else None, loop), killed=min(ended & SENT, default=""))
+    look = _look(order, ending, diagnosis, loop)
     verdict = judge(
         _with_mapped_exit_code(ending, command, session), stderr, planned.limits.memory_mb, look, stdout=stdout
     )
@@ -200,10 +199,17 @@ def _busy(ending: Ending, diagnosis: HangDiagnosis | None) -> BusyLoop | None:
     return BusyLoop(place=place, words=f"busy at {place}")
 
 
-def _look(order: AttemptRequest, diagnosis: HangDiagnosis | None, loop: BusyLoop | None) -> StoppedLook:
+def _look(
+    order: AttemptRequest,
+    ending: Ending,
+    diagnosis: tuple[HangDiagnosis, tuple[Process, ...]] | None,
+    loop: BusyLoop | None,
+) -> StoppedLook:
     """Return what is known of an attempt that was stopped, for the verdict."""
+    ended = {process.ended for process in diagnosis[1]} if diagnosis else set[str]()
     return StoppedLook(
-        kind=diagnosis.kind if diagnosis else None,
+        kind=diagnosis[0].kind if diagnosis else None,
+        killed=min(ended & SENT_SIGNALS - {*ending.sent}, default=""),
         place=loop.place if loop else "",
         goal=order.goal,
         is_brief=order.is_brief,

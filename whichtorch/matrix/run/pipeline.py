@@ -137,7 +137,10 @@ class MatrixRun:
         return rest
 
     def ended(self, environment: Environment, end: CellEnd) -> None:
-        """Judge, store and tell a cell; of a command that has tests, the cell of each, and its own if that is red."""
+        """Judge, store and tell a cell; of a command that has tests, the cell of each.
+
+        A command that is red, or was prevented, has its own cell beside them.
+        """
         planned = self._planned[end.position]
         own = planned.judged(environment, end.records, reused=end.reused, problem=end.problem)
         is_shown = own.is_red or own.outcome.is_prevented or not end.tests
@@ -154,7 +157,7 @@ class MatrixRun:
             self._site.store.add_scenario(test.scenario)
             self._site.store.add_cell(cell, [record.key for record in records], end.position)
             self._site.emit(CellDone(environment=environment, cell=cell))
-            if planned.options.fail_fast and cell.is_red and not cell.expected:
+            if planned.options.fail_fast and cell.has_failed:
                 self._failed = self._failed or f"{cell.name} in {environment.label}"
 
 

@@ -75,7 +75,7 @@ def _failed_last(planned: Plan, home: Path) -> tuple[Plan, str]:
     if last is None:
         return planned, "--last-failed: there is no earlier run, so all cells are run"
     labels = {environment.id: environment.label for environment in last.environments}
-    red = [cell for cell in last.cells if cell.is_red and not cell.expected]
+    red = [cell for cell in last.cells if cell.has_failed]
     by_label = grouped(red, lambda cell: labels[cell.environment]).items()
     chosen = planned.only({label: [cell.name for cell in cells] for label, cells in by_label})
     if not chosen:
