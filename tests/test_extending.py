@@ -99,14 +99,13 @@ def test_an_outcome(copy: Copy) -> None:
 
 def test_a_collector(copy: Copy) -> None:
     """A new collector is a row and a parser: what it leaves in a folder of stacks is read."""
-    row = '    Collector(name="spade", file="{pid}.spade.txt", parser="spade:parse", rank=9),\n'
+    row = '    Collector(name="spade", file="{pid}.spade.txt", parser="parse_spade", rank=9),\n'
     copy.insert("matrix/process/evidence/capture.py", "    FAULTHANDLER,\n)", row)
-    copy.add(
-        "matrix/diagnosis/collectors/spade.py",
-        "spade",
-        "from whichtorch.matrix.diagnosis.stacks import Process, Thread, python\n"
-        "def parse(text, pid=0):\n"
-        "    return (Process(pid=pid, threads=(Thread(tid=pid, frames=(python(text.strip(), 'x.py', 1),)),)),)\n",
+    copy.insert(
+        "matrix/diagnosis/stack_readers.py",
+        "def parse_gdb(",
+        "def parse_spade(text, pid=0):\n"
+        "    return (Process(pid=pid, threads=(Thread(tid=pid, frames=(python(text.strip(), 'x.py', 1),)),)),)\n\n\n",
     )
     (copy.folder / "stacks").mkdir()
     (copy.folder / "stacks" / "7.spade.txt").write_text("dig\n")

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.diagnosis import pyspy_text
-from whichtorch.matrix.diagnosis import stacks
-from whichtorch.matrix.diagnosis.collectors import stack_tools
+from whichtorch.matrix.diagnosis import stack_readers, stacks
 from whichtorch.matrix.diagnosis.dispatch import call_path
 from whichtorch.matrix.diagnosis.dispatch.call_path import Table
 from whichtorch.matrix.diagnosis.stacks import Process, Thread
@@ -19,16 +18,16 @@ from whichtorch.matrix.diagnosis.stacks import Process, Thread
 SAMPLES = Path(__file__).parent / "samples"
 VERSION = "2.11.0"
 
-Parser = Callable[[str], tuple[Process, ...]]
+Parser = Callable[[str, int], tuple[Process, ...]]
 PARSERS: dict[str, Parser] = {
-    "pyspy.json": stack_tools.parse_pyspy,
-    "pyspy-native.json": stack_tools.parse_pyspy,
+    "pyspy.json": stack_readers.parse_pyspy,
+    "pyspy-native.json": stack_readers.parse_pyspy,
     "pyspy-native.txt": pyspy_text.parse,
-    "pystack.txt": stack_tools.parse_pystack,
-    "pystack-native.txt": stack_tools.parse_pystack,
-    "gdb.txt": stack_tools.parse_gdb,
-    "faulthandler.txt": stack_tools.parse_faulthandler,
-    "proc.txt": stack_tools.parse_kernel,
+    "pystack.txt": stack_readers.parse_pystack,
+    "pystack-native.txt": stack_readers.parse_pystack,
+    "gdb.txt": stack_readers.parse_gdb,
+    "faulthandler.txt": stack_readers.parse_faulthandler,
+    "proc.txt": stack_readers.parse_kernel,
 }
 
 
@@ -41,7 +40,7 @@ def files(name: str = "", *, collectors: tuple[str, ...] = tuple(PARSERS)) -> li
 def parse(path: Path) -> tuple[Process, ...]:
     """Return what the collector of a sample saw."""
     parser = next(parser for suffix, parser in PARSERS.items() if path.name.endswith("." + suffix))
-    return parser(path.read_text())
+    return parser(path.read_text(), next(map(int, filter(str.isdigit, path.name.split("."))), 0))
 
 
 def picture(name: str, *collectors: str) -> tuple[Process, ...]:

@@ -15,7 +15,7 @@ _FRAME = re.compile(r"^ {4}(?P<function>\S.*?) \((?P<where>[^()]*(?:\([^()]*\)[^
 _PLACE = re.compile(r"^(?P<file>.*):(?P<line>\d+)$")
 
 
-def parse(text: str) -> tuple[Process, ...]:
+def parse(text: str, _pid: int = 0) -> tuple[Process, ...]:
     """Return the processes in the text form, which with --subprocesses holds several."""
     processes: list[Process] = []
     pid, command = 0, ""

@@ -45,10 +45,7 @@ def diagnosed(name: str) -> HangDiagnosis:
 
 
 def _process(row: dict[str, Any]) -> Process:
-    for thread in row.get("threads", ()):
-        for frame in thread.get("frames", ()):
-            frame["raw"] = frame["function"]
-    return Process.model_validate(row)
+    return Process.model_validate(row, extra="ignore")
 
 
 def _row(process: Process) -> dict[str, Any]:
@@ -59,12 +56,12 @@ def _row(process: Process) -> dict[str, Any]:
             for frame in thread.get("frames", ())
             if frame["function"] != "???" or is_openmp(Frame.model_validate(frame))
         ]
-        thread["frames"] = [{name: value for name, value in frame.items() if name != "raw"} for frame in named]
+        thread["frames"] = named
         for frame in thread["frames"]:
             if any(part in frame.get("library", "") for part in ("lib-dynload", "libpython")):
                 frame.pop("file", None)  # where Python was built
             if frame["language"] == "python":  # libraries differ between machines: their classes are kept
-                shown = Frame.model_validate(frame | {"raw": frame["function"]})
+                shown = Frame.model_validate(frame)
                 owner = owner_class(shown)
                 frame["function"] = f"{owner}.{shown.method}" if owner else shown.function
     return row

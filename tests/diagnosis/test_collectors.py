@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.diagnosis import pyspy_text
 from tests.diagnosis.pictures import PARSERS, SAMPLES, Parser, files, parse, picture, thread
-from whichtorch.matrix.diagnosis.collectors import stack_tools
+from whichtorch.matrix.diagnosis import stack_readers
 from whichtorch.matrix.diagnosis.stacks import Language, Process
 from whichtorch.matrix.model import ThreadWait
 
@@ -46,18 +46,18 @@ def test_every_sample_parses(path: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("parser", [*PARSERS.values(), stack_tools.parse_pyspy], ids=lambda parser: parser.__name__)
+@pytest.mark.parametrize("parser", [*PARSERS.values(), stack_readers.parse_pyspy], ids=lambda parser: parser.__name__)
 @given(text=st.one_of(st.text(max_size=200), st.lists(st.sampled_from(HEADERS), max_size=8).map("\n".join)))
 def test_no_text_is_too_strange(parser: Parser, text: str) -> None:
     """Whatever a collector writes, also half of it or none, is read as far as it goes and never raises."""
-    assert all(isinstance(process, Process) for process in parser(text))
+    assert all(isinstance(process, Process) for process in parser(text, 1))
 
 
 @pytest.mark.parametrize("parser", PARSERS.values(), ids=lambda parser: parser.__name__)
 def test_nothing_is_nothing(parser: Parser) -> None:
     """A failed collector's empty output, or its error message, is no process."""
-    assert parser("") == ()
-    assert parser("Error: Failed to find python version from target process\n") == ()
+    assert parser("", 1) == ()
+    assert parser("Error: Failed to find python version from target process\n", 1) == ()
 
 
 def test_pyspy_forms_agree() -> None:
@@ -102,13 +102,13 @@ def test_pystack_source_of_several_lines() -> None:
         '    (Python) File "a.py", line 1, in f\n        g(\n            "(C) x",\n        )\n'
         '    (Python) File "a.py", line 9, in g\n        return 1\n'
     )
-    (process,) = stack_tools.parse_pystack(text)
+    (process,) = stack_readers.parse_pystack(text)
     assert [frame.words for frame in process.threads[0].frames] == ["g (a.py:9)", "f (a.py:1)"]
     assert process.threads[0].name == "a (b)"
 
 
 def test_gdb_names_who_is_joined() -> None:
-    """The arguments that gdb shows tell which thread a join waits for, and its last line which process it is."""
+    """The arguments that gdb shows tell which thread a join waits for."""
     (process,) = picture("gil_deadlock", "gdb.txt")
     assert process.pid == 26947
     assert {member.tid: member.joins for member in process.threads} == {26950: None, 26949: None, 26947: 26950}
@@ -120,7 +120,7 @@ def test_gdb_names_who_is_joined() -> None:
 def test_gdb_arguments_with_parentheses() -> None:
     """An unbalanced parenthesis within a string argument does not hide the function."""
     text = 'Thread 1 (LWP 5 "a"):\n#0  0x1 in f (name=0x2 "x) y") at a.c:3\n#1  <signal handler called>\n'
-    (process,) = stack_tools.parse_gdb(text)
+    (process,) = stack_readers.parse_gdb(text)
     assert process.threads[0].frames[0].function == "f"
 
 
@@ -128,7 +128,7 @@ def test_faulthandler_last_dump_of_each_thread_counts() -> None:
     """Around and between dumps a program writes what it likes; the last stack of each thread is taken."""
     first = 'Thread 0x1 [worker] (most recent call first):\n  File "a.py", line 1 in f\n\nsome warning\n'
     last = 'Current thread 0x1 (most recent call first):\n  File "a.py", line ??? in g\n  ...\nmore words\n'
-    (process,) = stack_tools.parse_faulthandler(
+    (process,) = stack_readers.parse_faulthandler(
         "noise\n" + first + last + '  File "b.py", line 2 in not_a_frame\n', pid=9
     )
     assert [[frame.words for frame in member.frames] for member in process.threads] == [["g (a.py)"]]
@@ -150,7 +150,7 @@ def test_stall_rows() -> None:
         ThreadWait(pid=1, tid=1, name="python", state="S", wait="child", detail="pid 7"),
         ThreadWait(tid=3),
     ]
-    (process,) = stack_tools.from_stall(rows)
+    (process,) = stack_readers.from_stall(rows)
     assert [(member.tid, member.wants_gil) for member in process.threads] == [(2, True), (1, None)]
 
 

@@ -14,7 +14,7 @@ from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.patience import longer_look
 from whichtorch.matrix.diagnosis.verdict import Verdict, judge
 from whichtorch.matrix.model import Attempt, AttemptEvidence, BusyLoop, Outcome, StoppedBy
-from whichtorch.matrix.process.evidence import goal
+from whichtorch.matrix.process.evidence.sampler import seconds_given
 from whichtorch.matrix.process.supervision import Ending
 
 MOVES = {"place": "train.py:9", "words": "busy in `while`", "moves": True}
@@ -148,7 +148,7 @@ def test_a_longer_look_that_was_kept_waiting_decides_nothing() -> None:
 def test_an_end_by_the_goal_is_enough() -> None:
     """However the queue for the cores grew in the seconds after the end stood, the look has decided."""
     for stretch, seconds in ((1.4, 26.0), (2.0, 40.0), (8.0, 100.0)):
-        assert goal.seconds_given(25.5, 26.0, 20.0, stretch, 100.0) == seconds
+        assert seconds_given(25.5, 26.0, 20.0, stretch, 100.0) == seconds
         verdict = stopped(BUSY | {"stretch": stretch}, StoppedLook(goal=20.0), moving=True, seconds=seconds)
         assert verdict.outcome is (Outcome.HANG if seconds < 100 else Outcome.SLOW)  # it ran into its limit before
     assert stopped(BUSY | {"stretch": 2.0}, StoppedLook(goal=20.0), moving=True, seconds=26.0).outcome is Outcome.SLOW

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtorch.matrix.diagnosis.collectors.fact_sheet import parse_facts
 from whichtorch.matrix.diagnosis.hang.stack_folder import read_folder
+from whichtorch.matrix.diagnosis.stack_readers import parse_facts
 from whichtorch.matrix.diagnosis.stacks import Descriptor, Process, Thread
 from whichtorch.matrix.privacy.redaction import TOKEN, Redactor
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ROWS = [
     {
         "pid": 7, "parent": 5, "command": "python x.py", "environ": {"RANK": "0"},
-        "descriptors": [{"number": 4, "link": "pipe:[123]", "unread": 0, "holders": [7, 8]}],
+        "descriptors": [{"number": 4, "link": "pipe:[123]", "holders": [7, 8]}],
         "threads": [{"tid": 7, "descriptor": 4}, {"tid": 9, "name": "worker", "owner": 7}],
     },
     {"pid": 8, "parent": 7, "command": "python", "ended": "SIGKILL"},
@@ -28,7 +28,7 @@ ROWS = [
 PROCESSES = (
     Process(
         pid=7, parent=5, command="python x.py", environ={"RANK": "0"},
-        descriptors=(Descriptor(number=4, link="pipe:[123]", unread=0, holders=(7, 8)),),
+        descriptors=(Descriptor(number=4, link="pipe:[123]", holders=(7, 8)),),
         threads=(Thread(tid=7, descriptor=4), Thread(tid=9, name="worker", owner=7)),
     ),
     Process(pid=8, parent=7, command="python", ended="SIGKILL"),

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.diagnosis.pictures import picture, table
-from whichtorch.matrix.diagnosis import stacks
-from whichtorch.matrix.diagnosis.collectors import stack_tools
+from whichtorch.matrix.diagnosis import stack_readers, stacks
 from whichtorch.matrix.diagnosis.dispatch.call_path import Stage
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
@@ -208,11 +207,11 @@ def test_stall_rows_alone() -> None:
         ThreadWait(pid=1, tid=1, name="python", state="S", wait="futex", detail="0x7f"),
         ThreadWait(pid=1, tid=2, name="python", state="S", wait="gil"),
     ]
-    assert diagnose(stack_tools.from_stall(rows)).kind is HangKind.GIL_CYCLE
+    assert diagnose(stack_readers.from_stall(rows)).kind is HangKind.GIL_CYCLE
     pipe = [ThreadWait(pid=1, tid=1, name="python", state="S", wait="pipe", detail="read of fd 3")]
-    assert diagnose(stack_tools.from_stall(pipe)).kind is HangKind.PIPE
+    assert diagnose(stack_readers.from_stall(pipe)).kind is HangKind.PIPE
     third = ThreadWait(pid=1, tid=3, name="python", state="S", wait="futex", detail="0x8")
-    assert diagnose(stack_tools.from_stall([*rows, third])).kind is HangKind.UNKNOWN
+    assert diagnose(stack_readers.from_stall([*rows, third])).kind is HangKind.UNKNOWN
 
 
 def test_stall_rows_complete_stacks() -> None:
@@ -223,7 +222,7 @@ def test_stall_rows_complete_stacks() -> None:
     ]
     alone = picture("ctypes_join", "pyspy.json")
     assert diagnose(alone).kind is HangKind.UNKNOWN
-    assert diagnose(stacks.merge(alone, stack_tools.from_stall(rows))).kind is HangKind.GIL_CYCLE
+    assert diagnose(stacks.merge(alone, stack_readers.from_stall(rows))).kind is HangKind.GIL_CYCLE
 
 
 def test_an_import_of_the_compiler_is_no_compilation() -> None:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from whichtorch.matrix.diagnosis.native_frames import with_native_frames
-from whichtorch.matrix.diagnosis.stacks import Frame, KernelWait, Process, Thread, Value, native, python
+from whichtorch.matrix.diagnosis.stacks import (
+    Frame,
+    KernelWait,
+    Process,
+    Thread,
+    Value,
+    native,
+    python,
+    with_native_frames,
+)
 
 INNER = (native("pthread_cond_wait"), native("c10d::Reducer::finalize_backward"))
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.diagnosis import recorded
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import diagnose
-from whichtorch.matrix.diagnosis.portable import merged, portable
 from whichtorch.matrix.diagnosis.stacks import HOST_STEP, Descriptor, Process, Thread, Value, python
+from whichtorch.matrix.inspect.process_report import portable, together
 
 PROGRAM = "import threading\n\ndef take(guard):\n    with guard:\n        pass\n"
 
@@ -56,7 +56,7 @@ def test_numbers_of_machines_do_not_collide() -> None:
     """All that names a process or thread of a machine goes with it."""
     thread = Thread(tid=6, joins=7, owner=8)
     process = Process(pid=5, parent=4, threads=(thread,), descriptors=(Descriptor(number=3, link="p", holders=(9,)),))
-    first, second = merged([("a", [process]), ("b", [process])])
+    first, second = together([("a", [process]), ("b", [process])])
     assert first == process.model_copy(update={"host": "a"})
     assert (second.pid, second.parent, second.descriptors[0].holders) == (
         HOST_STEP + 5,

@@ -8,9 +8,9 @@ import pytest
 
 from tests.diagnosis.expected_torch import EXPECTED_OF_TORCH
 from tests.diagnosis.recorded import PROGRAMS, RECORDINGS, diagnosed, picture
-from whichtorch.matrix.diagnosis.hang.activity import ThreadState
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.hang.library import NATIVE_CALLS, ROWS, LibraryCall, NativeCall, library_call
+from whichtorch.matrix.diagnosis.hang.thread_state import ThreadState
 
 NAMES = sorted(path.stem for path in RECORDINGS.glob("*.json"))
 # Program: the kind, and what the sentence must say: the user's lines, what is waited for, why nobody ends it.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.hang.stack_folder import rank_line, stack_texts
-from whichtorch.matrix.diagnosis.portable import merged
 from whichtorch.matrix.diagnosis.stacks import Process, Thread, python
+from whichtorch.matrix.inspect.process_report import together
 
 
 def process(pid: int, *places: str) -> Process:
@@ -56,7 +56,7 @@ def test_of_what_is_left_out_all_threads_count() -> None:
 
 def test_machines_are_named() -> None:
     """Equal numbers on two machines are two processes."""
-    processes = merged([("left", [process(10, "a.py:1")]), ("right", [process(10, "a.py:1")])])
+    processes = together([("left", [process(10, "a.py:1")]), ("right", [process(10, "a.py:1")])])
     shown, _ = texts(*processes)
     assert shown == ["processes 10 on right, 10 on left, the main thread of each (state S)"]
     ranks = {processes[0].pid: 1, processes[1].pid: 0}

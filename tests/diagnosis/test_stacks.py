@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.diagnosis.pictures import picture, thread
 from whichtorch.matrix.diagnosis import stacks
-from whichtorch.matrix.diagnosis.collectors.stack_tools import parse_faulthandler
+from whichtorch.matrix.diagnosis.stack_readers import parse_faulthandler
 from whichtorch.matrix.diagnosis.stacks import KernelWait, Process, Thread, native, python
 
 
@@ -27,7 +27,7 @@ def test_merge_by_pthread_and_main() -> None:
     assert [len(process.threads) for process in found] == [3]
     kernel = Process(pid=5, threads=(Thread(tid=5, state="S"), Thread(tid=6, state="S")))
     text = 'Current thread 0x1 (most recent call first):\n  File "a.py", line 3 in <module>\n'
-    (merged,) = stacks.merge([kernel], parse_faulthandler(text))
+    (merged,) = stacks.merge([kernel], parse_faulthandler(text, 5))
     assert [(member.tid, len(member.frames)) for member in merged.threads] == [(5, 1), (6, 0)]
 
 

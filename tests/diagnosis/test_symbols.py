@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtorch.matrix.diagnosis import symbols
+from whichtorch.matrix.diagnosis.stacks import display
 
 NAMES = {
     "at::_ops::mm::redispatch(c10::DispatchKeySet, at::Tensor const&, at::Tensor const&)": "at::_ops::mm::redispatch",
@@ -36,10 +36,10 @@ NAMES = {
 @pytest.mark.parametrize(("symbol", "expected"), NAMES.items(), ids=NAMES.values())
 def test_display(symbol: str, expected: str) -> None:
     """Templates, parameters, return types, versions and anonymous namespaces are cut; what is called is left."""
-    assert symbols.display(symbol) == expected
+    assert display(symbol) == expected
 
 
 @given(st.text(alphabet="ab:<>(){} &-operator,#~0", max_size=60))
 def test_anything_has_a_name(symbol: str) -> None:
     """Brackets that do not match, or nothing at all, give some name and no exception."""
-    assert symbols.display(symbol)
+    assert display(symbol)

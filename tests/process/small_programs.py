@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tests.process.running import until
-from whichtorch.matrix.diagnosis.collectors.fact_sheet import parse_facts
+from whichtorch.matrix.diagnosis.stack_readers import parse_facts
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import facts, snapshots
 

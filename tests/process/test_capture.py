@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.process.running import begin, family, is_alive, until
-from whichtorch.matrix.diagnosis.collectors.fact_sheet import parse_facts
-from whichtorch.matrix.diagnosis.collectors.stack_tools import parse_faulthandler, parse_kernel
 from whichtorch.matrix.diagnosis.hang import stack_folder
+from whichtorch.matrix.diagnosis.stack_readers import parse_facts, parse_faulthandler, parse_kernel
 from whichtorch.matrix.environments.inside.startup import FOLDER, sitecustomize
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import capture, facts, sampler

@@ -10,8 +10,8 @@ import pytest
 from tests.patience import PATIENCE
 from tests.process.running import begin, headway_of
 from whichtorch.matrix.process.evidence import capture, headway
-from whichtorch.matrix.process.evidence.goal import AHEAD, SLACK, seconds_given
 from whichtorch.matrix.process.evidence.headway import TreeClock
+from whichtorch.matrix.process.evidence.sampler import AHEAD, SLACK, seconds_given
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ import pytest
 
 from tests.process.running import until
 from whichtorch.matrix.process import kernel
-from whichtorch.matrix.process.evidence import elf, snapshots
+from whichtorch.matrix.process.evidence import snapshots
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
@@ -60,7 +60,7 @@ def test_runtime_state_is_found() -> None:
 def test_other_files_have_no_runtime_state() -> None:
     """A file that is not an interpreter has no runtime state."""
     with Path(__file__).open("rb") as file:
-        assert elf.find_symbol(file.fileno(), snapshots.SYMBOL) is None
+        assert snapshots.find_symbol(file.fileno(), snapshots.SYMBOL) is None
 
 
 @pytest.mark.skipif(not snapshots.CALLS, reason="system calls of this machine are not known")

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from whichtorch.matrix.compare.factors import age
-from whichtorch.matrix.diagnosis.code_owner import normalized
 from whichtorch.matrix.diagnosis.failure import is_alike
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.missing_package import absence, missing_module
 from whichtorch.matrix.diagnosis.signature import Signature
 from whichtorch.matrix.model import Cell, Doubt, Environment, Outcome, Result, StoppedBy, is_command, split_test
+from whichtorch.matrix.source.code_owner import normalized
 from whichtorch.matrix.version_parsing import parse_version
 from whichtorch.reports import cell_text
 from whichtorch.reports.shown_text import shown_path

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from whichtorch.matrix.diagnosis.code_owner import normalized
 from whichtorch.matrix.diagnosis.failure import different
 from whichtorch.matrix.errors import GOES_ON
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import NO_PATCH, Cell, Doubt, Environment, Outcome, Result, name_of_test
 from whichtorch.matrix.records.store import MOST_SHOWN
 from whichtorch.matrix.run.pipeline import with_answers
+from whichtorch.matrix.source.code_owner import normalized
 from whichtorch.matrix.suite.chain import WRITTEN_BY
 from whichtorch.reports import cell_text
 from whichtorch.reports.next_step import next_lines

@@ -8,9 +8,9 @@ from linecache import getline
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.source_lines import loops_around
 from whichtorch.matrix.model import BusyLoop
 from whichtorch.matrix.privacy.redaction import restored
+from whichtorch.matrix.source.source_lines import loops_around
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

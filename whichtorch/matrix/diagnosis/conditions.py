@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.dispatch.call_path import Place, Stage, Status
-from whichtorch.matrix.diagnosis.symbols import UNNAMED
+from whichtorch.matrix.diagnosis.stacks import UNNAMED
 from whichtorch.matrix.model import Condition, ConditionResult, DispatchedCall, DispatchedCalls
 
 if TYPE_CHECKING:

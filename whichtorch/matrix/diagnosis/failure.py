@@ -13,9 +13,9 @@ from difflib import SequenceMatcher
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from whichtorch.matrix.diagnosis.code_owner import GENERATED, Component, normalized
 from whichtorch.matrix.diagnosis.signature import STUCK, Signature, without_lines
 from whichtorch.matrix.model import Model, Outcome
+from whichtorch.matrix.source.code_owner import GENERATED, Component, normalized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

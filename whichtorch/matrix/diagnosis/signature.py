@@ -20,8 +20,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from whichtorch.matrix.diagnosis.code_owner import FORK_SERVER, frame_name, is_rest_of, normalized
-from whichtorch.matrix.diagnosis.source_lines import statement_line
+from whichtorch.matrix.source.code_owner import FORK_SERVER, frame_name, is_rest_of, normalized
+from whichtorch.matrix.source.source_lines import statement_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,11 +1,13 @@
 """The stack model: process -> thread -> frames, for every collector.
 
 Each collector sees a part: faulthandler the Python frames, gdb the native ones, py-spy both, pystack both and who has
-the GIL, /proc what threads wait for in the kernel. `merge` makes one picture of them.
+the GIL, /proc what threads wait for in the kernel. `merge` makes one picture of them. `display` makes the names of
+native functions readable, and equal over collectors and releases: `at::_ops::mm::redispatch`.
 """
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import PurePath
@@ -13,13 +15,65 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from whichtorch.matrix.diagnosis import symbols
-from whichtorch.matrix.diagnosis.source_site import SourceSite  # noqa: TC001 - pydantic resolves it
 from whichtorch.matrix.model import Model
 from whichtorch.matrix.process.evidence.waiting import Waiting
+from whichtorch.matrix.source.source_lines import SourceSite  # noqa: TC001 - pydantic resolves it
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+
+UNNAMED = "???"
+
+_ADDRESS = re.compile(r"^0x[0-9a-f]+$")
+_SUFFIX = re.compile(
+    r"(@@?[A-Za-z0-9_.]+|@plt| \[clone [^\]]*\]|\[abi:\w+\]|\.(constprop|isra|part|cold|lto_priv)(\.\d+)?)+$"
+)
+_QUALIFIERS = {"const", "volatile", "&", "&&", "noexcept"}
+_INNERMOST = re.compile(r"<[^<>()]*>|\([^<>()]*\)")
+_UNCLOSED = re.compile(r"[<(]")
+_BRACES = re.compile(r"\{.*?\}")
+_ARROW = "\1"  # stands for the arrow of a return type while brackets are cut
+_HIDDEN = str.maketrans("<>", "\2\3")  # of the name of an operator
+_SHOWN = str.maketrans("\2\3", "<>")
+_OPERATOR = re.compile(r"\boperator(?:<=>|<<=|>>=|<<|>>|<=|>=|->\*|->|<|>)?")
+_SPACED_OPERATOR = re.compile(r"operator (?:new|delete|co_await)(?:\[\])?$|operator [\w:]+\*?$")
+_CALL = "operator\0"  # stands for operator() while parentheses are cut
+
+
+def display(symbol: str) -> str:
+    """Return a demangled name without templates, parameters, return type and anonymous namespaces.
+
+    Addresses and unknown functions become `???`; a lambda keeps its number: `run::{lambda#1}::operator()`.
+    """
+    symbol = symbol.strip()
+    if symbol in {"", UNNAMED, "??"} or _ADDRESS.match(symbol):
+        return UNNAMED
+    symbol = _SUFFIX.sub("", symbol.replace("(anonymous namespace)::", "").replace("{anonymous}::", ""))
+    name = _last_word(_cut(symbol.replace("operator()", _CALL))).replace(_CALL, "operator()")
+    return _SUFFIX.sub("", name) or symbol
+
+
+def _cut(text: str) -> str:
+    """Drop balanced (...) and <...>, also inside of {...}, and what follows a bracket that does not close."""
+    text = _OPERATOR.sub(lambda match: match[0].translate(_HIDDEN), text).replace("->", _ARROW)
+    before = ""
+    while before != text:
+        before, text = text, _INNERMOST.sub("", text)
+    text = _BRACES.sub(lambda match: re.sub(r"\s+", "_", match[0]), _UNCLOSED.split(text)[0])
+    return text.replace(_ARROW, "->").translate(_SHOWN)
+
+
+def _last_word(text: str) -> str:
+    """Return the function of `type function qualifiers`."""
+    words = text.split()
+    while len(words) > 1 and words[-1] in _QUALIFIERS:
+        words.pop()
+    joined = " ".join(words)
+    if spaced := _SPACED_OPERATOR.search(joined):
+        return joined[: spaced.start()].rpartition(" ")[2] + spaced[0]
+    return words[-1].lstrip("*&") if words else ""
+
 
 _IN_CALL, _IN_NO_CALL = 9, 3  # values of /proc/PID/syscall: number, six arguments, and two registers; or -1 and these
 _STACK_SIZE = 8 << 20  # bytes of a thread's stack, unless a program asks for another size
@@ -58,7 +112,6 @@ class Frame(Model):
 
     language: Language
     function: str  # for display: no templates, no parameters
-    raw: str  # as the collector gave it
     library: str | None = None  # of native code, a path
     file: str | None = None
     line: int | None = None
@@ -68,7 +121,7 @@ class Frame(Model):
     @property
     def is_named(self) -> bool:
         """False where the collector found no symbol."""
-        return self.function != symbols.UNNAMED
+        return self.function != UNNAMED
 
     @property
     def file_name(self) -> str:
@@ -145,7 +198,6 @@ class Thread(Model):
     owner: int | None = None  # tid of the thread that holds the native mutex it waits for
     descriptor: int | None = None  # that its system call reads, writes, locks or accepts on
     kernel: KernelWait | None = None
-    like: int | None = None  # tid of the thread whose native frames it was given, for it is at the same place
 
     @property
     def is_running(self) -> bool:
@@ -167,14 +219,13 @@ class Descriptor(Model):
     local: str = ""  # of a socket, "127.0.0.1:4242"
     peer: str = ""  # of a connected socket
     is_listening: bool = False
-    unread: int | None = None  # bytes that wait to be read
     holders: tuple[int, ...] = ()  # processes that hold the other end, or the file's lock
 
 
 class Process(Model):
     """One process of a tree."""
 
-    pid: int = 0  # 0 where the collector's text does not say
+    pid: int = 0
     host: str = ""  # its machine, where a picture is of several
     command: str = ""
     parent: int | None = None
@@ -188,13 +239,12 @@ class Process(Model):
 
 def native(raw: str, *, library: str | None = None, file: str | None = None, line: int | None = None) -> Frame:
     """Return a native frame with its function made readable."""
-    shown = symbols.display(raw)
-    return Frame(language=Language.NATIVE, function=shown, raw=raw, library=library, file=file, line=line)
+    return Frame(language=Language.NATIVE, function=display(raw), library=library, file=file, line=line)
 
 
-def python(function: str, file: str | None, line: int | None = None) -> Frame:
+def python(function: str, file: str | None, line: int | None) -> Frame:
     """Return a frame of Python code."""
-    return Frame(language=Language.PYTHON, function=function, raw=function, file=file, line=line)
+    return Frame(language=Language.PYTHON, function=function, file=file, line=line)
 
 
 @lru_cache(maxsize=4096)
@@ -219,9 +269,6 @@ def merge(*pictures: Iterable[Process]) -> tuple[Process, ...]:
     for picture in pictures:
         for process in picture:
             processes.setdefault(process.pid, []).append(process)
-    if 0 in processes and len(processes) == 2:  # a text without a number is of the only process there is
-        nameless = processes.pop(0)
-        next(iter(processes.values())).extend(nameless)
     return tuple(_merge_process(pid, parts) for pid, parts in processes.items())
 
 
@@ -315,3 +362,36 @@ def _line(frame: Frame) -> tuple[str, int | None, str]:
 def _richness(stack: Sequence[Frame]) -> tuple[bool, int]:
     languages = {frame.language for frame in stack}
     return len(languages) == len(Language), sum(frame.is_named for frame in stack)
+
+
+def with_native_frames(processes: Sequence[Process]) -> tuple[Process, ...]:
+    """Give threads of which only Python frames were read the native frames of a thread at the same place."""
+    read: dict[tuple[object, ...], Thread] = {}
+    for process in processes:
+        for thread in process.threads:
+            if any(frame.is_python for frame in thread.frames) and not _is_without_native(thread):
+                read.setdefault(_place(thread), thread)
+    return tuple(
+        process.model_copy(update={"threads": tuple(_completed(thread, read) for thread in process.threads)})
+        for process in processes
+    )
+
+
+def _is_without_native(thread: Thread) -> bool:
+    return bool(thread.frames) and all(frame.is_python for frame in thread.frames)
+
+
+def _place(thread: Thread) -> tuple[object, ...]:
+    """Return what makes the native frames of two threads the same."""
+    lines = tuple((frame.file, frame.line, frame.method) for frame in thread.frames if frame.is_python)
+    kernel = thread.kernel
+    return (lines, thread.is_running, kernel and (kernel.wchan, kernel.syscall[:1]))
+
+
+def _completed(thread: Thread, read: dict[tuple[object, ...], Thread]) -> Thread:
+    like = read.get(_place(thread)) if _is_without_native(thread) and not thread.is_running else None
+    if like is None:
+        return thread
+    own = iter(thread.frames)  # they have the thread's own values
+    frames: list[Frame] = [next(own) if frame.is_python else frame for frame in like.frames]
+    return thread.model_copy(update={"frames": tuple(frames)})

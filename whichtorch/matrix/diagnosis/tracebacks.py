@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.code_owner import Component, component_of, frame_name, generator_of, is_users
 from whichtorch.matrix.diagnosis.launched import HEADER, LINKS, first_failure, is_linked
+from whichtorch.matrix.source.code_owner import Component, component_of, frame_name, generator_of, is_users
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,19 +10,25 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationError
 
-from whichtorch.matrix.diagnosis import portable
 from whichtorch.matrix.diagnosis.hang import stack_folder
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
-from whichtorch.matrix.diagnosis.stacks import Process
+from whichtorch.matrix.diagnosis.hang.library import ROWS, needs_class
+from whichtorch.matrix.diagnosis.hang.source_text import owner_class, read_site
+from whichtorch.matrix.diagnosis.hang.thread_state import is_own, user_call
+from whichtorch.matrix.diagnosis.stacks import HOST_STEP, Process
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.model import Model
 from whichtorch.matrix.privacy.redaction import Redactor
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import capture
 from whichtorch.matrix.process.temporary_folders import temporary_folder
+from whichtorch.matrix.source.source_lines import SourceSite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from whichtorch.matrix.diagnosis.stacks import Frame, Thread, Value
+
 
 SCHEMA = 1
 AGAIN = "write each with `whichtorch stacks PID --json host1.json` on its machine, into a file with its name"
@@ -52,9 +58,7 @@ class ProcessReport(Model):
     @property
     def json_text(self) -> str:
         """The report for programs, redacted; `merged` reads it on another machine."""
-        processes = [
-            portable.portable(process).model_dump(mode="json", exclude_defaults=True) for process in self.processes
-        ]
+        processes = [portable(process).model_dump(mode="json", exclude_defaults=True) for process in self.processes]
         fields = self.model_dump(mode="json", by_alias=True) | {"processes": processes}
         return Redactor.of_this_machine().json_line(json.dumps(fields, indent=1))
 
@@ -135,8 +139,8 @@ def merged(paths: Sequence[Path]) -> ProcessReport:
             notes += [f"{host}: {note}" for note in own_notes]
     if problems:
         raise UsageError("\n".join(problems), hint=AGAIN)
-    together = portable.merged(list(pictures.items()))
-    return ProcessReport(diagnosis=diagnose(together), processes=together, notes=tuple(notes))
+    processes = together(list(pictures.items()))
+    return ProcessReport(diagnosis=diagnose(processes), processes=processes, notes=tuple(notes))
 
 
 def _read(path: Path) -> tuple[tuple[Process, ...], list[str]]:
@@ -165,3 +169,70 @@ def _read(path: Path) -> tuple[tuple[Process, ...], list[str]]:
         raise ValueError("it is of several machines already: merge the files that it was made from")
     notes = content.get("notes")
     return processes, [str(note) for note in notes] if isinstance(notes, list) else []
+
+
+# Variables of libraries whose text says something of a hang; of all others, also of the user's, numbers are kept.
+_TELLING = {name for row in ROWS for name in row.values}
+
+
+def portable(process: Process) -> Process:
+    """Return a process with what its source says, without the texts of variables that nobody asks for.
+
+    The machine that reads it has neither the sources nor, perhaps, the same library.
+    """
+    environ = {name: text for name, text in process.environ.items() if text.isdigit()}  # an address is private
+    threads = tuple(_portable_thread(thread) for thread in process.threads)
+    return process.model_copy(update={"environ": environ, "threads": threads})
+
+
+def _portable_thread(thread: Thread) -> Thread:
+    user = user_call(thread.frames)
+    frames = [
+        _portable_frame(frame, user.site if frame is user.place else None) if frame.is_python else frame
+        for frame in thread.frames
+    ]
+    return thread.model_copy(update={"frames": tuple(frames)})
+
+
+def _portable_frame(frame: Frame, site: SourceSite | None) -> Frame:
+    owner = owner_class(frame) if needs_class(frame) and "." not in frame.function else ""
+    facts = {
+        "function": f"{owner}.{frame.function}" if owner else frame.function,
+        "values": tuple(_portable_value(value, is_library=not is_own(frame)) for value in frame.values),
+        "site": site or (read_site(frame) if is_own(frame) else SourceSite()),
+    }
+    return frame.model_copy(update=facts)
+
+
+def _portable_value(value: Value, *, is_library: bool) -> Value:
+    """Keep which object it is; two frames that name the same one mean the same."""
+    is_telling = (is_library and value.name in _TELLING) or value.text.isdigit()
+    return value if is_telling else value.model_copy(update={"text": ""})
+
+
+def together(pictures: Sequence[tuple[str, Sequence[Process]]]) -> tuple[Process, ...]:
+    """Return one picture of several machines, each with its name: numbers of processes and threads do not collide."""
+    return tuple(
+        _moved(process, host, position * HOST_STEP)
+        for position, (host, processes) in enumerate(pictures)
+        for process in processes
+    )
+
+
+def _moved(process: Process, host: str, step: int) -> Process:
+    rows = process.descriptors
+    facts = {
+        "pid": process.pid + step,
+        "host": host,
+        "parent": None if process.parent is None else process.parent + step,
+        "descriptors": tuple(
+            row.model_copy(update={"holders": tuple(pid + step for pid in row.holders)}) for row in rows
+        ),
+        "threads": tuple(_moved_thread(thread, step) for thread in process.threads),
+    }
+    return process.model_copy(update=facts)
+
+
+def _moved_thread(thread: Thread, step: int) -> Thread:
+    numbers = {name: getattr(thread, name) for name in ("tid", "joins", "owner")}
+    return thread.model_copy(update={name: number and number + step for name, number in numbers.items()})

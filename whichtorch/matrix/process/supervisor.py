@@ -233,10 +233,10 @@ class Supervisor:
 
     def _aim(self, now: float) -> None:
         """Move the deadline to where the task has had its goal."""
-        from whichtorch.matrix.process.evidence import goal
+        from whichtorch.matrix.process.evidence import sampler
 
         started, stretch = self.begun, self.headway.stretch if self.headway else None
-        self.limit = goal.seconds_given(now - started, self.limit, self.task["goal"], stretch, self.task["timeout"])
+        self.limit = sampler.seconds_given(now - started, self.limit, self.task["goal"], stretch, self.task["timeout"])
         self.deadline = started + self.limit - self.reserve
 
     def _sample(self, now: float) -> bool:

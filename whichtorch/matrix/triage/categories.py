@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.code_owner import Component
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.missing_package import missing_module
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.source.code_owner import Component
 
 if TYPE_CHECKING:
     from whichtorch.matrix.triage.failure_facts import FailureFacts

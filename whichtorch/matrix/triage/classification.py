@@ -6,10 +6,10 @@ import ast
 import builtins
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.code_owner import Component
 from whichtorch.matrix.diagnosis.missing_package import absence, missing_module
 from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.source.code_owner import Component
 from whichtorch.matrix.source.syntax import parse_module
 from whichtorch.matrix.triage.case import Classification
 from whichtorch.matrix.triage.categories import CATEGORIES, COMPILING, is_tracing

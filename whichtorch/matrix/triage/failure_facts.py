@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.code_owner import Component
 from whichtorch.matrix.model import Model, Outcome
+from whichtorch.matrix.source.code_owner import Component
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.dispatch.call_path import PATH, Caller, KernelKind, Place, Stage, Table, expected, path
 from whichtorch.matrix.diagnosis.hang.waits import classify
-from whichtorch.matrix.diagnosis.symbols import UNNAMED
+from whichtorch.matrix.diagnosis.stacks import UNNAMED
 from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:

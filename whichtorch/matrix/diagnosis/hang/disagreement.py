@@ -5,19 +5,17 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.hang import job
-from whichtorch.matrix.diagnosis.hang.blocked_chain import MOST, edge_of
-from whichtorch.matrix.diagnosis.hang.causes import HangCause
+from whichtorch.matrix.diagnosis.hang.causes import MOST, HangCause, edge_of
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
-from whichtorch.matrix.diagnosis.hang.job import JOINT
-from whichtorch.matrix.diagnosis.hang.user_call import is_own
+from whichtorch.matrix.diagnosis.hang.thread_state import is_own
+from whichtorch.matrix.diagnosis.hang.wait_graph import JOINT, is_spread, world_size
 from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from whichtorch.matrix.diagnosis.hang.activity import ThreadState
     from whichtorch.matrix.diagnosis.hang.narration import Narration
+    from whichtorch.matrix.diagnosis.hang.thread_state import ThreadState
     from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph
 
 _PLURALS = {"waits": "wait", "sleeps": "sleep", "runs": "run", "is": "are"}
@@ -109,12 +107,12 @@ def _conclusion(
 ) -> list[str]:
     states = [state for group in groups.values() for state in group]
     processes = list(graph.processes.values())
-    size = job.world_size(processes, graph.states, {state.pid for state in states})
+    size = world_size(processes, graph.states, {state.pid for state in states})
     if size is not None and size > len(states):
         present = set(graph.ranks.values())
         gone = [number for number in range(size) if number not in present] if len(present) == len(states) else []
         here = f"{len(states)} of {size} ranks {_is(states)} here"
-        if job.is_spread(processes, graph.ranks):
+        if is_spread(processes, graph.ranks):
             others = _ranks(gone) if gone else "the other ranks"
             told = f"{here}; of {others}, on other machines, `whichtorch stacks --merge` tells"
             return [told, *_elsewhere(groups, elsewhere, graph)]

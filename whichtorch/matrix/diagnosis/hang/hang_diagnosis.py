@@ -15,14 +15,20 @@ from pydantic import Field
 from whichtorch.matrix.diagnosis.dispatch import dispatch_frames
 from whichtorch.matrix.diagnosis.dispatch.call_path import Place, Table  # noqa: TC001 - pydantic resolves Place
 from whichtorch.matrix.diagnosis.dispatch.written_calls import prints_place, trace_place
-from whichtorch.matrix.diagnosis.hang import activity
-from whichtorch.matrix.diagnosis.hang.activity import ThreadState
-from whichtorch.matrix.diagnosis.hang.blocked_chain import blocked
-from whichtorch.matrix.diagnosis.hang.causes import HangCause, fork_after_threads, gil_cycle
+from whichtorch.matrix.diagnosis.hang.causes import HangCause, blocked, fork_after_threads, gil_cycle
 from whichtorch.matrix.diagnosis.hang.disagreement import disagreement
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.hang.narration import Narration, cycle_sentences
-from whichtorch.matrix.diagnosis.hang.user_call import is_own_native, source_line
+from whichtorch.matrix.diagnosis.hang.thread_state import (
+    ThreadState,
+    awaits_compiler,
+    compiling_frame,
+    is_compiler,
+    is_interpreter,
+    is_own_native,
+    short,
+    source_line,
+)
 from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph
 from whichtorch.matrix.diagnosis.hang.waits import is_lock, is_means, is_openmp
 from whichtorch.matrix.diagnosis.signature import STUCK, Signature
@@ -124,16 +130,16 @@ def _cause(processes: Sequence[Process], graph: WaitGraph, stderr: str) -> HangC
 
 def _compiling(processes: Sequence[Process], states: Sequence[ThreadState], narration: Narration) -> HangCause | None:
     """Return the compilation that goes on: torch's own, or a compiler that was started."""
-    frames = {state: frame for state in states if (frame := activity.compiling_frame(state.thread))}
+    frames = {state: frame for state in states if (frame := compiling_frame(state.thread))}
     if state := min((state for state in frames if state.activity), key=lambda state: not state.is_main, default=None):
         words = f"{narration.label(state)} compiles{_at(state)}, in {frames[state].words}"
         return HangCause(kind=HangKind.SLOW_COMPILE, stuck=state, words=words)
     waiters = [state for state in frames if state.waiting in _FOR_COMPILER]
-    waiters.sort(key=lambda state: not activity.awaits_compiler(state.thread, frames[state]))
+    waiters.sort(key=lambda state: not awaits_compiler(state.thread, frames[state]))
     waiter = next(iter(waiters), None)
-    compiler = next(filter(activity.is_compiler, processes), None)
+    compiler = next(filter(is_compiler, processes), None)
     if waiter and (
-        compiler or any(state.activity for state in states) or activity.awaits_compiler(waiter.thread, frames[waiter])
+        compiler or any(state.activity for state in states) or awaits_compiler(waiter.thread, frames[waiter])
     ):
         compiler = compiler or next((process for process in processes if process.pid == waiter.partner), None)
         compiler = compiler or _started_by(waiter, processes)
@@ -223,8 +229,8 @@ def _signature_names(thread: Thread) -> Iterator[str]:
             yield f"{frame.method} ({frame.file_name})"
         elif frame.is_python or is_openmp(frame) or _STARTS.match(frame.function):
             continue
-        elif frame.is_named and not (is_means(frame) or is_lock(frame) or activity.is_interpreter(frame)):
-            name = _LAMBDA.sub("{lambda}", _CPU_LEVEL.sub("::", activity.short(frame.function)))
+        elif frame.is_named and not (is_means(frame) or is_lock(frame) or is_interpreter(frame)):
+            name = _LAMBDA.sub("{lambda}", _CPU_LEVEL.sub("::", short(frame.function)))
             yield name.removesuffix("_impl")
 
 

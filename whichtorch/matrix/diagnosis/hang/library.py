@@ -283,6 +283,31 @@ NATIVE_CALLS = (
     ),
 )  # fmt: skip
 
+# The outermost function that a user's native code has called decides.
+OWN_NATIVE_CALLS = (
+    NativeCall(
+        Waiting.FUTURE, "the result of a C++ future", "set it",
+        r"std::(?:\w+::)*_*\w*future\w*::(?:_State_\w+::)?\w*(?:get|wait)\w*",
+    ),
+    NativeCall(
+        Waiting.SEMAPHORE, "a native semaphore, whose count is 0", "post it",
+        r"(?:__new_)?sem_(?:timed|clock)?wait\w*|std::(?:\w+::)*counting_semaphore::\w*acquire\w*",
+    ),
+    NativeCall(
+        Waiting.BARRIER, "the others to come to a native barrier", "come",
+        r"_*pthread_barrier_wait|std::(?:\w+::)*(?:barrier|latch)::\w*wait\w*",
+    ),
+    NativeCall(
+        Waiting.LOCK, "a read-write lock of native code", "release it",
+        r"_*pthread_rwlock_\w*lock\w*|std::(?:\w+::)*shared_(?:timed_)?mutex::\w+|__glibcxx_rwlock_\w+",
+    ),
+    NativeCall(
+        Waiting.CONDITION, "a notification of a condition variable of native code", "notify it",
+        r"_*pthread_cond_\w*wait\w*|std::(?:\w+::)*condition_variable\w*::\w*wait\w*",
+    ),
+    NativeCall(Waiting.LOCK, "a mutex", "release it", r"_*pthread_mutex_\w*lock\w*|std::(?:\w+::)*mutex::lock"),
+)  # fmt: skip
+
 
 @lru_cache(maxsize=4096)
 def native_call(functions: tuple[str, ...]) -> NativeCall | None:

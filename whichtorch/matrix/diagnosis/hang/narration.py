@@ -6,10 +6,16 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.hang.activity import bare_name, descriptor_of, is_answering, native_origin, place_words
 from whichtorch.matrix.diagnosis.hang.reasons import ended_children, ended_with_exception
 from whichtorch.matrix.diagnosis.hang.source_text import read_site
-from whichtorch.matrix.diagnosis.hang.user_call import is_own
+from whichtorch.matrix.diagnosis.hang.thread_state import (
+    bare_name,
+    descriptor_of,
+    is_answering,
+    is_own,
+    native_origin,
+    place_words,
+)
 from whichtorch.matrix.diagnosis.hang.waits import asking_frame
 from whichtorch.matrix.diagnosis.stacks import number_on_host
 from whichtorch.matrix.process.evidence.waiting import Waiting
@@ -17,8 +23,8 @@ from whichtorch.matrix.process.evidence.waiting import Waiting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from whichtorch.matrix.diagnosis.hang.activity import ThreadState
     from whichtorch.matrix.diagnosis.hang.partners import PartnerLink
+    from whichtorch.matrix.diagnosis.hang.thread_state import ThreadState
     from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph
     from whichtorch.matrix.diagnosis.stacks import Process
     from whichtorch.matrix.model import WaitEdge

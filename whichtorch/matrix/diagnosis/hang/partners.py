@@ -6,22 +6,22 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.hang.activity import (
+from whichtorch.matrix.diagnosis.hang.source_text import keeps_lock, read_site
+from whichtorch.matrix.diagnosis.hang.thread_state import (
     descriptor_of,
     is_answering,
     is_at_task,
     is_in_event_loop,
+    is_own,
     is_pool_worker,
     runs,
 )
-from whichtorch.matrix.diagnosis.hang.source_text import keeps_lock, read_site
-from whichtorch.matrix.diagnosis.hang.user_call import is_own
 from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from whichtorch.matrix.diagnosis.hang.activity import ThreadState
+    from whichtorch.matrix.diagnosis.hang.thread_state import ThreadState
     from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph
     from whichtorch.matrix.diagnosis.stacks import Descriptor, Frame
 

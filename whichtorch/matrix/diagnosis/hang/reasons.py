@@ -5,22 +5,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.hang.activity import (
+from whichtorch.matrix.diagnosis.hang.source_text import awaited_words, suspended_holder
+from whichtorch.matrix.diagnosis.hang.thread_state import (
     descriptor_of,
     is_at_task,
     is_in_event_loop,
     is_pool_worker,
     runs,
 )
-from whichtorch.matrix.diagnosis.hang.source_text import awaited_words, suspended_holder
 from whichtorch.matrix.diagnosis.stacks import number_on_host
 from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from whichtorch.matrix.diagnosis.hang.activity import ThreadState
     from whichtorch.matrix.diagnosis.hang.narration import Narration
+    from whichtorch.matrix.diagnosis.hang.thread_state import ThreadState
     from whichtorch.matrix.diagnosis.stacks import Process
 
 _OTHERS_NAMED = 3  # of the threads that could end a wait, and do not

@@ -11,8 +11,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.source_lines import parsed, spans
-from whichtorch.matrix.diagnosis.source_site import HeldLock, SourceSite
+from whichtorch.matrix.source.source_lines import HeldLock, SourceSite, parsed, spans
 from whichtorch.matrix.source.syntax import parse_expression
 
 if TYPE_CHECKING:

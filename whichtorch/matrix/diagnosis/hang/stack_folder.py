@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis import native_frames, stacks
-from whichtorch.matrix.diagnosis.collectors.stack_tools import from_stall
+from whichtorch.matrix.diagnosis import stack_readers, stacks
 from whichtorch.matrix.diagnosis.dispatch import call_path
 from whichtorch.matrix.diagnosis.hang.disagreement import number_ranges
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
@@ -41,15 +39,13 @@ def read_folder(folder: Path, stall: Sequence[ThreadWait] = ()) -> tuple[Process
             if pid.isdigit() or not collector.is_per_process:
                 pictures.append(parser(collector)(_text(path), int(pid) if pid.isdigit() else 0))
         if collector is KERNEL:  # the supervisor's picture is the next best
-            pictures.append(from_stall(stall))
-    return native_frames.with_native_frames(stacks.merge(*pictures))
+            pictures.append(stack_readers.from_stall(stall))
+    return stacks.with_native_frames(stacks.merge(*pictures))
 
 
 def parser(collector: Collector) -> Callable[[str, int], tuple[Process, ...]]:
     """Return the function that reads what a collector writes."""
-    module, _, function = collector.parser.partition(":")
-    parse: Callable[[str, int], tuple[Process, ...]]
-    parse = getattr(import_module(f"whichtorch.matrix.diagnosis.collectors.{module}"), function)
+    parse: Callable[[str, int], tuple[Process, ...]] = getattr(stack_readers, collector.parser)
     return parse
 
 

@@ -102,7 +102,7 @@ _THREAD_STARTS = {"start_thread", "clone", "clone3", "__clone3"}
 _QUEUES = {"queue.py", "threading.py", "queues.py", "thread.py"}
 # Files of the standard library whose functions wait on behalf of a caller; the caller is named instead.
 _LIBRARY_FILES = {file for _, file, _ in _PYTHON_FUNCTIONS} | _QUEUES | {"process.py"}
-_HEADERS = re.compile(r"(?:^|/)include/|/c\+\+/\d")  # of libraries, whose functions are inlined
+HEADERS = re.compile(r"(?:^|/)include/|/c\+\+/\d")  # of libraries, whose functions are inlined
 _FIRST_PID = 3  # below are waitid's P_ALL, P_PID, P_PGID, P_PIDFD
 
 
@@ -240,7 +240,7 @@ def asking_frame(thread: Thread, waiting_frame: Frame | None) -> Frame | None:
             or is_openmp(frame)
             or _named_wait(frame)
             or _is_system(frame)
-            or _HEADERS.search(frame.file or "")
+            or HEADERS.search(frame.file or "")
             or _STARTS.match(frame.function)
         ):
             return frame

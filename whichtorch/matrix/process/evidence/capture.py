@@ -49,7 +49,7 @@ class Collector:
     name: str  # of the program, which is looked for beside the running interpreter and on PATH
     arguments: tuple[str, ...] = ()  # {pid} is the process; () where the kernel or the process writes by itself
     file: str  # in the folder of stacks
-    parser: str  # "module:function" below whichtorch.matrix.diagnosis.collectors
+    parser: str  # a function of whichtorch.matrix.diagnosis.stack_readers
     rank: int  # of two collectors that know a fact, the lower rank is believed
     patience: float = PATIENCE  # seconds for one process
     is_fallback: bool = False  # reads any process whose frames no other has read; a partial output of it is kept
@@ -61,28 +61,26 @@ class Collector:
         return "{pid}" in self.file
 
 
-KERNEL = Collector(name="kernel", file="kernel.txt", parser="stack_tools:parse_kernel", rank=0)
-FACTS = Collector(name="facts", file="facts.json", parser="fact_sheet:parse_facts", rank=0)
-FAULTHANDLER = Collector(
-    name="faulthandler", file="{pid}.faulthandler.txt", parser="stack_tools:parse_faulthandler", rank=4
-)
+KERNEL = Collector(name="kernel", file="kernel.txt", parser="parse_kernel", rank=0)
+FACTS = Collector(name="facts", file="facts.json", parser="parse_facts", rank=0)
+FAULTHANDLER = Collector(name="faulthandler", file="{pid}.faulthandler.txt", parser="parse_faulthandler", rank=4)
 COLLECTORS = (
     KERNEL,
     FACTS,
     Collector(
-        name="py-spy", file="{pid}.pyspy.json", parser="stack_tools:parse_pyspy", rank=2,
+        name="py-spy", file="{pid}.pyspy.json", parser="parse_pyspy", rank=2,
         arguments=("dump", "--native", "--locals", "--json", "--pid", "{pid}"),
     ),
     Collector(
-        name="py-spy", file="{pid}.python.json", parser="stack_tools:parse_pyspy", rank=2, is_glance=True,
+        name="py-spy", file="{pid}.python.json", parser="parse_pyspy", rank=2, is_glance=True,
         arguments=("dump", "--locals", "--json", "--pid", "{pid}"),
     ),
     Collector(
-        name="pystack", file="{pid}.pystack.txt", parser="stack_tools:parse_pystack", rank=1,
+        name="pystack", file="{pid}.pystack.txt", parser="parse_pystack", rank=1,
         arguments=("remote", "--native", "{pid}"),
     ),
     Collector(
-        name="gdb", file="{pid}.gdb.txt", parser="stack_tools:parse_gdb", rank=3, patience=30.0, is_fallback=True,
+        name="gdb", file="{pid}.gdb.txt", parser="parse_gdb", rank=3, patience=30.0, is_fallback=True,
         arguments=("-nx", "-batch", "-p", "{pid}", "-ex", "thread apply all bt"),
     ),
     FAULTHANDLER,

@@ -16,7 +16,7 @@ does none of the above, however long it goes on, and so it is no headway.
 A pause in which the clock ends is evidence of a hang only where it is long: longer than PAUSE and than PAUSE_SHARE of
 the attempt, and half as long again as any pause from which this tree came back before. Anything shorter leaves it
 open, and the longer look decides. That one need not run to its end: it is over with a pause as long as the whole look
-before it, or once it has had its goal (`goal.py`).
+before it, or once it has had its goal (`sampler.seconds_given`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.process import kernel
-from whichtorch.matrix.process.evidence.peers import open_files
-from whichtorch.matrix.process.evidence.sockets import tcp_bytes
+from whichtorch.matrix.process.evidence.peers import open_files, tcp_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,7 +1,8 @@
 """Find out whether a process outside the tree could end a wait: peers of pipes and sockets, locks, shared memory.
 
 This reads the descriptors of every process of the machine, so it is done only when everything else indicates a
-deadlock. An answer that is not known counts as "from outside": no evidence.
+deadlock. An answer that is not known counts as "from outside": no evidence. TCP
+sockets are paired by their addresses, and unix sockets by what the kernel tells of them.
 """
 
 from __future__ import annotations
@@ -11,16 +12,162 @@ import ctypes
 import os
 import socket
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from whichtorch.matrix.process import kernel
-from whichtorch.matrix.process.evidence.sockets import sockets as all_sockets
 from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from whichtorch.matrix.process.evidence.stall import Waiter
+
+
+_SOCK_DIAG, _DIAG_BY_FAMILY = 4, 20  # linux/sock_diag.h
+_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
+_SHOWN = 1 | 4 | 8  # UDIAG_SHOW_NAME, UDIAG_SHOW_PEER, UDIAG_SHOW_ICONS
+_NAME, _PEER, _PENDING = 0, 2, 3  # UNIX_DIAG_*
+_NETLINK_DONE, _NETLINK_ERROR = 3, 2
+_ESTABLISHED, _SYN_SENT, _CLOSE_WAIT, _LISTEN = 1, 2, 8, 10  # net/tcp_states.h, of unix sockets, too
+_TCP_INFO = 2  # INET_DIAG_INFO
+_CONNECTED = 1 << _ESTABLISHED | 1 << 4 | 1 << 5 | 1 << _CLOSE_WAIT  # with TCP_FIN_WAIT1 and 2: states as a mask
+_TABLE_READ = 1 << 24  # bytes of a table of sockets
+_MAPPED = b"\0" * 10 + b"\xff" * 2  # an IPv4 address as an IPv6 socket has it
+
+
+class SocketRow(NamedTuple):
+    """One socket and its other end."""
+
+    local: str = ""  # "127.0.0.1:4242", or the path of a unix socket
+    peer: str = ""
+    is_listening: bool = False
+    other: str = ""  # link of the socket at the other end; of the listening one until that accepts
+    is_paired: bool = False  # both ends are connected and held by processes
+
+
+def sockets(pid: int | str = "self") -> dict[str, SocketRow]:
+    """Return the TCP sockets of the network that a process sees, and the unix sockets of ours, by their links."""
+    rows: dict[str, SocketRow] = {}
+    with contextlib.suppress(OSError, struct.error):
+        rows.update(_unix_sockets())
+    rows.update(_tcp_sockets(pid))
+    return rows
+
+
+def _tcp_sockets(pid: int | str) -> dict[str, SocketRow]:
+    ends: dict[tuple[str, str], tuple[int, str]] = {}  # local and remote address: state, link
+    listeners: dict[str, str] = {}
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for line in kernel.read(f"/proc/{pid}/net/{table}", _TABLE_READ).splitlines()[1:]:
+                words = line.split()
+                state, link = int(words[3], 16), f"socket:[{words[9].decode()}]" if words[9] != b"0" else ""
+                local, remote = _address(words[1]), _address(words[2])
+                if state == _LISTEN:
+                    listeners[local] = link
+                else:
+                    ends[local, remote] = (state, link)
+    rows = {link: SocketRow(local=local, is_listening=True) for local, link in listeners.items()}
+    for (local, remote), (state, link) in ends.items():
+        other_state, other = ends.get((remote, local), (0, ""))
+        is_paired = bool(other) and state == other_state == _ESTABLISHED
+        if not other and (state == _SYN_SENT or other_state in {_ESTABLISHED, _CLOSE_WAIT}):  # nobody accepted it yet
+            port = remote.rpartition(":")[2]
+            places = (remote, f"0.0.0.0:{port}", f"[::]:{port}")
+            other = next((listeners[place] for place in places if place in listeners), "")
+        if link:
+            rows[link] = SocketRow(local=local, peer=remote, other=other, is_paired=is_paired)
+    return rows
+
+
+def _address(text: bytes) -> str:
+    """Return "127.0.0.1:80" of `0100007F:0050`: words of four bytes, as the processor stores them."""
+    host, _, port = text.partition(b":")
+    numbers = [int(host[at : at + 8], 16) for at in range(0, len(host), 8)]
+    packed = struct.pack(f"={len(numbers)}I", *numbers)
+    if packed.startswith(_MAPPED) and len(packed) == 16:
+        packed = packed[12:]
+    if len(packed) == 4:
+        return f"{socket.inet_ntop(socket.AF_INET, packed)}:{int(port, 16)}"
+    return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]:{int(port, 16)}"
+
+
+def _unix_sockets() -> dict[str, SocketRow]:
+    """Ask the kernel for the pairs of unix sockets (sock_diag(7)): /proc/net/unix does not list them."""
+    found = _diagnosed()
+    names: dict[int, str] = {}
+    listeners: dict[int, int] = {}  # of those that connected to one and are not accepted yet
+    for inode, (_, attributes) in found.items():
+        names[inode] = attributes.get(_NAME, b"").rstrip(b"\0").replace(b"\0", b"@").decode(errors="replace")
+        pending = attributes.get(_PENDING, b"")
+        listeners |= dict.fromkeys(struct.unpack(f"={len(pending) // 4}I", pending), inode)
+    rows = {}
+    for inode, (state, attributes) in found.items():
+        (peer,) = struct.unpack_from("=I", attributes.get(_PEER, bytes(4)))
+        other = peer or listeners.get(inode, 0)
+        rows[f"socket:[{inode}]"] = SocketRow(
+            local=names[inode],
+            peer=names.get(other, ""),
+            is_listening=state == _LISTEN,
+            other=f"socket:[{other}]" if other else "",
+            is_paired=bool(peer),
+        )
+    return rows
+
+
+def _diagnosed() -> dict[int, tuple[int, dict[int, bytes]]]:
+    """Return state and attributes of every unix socket by its inode."""
+    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOWN, 0xFFFFFFFF, 0xFFFFFFFF)
+    found: dict[int, tuple[int, dict[int, bytes]]] = {}
+    for answer in _answers(request):
+        state, inode = struct.unpack_from("=2xBxI", answer)
+        found[inode] = state, _attributes(answer[16:])
+    return found
+
+
+def tcp_bytes() -> dict[str, tuple[int, int]]:
+    """Return how many bytes each connected TCP socket of our network has delivered, by its link.
+
+    The first number is what its owner has taken out of it, and the second is what the other end has acknowledged. What
+    lies in the socket unread does not count. The dictionary is empty where the kernel does not tell.
+    """
+    delivered = {}
+    with contextlib.suppress(OSError, struct.error):
+        for family in (socket.AF_INET, socket.AF_INET6):
+            request = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, 1 << (_TCP_INFO - 1), _CONNECTED)
+            for answer in _answers(request):
+                unread, inode = struct.unpack_from("=56xI8xI", answer)
+                acknowledged, received = struct.unpack_from("=120xQQ", _attributes(answer[72:]).get(_TCP_INFO, b""))
+                delivered[f"socket:[{inode}]"] = (received - unread, acknowledged)
+    return delivered
+
+
+def _answers(request: bytes) -> Iterator[bytes]:
+    """Ask the kernel about sockets (sock_diag(7)), and yield what it says of each."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as netlink:
+        netlink.settimeout(1.0)
+        netlink.send(struct.pack("=IHHII", 16 + len(request), _DIAG_BY_FAMILY, _DUMP, 1, 0) + request)
+        while True:
+            data = netlink.recv(1 << 17)
+            start = 0
+            while start + 16 <= len(data):
+                length, kind = struct.unpack_from("=IH", data, start)
+                if kind in (_NETLINK_DONE, _NETLINK_ERROR) or length < 16:
+                    return
+                yield data[start + 16 : start + length]
+                start += -(-length // 4) * 4
+
+
+def _attributes(data: bytes) -> dict[int, bytes]:
+    """Return the attributes of a message by their kinds."""
+    attributes = {}
+    position = 0
+    while position + 4 <= len(data):
+        size, kind = struct.unpack_from("=HH", data, position)
+        attributes[kind] = data[position + 4 : position + size]
+        position += max(4, -(-size // 4) * 4)
+    return attributes
+
 
 _PIDFD_GETFD = 438  # the same number on all architectures
 
@@ -40,12 +187,12 @@ def may_end_from_outside(waiters: Sequence[Waiter], members: frozenset[int], sup
             if inner_links is None:
                 return True
             links |= inner_links
-    sockets = {link for link in links if link.startswith("socket:")}
-    if sockets:
-        rows = all_sockets()
-        if not all(link in rows and rows[link].is_paired for link in sockets):
+    own = {link for link in links if link.startswith("socket:")}
+    if own:
+        rows = sockets()
+        if not all(link in rows and rows[link].is_paired for link in own):
             return True
-        links |= {rows[link].other for link in sockets}
+        links |= {rows[link].other for link in own}
     files = _shared_files(waiters)
     if files is None:
         return True

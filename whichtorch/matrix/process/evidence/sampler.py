@@ -19,6 +19,7 @@ from whichtorch.matrix.process.spawning import Helper
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+
 SAMPLES = 4  # dumps at the end; two would do to see that something moves
 SPARSE = (0.4, 0.6, 0.8)  # of the attempt: when samples are taken before
 SPARSE_LEAST = 10.0  # seconds of a timeout below which the end is most of the attempt
@@ -251,3 +252,18 @@ def _thread_line(pid: int, tid: int) -> str:
         with contextlib.suppress(OSError):
             line += f" {name}={kernel.read(f'/proc/{pid}/task/{tid}/{name}').decode().strip()}"
     return line
+
+
+AHEAD = SPAN + LEAD  # seconds before the end from which it is fixed
+SLACK = 1.1  # a fixed end is not put off by less than this factor
+
+
+def seconds_given(elapsed: float, given: float, goal: float, stretch: float | None, most: float) -> float:
+    """Return how long an attempt is given in all, of which `elapsed` have passed and which was `given` so far.
+
+    It is given `most` while nothing is known of its `stretch`: without a measure, it may not have had its goal.
+    """
+    due = most if stretch is None else goal * stretch
+    if elapsed >= given - AHEAD and due <= SLACK * given:
+        return given
+    return min(most, round(max(due, elapsed + AHEAD), 3))

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from whichtorch.matrix.diagnosis.code_owner import Component
 from whichtorch.matrix.diagnosis.tracebacks import shortened
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.search.driving import drive
 from whichtorch.matrix.search.runs_oracle import Inquiry, RunsOracle, asking
+from whichtorch.matrix.source.code_owner import Component
 from whichtorch.matrix.source.names import compiles
 from whichtorch.matrix.source.syntax import parse_module
 from whichtorch.matrix.triage.case import KnownAnswers, Minimal

@@ -1,4 +1,4 @@
-"""Which statement of a Python file a line belongs to, where the file can still be read."""
+"""Which statement of a Python file a line belongs to, where the file can still be read, and what it says of a wait."""
 
 from __future__ import annotations
 
@@ -6,8 +6,31 @@ import ast
 from functools import lru_cache
 from pathlib import Path
 
+from whichtorch.matrix.model import Model
 from whichtorch.matrix.privacy.redaction import restored
 from whichtorch.matrix.source.syntax import parse_module
+
+
+class HeldLock(Model):
+    """A lock that a function has taken: by a `with` around the line, or by an `acquire` before it."""
+
+    expression: str  # "target.guard"
+    line: int
+
+
+class SourceSite(Model):
+    """What a line of source says of a wait that a thread has reached in it."""
+
+    call: str = ""  # what is called, "dist.broadcast"
+    target: str = ""  # of a method, the object: "batches" of `batches.get()`
+    first: str = ""  # argument of the call
+    origin: str = ""  # of a method, the call that its object came from: "dist.all_reduce" of `work.wait()`
+    origin_line: int = 0
+    wanted: str = ""  # the lock that this line asks for
+    alias: str = ""  # the name that a `with` gives it: `pool` of `with Pool() as pool`
+    held: tuple[HeldLock, ...] = ()
+    loop: str = ""  # the condition of the innermost `while` around the line
+
 
 _LARGEST = 2**22  # bytes of a source that are read
 

@@ -1,21 +1,35 @@
 """Read what the collectors of `process.evidence.capture` write, as processes, threads and frames.
 
-Whatever a collector wrote, also half of it or none, is read as far as it goes; no text raises.
+Whatever a collector wrote, also half of it or none, is read as far as it goes; no text raises. Each function takes the
+text of a file, and the process that its name tells.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.diagnosis.collectors.json_rows import dictionaries, read_json
-from whichtorch.matrix.diagnosis.stacks import Frame, KernelWait, Process, Thread, Value, looks_native, native, python
+from pydantic import ValidationError
+
+from whichtorch.matrix.diagnosis.stacks import (
+    Descriptor,
+    Frame,
+    KernelWait,
+    Process,
+    Thread,
+    Value,
+    looks_native,
+    native,
+    python,
+)
 from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from whichtorch.matrix.model import ThreadWait
+    from whichtorch.matrix.model import Model, ThreadWait
+
 
 _FAULTHANDLER_THREAD = re.compile(
     r"^(?:(?:Current thread|Thread) 0x(?P<ident>[0-9a-f]+)(?: \[(?P<name>.*)\])?|Stack) \(most recent call first\):"
@@ -28,7 +42,6 @@ _GDB_THREAD = re.compile(
 _GDB_FRAME = re.compile(r"^#\d+\s+(?:0x[0-9a-f]+ in )?(?P<rest>.+)$")
 _GDB_LIBRARY = re.compile(r"^(?P<call>.*) from (?P<library>.+)$")
 _GDB_SOURCE = re.compile(r"^(?P<call>.*) at (?P<file>.+):(?P<line>\d+)$")
-_GDB_DETACHED = re.compile(r"^\[Inferior \d+ \(process (\d+)\) detached\]$", re.MULTILINE)
 _GDB_EXPECTED = re.compile(r"\bexpected=(\d+)\b")
 _GDB_JOIN = re.compile(r"pthread_\w*join")
 _GDB_INNERMOST = 4  # frames among which glibc passes the number on
@@ -43,7 +56,6 @@ _KERNEL_LONGEST = 12  # digits of a number that a kernel writes
 _PYSTACK_THREAD = re.compile(r"^Traceback for thread (\d+) (?:\((?P<name>.*?)\) )?\[(?P<status>[^\]]*)\].*:\s*$")
 _PYSTACK_FRAME = re.compile(r'^ {4}\((?P<kind>C|Python)\) File "(?P<file>.*?)", line (?P<line>\d+), in (?P<rest>.*)$')
 _PYSTACK_NATIVE = re.compile(r"^(?P<function>.*?)(?: \(inlined\))? \((?P<library>[^()]*)\)$")
-_PYSTACK_MAIN = {"Py_BytesMain", "_start", "__libc_start_main"}
 
 
 def parse_faulthandler(text: str, pid: int = 0) -> tuple[Process, ...]:
@@ -86,11 +98,7 @@ def parse_gdb(text: str, pid: int = 0) -> tuple[Process, ...]:
         numbers = [match[1] for match in map(_GDB_EXPECTED.search, inner) if match]
         joins = int(numbers[0]) if numbers and any(map(_GDB_JOIN.search, inner)) else None
         threads.append(Thread(tid=tid, ident=ident, name=header["name"] or "", frames=frames, joins=joins))
-    if not threads:
-        return ()
-    detached = _GDB_DETACHED.search(text)
-    pid = pid or (int(detached[1]) if detached else min(thread.tid for thread in threads))
-    return (Process(pid=pid, threads=tuple(threads)),)
+    return (Process(pid=pid, threads=tuple(threads)),) if threads else ()
 
 
 def _stacks(
@@ -128,7 +136,7 @@ def _gdb_function(call: str) -> str:
 
 
 def parse_kernel(text: str, _pid: int = 0) -> tuple[Process, ...]:
-    """Read /proc/PID/task in text form; without a `pid` line, the lowest thread is the process.
+    """Read /proc/PID/task in text form.
 
         pid 27049 ENV/bin/python fork_omp.py
         27049 state=S cpu=246 wchan=do_wait syscall=61 0x69ae 0x7ffdf6cc8a5c …
@@ -148,12 +156,8 @@ def parse_kernel(text: str, _pid: int = 0) -> tuple[Process, ...]:
             tid = int(match[1][:_KERNEL_LONGEST])
             thread = Thread(tid=tid, state=match["state"], kernel=_kernel_wait(match["rest"]))
             threads.setdefault(pid, {})[tid] = thread
-    if 0 in threads:
-        nameless = threads.pop(0)
-        threads.setdefault(min(nameless), {}).update(nameless)
     return tuple(
-        processes.get(pid, Process(pid=pid)).model_copy(update={"threads": _with_joins(threads.get(pid, {}))})
-        for pid in {**processes, **threads}
+        process.model_copy(update={"threads": _with_joins(threads.get(pid, {}))}) for pid, process in processes.items()
     )
 
 
@@ -247,8 +251,7 @@ def parse_pystack(text: str, pid: int = 0) -> tuple[Process, ...]:
                 print(m.run(a, b))
 
     A source line, of one or more lines, follows a Python frame. The status may name several things, and is empty for
-    most: that is a "no" only where another thread is marked. The text does not name the process, but its main thread
-    starts the program.
+    most: that is a "no" only where another thread is marked.
     """
     threads = tuple(
         Thread(
@@ -260,10 +263,7 @@ def parse_pystack(text: str, pid: int = 0) -> tuple[Process, ...]:
         )
         for header, frames in _stacks(text, _PYSTACK_THREAD, _PYSTACK_FRAME)
     )
-    if not threads:
-        return ()
-    main = (thread.tid for thread in threads if any(frame.function in _PYSTACK_MAIN for frame in thread.frames))
-    return (Process(pid=pid or next(main, min(thread.tid for thread in threads)), threads=threads),)
+    return (Process(pid=pid, threads=threads),) if threads else ()
 
 
 def _pystack_frame(match: re.Match[str]) -> Frame:
@@ -276,3 +276,56 @@ def _pystack_frame(match: re.Match[str]) -> Frame:
         return native(match["rest"], file=file, line=line)
     library = parts["library"] or None
     return native(parts["function"], library=library, file=file if file != library else None, line=line)
+
+
+def read_json(text: str) -> Any:
+    """Return the value of a JSON text; None where it cannot be read."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def dictionaries(value: object) -> list[dict[str, Any]]:
+    """Return the dictionaries in a list; none where the value is no list."""
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def parse_facts(text: str, _pid: int = 0) -> tuple[Process, ...]:
+    """Read the facts of a tree.
+
+        {"processes": [
+        {"pid": 7, "parent": 5, "command": "ENV/bin/python x.py", "environ": {"RANK": "0"},
+         "descriptors": [{"number": 4, "link": "pipe:[123]", "holders": [7, 8]}],
+         "threads": [{"tid": 7, "descriptor": 4}, {"tid": 9, "name": "pt_data_pin", "owner": 7}]},
+        {"pid": 8, "parent": 7, "command": "python", "ended": "SIGKILL"}
+        ]}
+
+    A field that is missing is not known. A process, thread or descriptor that cannot be read is left out.
+    """
+    content = read_json(text)
+    processes = []
+    for row in dictionaries(content.get("processes") if isinstance(content, dict) else None):
+        environ = row.get("environ")
+        variables = environ.items() if isinstance(environ, dict) else ()
+        parts = {
+            "environ": {name: value for name, value in variables if isinstance(value, str)},
+            "descriptors": _read_all(Descriptor, row.get("descriptors")),
+            "threads": _read_all(Thread, row.get("threads")),
+        }
+        process = _read(Process, row | parts)
+        if process and process.pid:
+            processes.append(process)
+    return tuple(processes)
+
+
+def _read_all(kind: type[Model], value: object) -> tuple[Any, ...]:
+    return tuple(filter(None, (_read(kind, row) for row in dictionaries(value))))
+
+
+def _read(kind: type[Model], row: dict[str, Any]) -> Any:
+    """Return a model of a row, None where the row is none."""
+    try:
+        return kind.model_validate({name: value for name, value in row.items() if name in kind.model_fields})
+    except ValidationError:
+        return None

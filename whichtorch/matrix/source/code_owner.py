@@ -12,7 +12,15 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import Self
 
-from whichtorch.matrix.process.installed_files import LIBRARIES
+LIBRARIES = re.compile(
+    r"^<(?!string>|stdin>|ipython-input|doctest )"
+    r"|(?:^|/)(?:site|dist)-packages/|(?:^|/)lib(?:64|32)?/(?:python|pypy)\d[\d.]*/"
+    r"|(?:^|/)environments/inside/(?:startup/|fork_server\.py$)"
+    # A torch that was built in place lies in a folder of its developer's.
+    r"|(?:^|/)torch/(?:_[a-z]\w*|ao|autograd|backends|cuda|distributed|distributions|export|fx|futures|jit|library|linalg"
+    r"|masked|mps|multiprocessing|nested|nn|onnx|optim|package|profiler|quantization|sparse|special|testing|utils|xpu)[/.]"
+)
+
 
 FORK_SERVER = "/environments/inside/fork_server.py"
 GENERATED = "code that "  # begins the name of a generated frame

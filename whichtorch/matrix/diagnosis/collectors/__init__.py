@@ -1,1 +1,0 @@
-"""Parsers: what each collector of stacks writes, as threads and frames."""
