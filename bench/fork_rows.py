@@ -14,8 +14,7 @@ from bench.row import BenchRow, Figure
 from whichtorch.matrix.inspect.controls import BareInterpreter
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.plan import planning
-from whichtorch.matrix.process.executor import LocalExecutor
-from whichtorch.matrix.process.forking_executor import BRIEF_EXIT, ForkingExecutor
+from whichtorch.matrix.process.executor import BRIEF_EXIT, ForkingExecutor, LocalExecutor
 from whichtorch.matrix.run.attempt import run_attempt
 from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.pipeline import opened_run

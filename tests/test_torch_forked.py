@@ -11,8 +11,7 @@ import pytest
 
 from tests.real_torch import run_of
 from whichtorch.matrix.environments.inside.startup import FOLDER
-from whichtorch.matrix.process.executor import LocalExecutor
-from whichtorch.matrix.process.forking_executor import ForkingExecutor
+from whichtorch.matrix.process.executor import ForkingExecutor, LocalExecutor
 from whichtorch.matrix.process.supervision import Ending, Task
 
 pytestmark = pytest.mark.torch

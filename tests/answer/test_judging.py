@@ -6,9 +6,18 @@ from typing import Any
 
 import pytest
 
-from whichtorch.matrix.answer.answer import ReleaseResult, ReportAnswer, ReportBoundary, ReportVerdict, ShownOutcome
+from whichtorch.matrix.answer.answer import (
+    ReleaseResult,
+    ReportAnswer,
+    ReportBoundary,
+    ReportVerdict,
+    ShownOutcome,
+    as_far_as_taken_over,
+    judged,
+    more_telling,
+    with_boundary,
+)
 from whichtorch.matrix.answer.claims import Claim, Claims
-from whichtorch.matrix.answer.judging import as_far_as_taken_over, judged, more_telling, with_boundary
 from whichtorch.matrix.model import Outcome
 
 BASE = ReportAnswer(verdict=ReportVerdict.UNKNOWN, why="")

@@ -14,9 +14,8 @@ from tests.results import cell as made_cell
 from whichtorch.matrix.bisect.position_evidence import PositionEvidence, observations_of, reference_of
 from whichtorch.matrix.bisect.strategy.search_state import Find, SearchVerdict
 from whichtorch.matrix.cli.command import Exit, exit_code
-from whichtorch.matrix.compare.comings_and_goings import flake_rates
 from whichtorch.matrix.compare.comparison import ChangeKind, classify, compare
-from whichtorch.matrix.compare.nights import NightCell
+from whichtorch.matrix.compare.nights import NightCell, flake_rates
 from whichtorch.matrix.model import (
     Build,
     Cell,

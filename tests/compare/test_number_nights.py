@@ -10,7 +10,7 @@ import pytest
 from tests.compare.synthetic_nights import Year, measurement, night_of
 from tests.results import FAIL, PASS, attempt, cell, environment, result, stored
 from whichtorch.matrix.compare import nights
-from whichtorch.matrix.compare.comings_and_goings import rate_interval
+from whichtorch.matrix.compare.nights import rate_interval
 from whichtorch.matrix.compare.number_nights import NO_REFERENCE, numbers_until
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.records import stored_runs

@@ -1,7 +1,8 @@
 """Recordings of real programs that hang: what was seen of their processes, beside the program itself.
 
-`tests/diagnosis/hangs/NAME.py` is a program, `tests/diagnosis/recordings/NAME.json` what a real run of it showed. To
-record programs anew, with the Python of an environment that has torch and numpy:
+`tests/diagnosis/hangs/NAME.py` is a program, `tests/diagnosis/recordings/NAME.json` what a real run of it showed, and
+its line of `tests/diagnosis/sentences.txt` what must be said of that. To record programs anew, with the Python of an
+environment that has torch and numpy:
 
     python -m tests.diagnosis.recorded INTERPRETER [NAME ...]
 """
@@ -13,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,21 +29,29 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HERE = Path(__file__).parent
-PROGRAMS, RECORDINGS = HERE / "hangs", HERE / "recordings"
+PROGRAMS, RECORDINGS, SENTENCES = HERE / "hangs", HERE / "recordings", HERE / "sentences.txt"
 LIMIT = "30"  # seconds; what can be seen to be stuck is stopped earlier
 STDERR = 4000  # characters of its end that are kept
 
 
+@cache
 def picture(name: str) -> tuple[tuple[Process, ...], str]:
     """Return the processes of a recording, and what the program wrote to stderr."""
     recording = json.loads((RECORDINGS / f"{name}.json").read_text().replace("PROGRAMS", str(PROGRAMS)))
     return tuple(_process(row) for row in recording["processes"]), str(recording["stderr"])
 
 
+@cache
 def diagnosed(name: str) -> HangDiagnosis:
     """Return what is said today of a recording."""
     processes, stderr = picture(name)
     return diagnose(processes, stderr=stderr)
+
+
+def sentence(name: str) -> str:
+    """Return the kind and the sentence of a recording, as `sentences.txt` has them."""
+    found = diagnosed(name)
+    return f"{found.kind}: {found.summary}".replace(str(PROGRAMS), "PROGRAMS")
 
 
 def _process(row: dict[str, Any]) -> Process:
@@ -102,5 +112,4 @@ if __name__ == "__main__":
     programs = sys.argv[2:] or sorted(path.stem for path in PROGRAMS.glob("*.py"))
     record(programs, sys.argv[1])
     for program_name in programs:
-        found = diagnosed(program_name)
-        print(f"{program_name}: {found.kind}: {found.summary}", flush=True)
+        print(f"{program_name}: {sentence(program_name)}", flush=True)

@@ -12,8 +12,7 @@ import pytest
 
 from tests.diagnosis.test_failure import is_one
 from tests.patience import PATIENCE
-from whichtorch.matrix.diagnosis.launched import first_failure
-from whichtorch.matrix.diagnosis.tracebacks import read_chain, read_exception
+from whichtorch.matrix.diagnosis.tracebacks import first_failure, read_chain, read_exception
 from whichtorch.matrix.diagnosis.verdict import Verdict, judge
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.process.supervision import Ending

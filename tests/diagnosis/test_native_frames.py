@@ -30,7 +30,6 @@ def test_a_thread_at_the_same_place_has_the_same_native_frames() -> None:
     _, other = with_native_frames([rank(1, *INNER, train(1)), rank(2, train(2))])
     thread = other.threads[0]
     assert thread.frames == (*INNER, train(2))
-    assert thread.like == 1
 
 
 def test_a_thread_elsewhere_has_not() -> None:

@@ -64,4 +64,4 @@ def test_numbers_of_machines_do_not_collide() -> None:
         (HOST_STEP + 9,),
     )
     moved = second.threads[0]
-    assert (moved.tid, moved.joins, moved.owner, moved.like) == (HOST_STEP + 6, HOST_STEP + 7, HOST_STEP + 8, None)
+    assert (moved.tid, moved.joins, moved.owner) == (HOST_STEP + 6, HOST_STEP + 7, HOST_STEP + 8)

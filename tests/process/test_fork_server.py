@@ -21,10 +21,10 @@ import pytest
 from tests.patience import PATIENCE
 from tests.process.running import PROGRAMS, family, is_alive, until
 from whichtorch.matrix.environments.inside.startup import FOLDER
-from whichtorch.matrix.process import fork_link, forking_executor, marks
-from whichtorch.matrix.process.executor import LocalExecutor
+from whichtorch.matrix.process import executor as executors
+from whichtorch.matrix.process import fork_link, marks
+from whichtorch.matrix.process.executor import BRIEF_EXIT, ForkingExecutor, LocalExecutor
 from whichtorch.matrix.process.fork_link import ForkLink, ForkServerError
-from whichtorch.matrix.process.forking_executor import BRIEF_EXIT, ForkingExecutor
 from whichtorch.matrix.process.script_reading import ScriptReading
 from whichtorch.matrix.process.supervision import Ending, Supervised, Task
 
@@ -185,7 +185,7 @@ def test_forked_and_cold_show_the_same(
 ) -> None:
     """Exit code, signal and every byte of the output are those of a cold start, whatever the script asks for."""
     if name != "syntax":
-        monkeypatch.setattr(forking_executor, "read_script", lambda _: ScriptReading("torch"))
+        monkeypatch.setattr(executors, "read_script", lambda _: ScriptReading("torch"))
     script = tmp_path / "script.py"
     script.write_text(LINES + SCRIPTS[name] + "\n")
     (tmp_path / "beside.py").write_text("value = __name__")
@@ -302,14 +302,14 @@ def test_shadowed_scripts_are_no_failures_of_the_server(
     """However many scripts are shadowed, the same server forks the next one."""
     imports, environ = packages / "torch" / "imports", {"TORCH_LOGS": "shadowed often"}
     before = imports.read_text() if imports.exists() else ""
-    for number in range(forking_executor.FAILURES + 1):
+    for number in range(executors.FAILURES + 1):
         task = task_of(tmp_path / str(number), packages, "", env=environ)
         (tmp_path / str(number) / "socket.py").write_text("")
         ending = executor.run(task)
         assert ending is not None
         assert ending.start == "cold"
     forked(executor, task_of(tmp_path / "last", packages, "", env=environ))
-    assert len(imports.read_text()) - len(before) == forking_executor.FAILURES + 2  # each cold start, and the server
+    assert len(imports.read_text()) - len(before) == executors.FAILURES + 2  # each cold start, and the server
 
 
 def test_variables_that_act_as_python_starts(tmp_path: Path, packages: Path, executor: ForkingExecutor) -> None:
@@ -500,7 +500,7 @@ def test_a_supervisor_that_cannot_be_started_takes_no_place(
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     with ForkingExecutor(1) as executor:
         with monkeypatch.context() as patched:
-            patched.setattr(forking_executor, "launch", fail)
+            patched.setattr(executors, "launch", fail)
             with pytest.raises(OSError, match="no process left"):
                 executor.run(task_of(tmp_path / "first", packages, ""))
         assert not list(scratch.iterdir())
@@ -546,7 +546,7 @@ def test_two_tasks_at_once_have_two_servers(tmp_path: Path, packages: Path) -> N
 
 def test_least_recently_used_server_ends(tmp_path: Path, packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No more servers live than may, and one that was used often makes room for another."""
-    monkeypatch.setattr(forking_executor, "USES", 2)
+    monkeypatch.setattr(executors, "USES", 2)
     with ForkingExecutor(servers=1) as executor:
         parents = []
         for number, logs in enumerate(("a", "b", "b", "b")):

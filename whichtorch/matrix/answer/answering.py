@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from whichtorch.matrix.answer import needs
-from whichtorch.matrix.answer.answer import ReleaseResult, ReportAnswer, ReportBoundary, ReportVerdict, ShownOutcome
-from whichtorch.matrix.answer.claims import claims_of, listed, other_packages, shows
-from whichtorch.matrix.answer.judging import (
+from whichtorch.matrix.answer.answer import (
     FLAKY_RUNS,
+    ReleaseResult,
+    ReportAnswer,
+    ReportBoundary,
+    ReportVerdict,
+    ShownOutcome,
     answer_if_not_runnable,
     answer_without_run,
     as_far_as_taken_over,
@@ -26,6 +29,7 @@ from whichtorch.matrix.answer.judging import (
     shown_failure,
     with_boundary,
 )
+from whichtorch.matrix.answer.claims import claims_of, listed, other_packages, shows
 from whichtorch.matrix.answer.printed_check import checked
 from whichtorch.matrix.answer.script_candidates import candidates_in
 from whichtorch.matrix.bisect.search_request import Budget, SearchRequest, search
@@ -175,8 +179,7 @@ class Answering:
         is_elsewhere = claims.has_accelerator and needs.may_use_accelerator(candidate.tree)
         if answer.verdict is ReportVerdict.NOT_SEEN and is_elsewhere:
             why = f"{answer.why} on the CPU; the report was made with an accelerator, which the script uses"
-            update = {"verdict": ReportVerdict.HARDWARE, "why": why, "asks": "a run on such a machine"}
-            answer = answer.model_copy(update=update)
+            answer = answer.said(ReportVerdict.HARDWARE, why, "a run on such a machine")
         answer = as_far_as_taken_over(answer, is_started_so=not call.omitted)
         if answer.verdict in {ReportVerdict.REPRODUCES, ReportVerdict.FIXED}:
             self.known = answer

@@ -18,8 +18,7 @@ from whichtorch.matrix.answer.report import CONTRAST
 from whichtorch.matrix.answer.snippets import PLAIN, Call, Snippet, calls_in, snippets_in
 from whichtorch.matrix.model import digest
 from whichtorch.matrix.source.names import compiles, dotted, unbound_names
-from whichtorch.matrix.source.syntax import parse_module
-from whichtorch.matrix.source.uncalled_tests import uncalled_tests
+from whichtorch.matrix.source.syntax import parse_module, uncalled_tests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

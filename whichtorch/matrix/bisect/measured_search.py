@@ -16,7 +16,7 @@ from whichtorch.matrix.measure.estimate import ALPHA, Estimate
 from whichtorch.matrix.measure.step_search import NumberStep, StepSearch
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.model.measurement import Curve, CurveStep, Effect, MachineState
-from whichtorch.matrix.process.forking_executor import SERVERS
+from whichtorch.matrix.process.executor import SERVERS
 from whichtorch.matrix.trial.interleaving import Meter, Series, measured_cell, opened_meter
 from whichtorch.matrix.trial.sample import NoNumberError
 

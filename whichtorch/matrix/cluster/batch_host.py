@@ -17,8 +17,7 @@ from whichtorch.matrix.cluster.worker_events import EventSender, WorkerEvent
 from whichtorch.matrix.environments.provider import ResolvedEnvironments
 from whichtorch.matrix.model import Record, Run
 from whichtorch.matrix.plan.planning import PlannedCell
-from whichtorch.matrix.process.executor import LocalExecutor
-from whichtorch.matrix.process.forking_executor import ForkingExecutor
+from whichtorch.matrix.process.executor import ForkingExecutor, LocalExecutor
 from whichtorch.matrix.records.attempt_files import folder_of
 from whichtorch.matrix.records.known_records import Records, identity
 from whichtorch.matrix.records.store import RunStore, new_run, read_lines, read_records

@@ -6,7 +6,7 @@ import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.process.forking_executor import ForkingExecutor
+from whichtorch.matrix.process.executor import ForkingExecutor
 from whichtorch.matrix.process.script_reading import read_script
 from whichtorch.matrix.process.temporary_folders import temporary_folder
 

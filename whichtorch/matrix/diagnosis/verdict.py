@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.deadline import PLAIN_LOOK, Decider, StoppedLook, hang_signature, timeout_outcome
-from whichtorch.matrix.diagnosis.launched import FirstFailure, first_failure
 from whichtorch.matrix.diagnosis.signature import Signature, place_of
 from whichtorch.matrix.diagnosis.tracebacks import (
     ESCAPES,
+    FirstFailure,
+    first_failure,
     last_words,
     read_chain,
     read_crash,

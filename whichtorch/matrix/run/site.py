@@ -14,8 +14,7 @@ from whichtorch.matrix.environments.configs import cell_environ, recorded
 from whichtorch.matrix.environments.machine import check_hardware
 from whichtorch.matrix.events import AttemptEnded, AttemptStarted, EnvironmentStage
 from whichtorch.matrix.model import Environment, Record, Request, Role
-from whichtorch.matrix.process.executor import LocalExecutor, default_jobs, load_slowdown
-from whichtorch.matrix.process.forking_executor import ForkingExecutor
+from whichtorch.matrix.process.executor import ForkingExecutor, LocalExecutor, default_jobs, load_slowdown
 from whichtorch.matrix.records.known_records import identity
 from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.native_modules import NativeModules

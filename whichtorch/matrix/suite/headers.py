@@ -30,7 +30,7 @@ from pydantic import ValidationError
 
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Condition, Expectation, Outcome, Scenario
-from whichtorch.matrix.source.uncalled_tests import uncalled_tests
+from whichtorch.matrix.source.syntax import uncalled_tests
 from whichtorch.matrix.suite.chain import RUNS, Chain, is_chain_key
 from whichtorch.matrix.suite.companions import local_modules
 from whichtorch.matrix.suite.toml_lines import line_of, line_of_error, parsed

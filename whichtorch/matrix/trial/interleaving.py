@@ -23,7 +23,7 @@ from whichtorch.matrix.measure.estimate import Estimate, estimate, looks
 from whichtorch.matrix.measure.measure import Measure, MeasureKind
 from whichtorch.matrix.model import Cell, Outcome
 from whichtorch.matrix.model.measurement import MachineState, Measurement
-from whichtorch.matrix.process.forking_executor import ForkingExecutor
+from whichtorch.matrix.process.executor import ForkingExecutor
 from whichtorch.matrix.run.site import LocalSite
 from whichtorch.matrix.trial.runner import Runner
 from whichtorch.matrix.trial.sample import NOTE, NoNumberError, Sample, sample_of

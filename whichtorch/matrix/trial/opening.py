@@ -6,8 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.environments.provider import acquired
-from whichtorch.matrix.process.executor import LocalExecutor
-from whichtorch.matrix.process.forking_executor import SERVERS, ForkingExecutor
+from whichtorch.matrix.process.executor import SERVERS, ForkingExecutor, LocalExecutor
 from whichtorch.matrix.process.script_reading import read_script
 from whichtorch.matrix.process.temporary_folders import temporary_folder
 from whichtorch.matrix.run.pipeline import opened_run

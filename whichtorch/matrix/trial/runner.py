@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from whichtorch.matrix.process.forking_executor import BRIEF_EXIT
+from whichtorch.matrix.process.executor import BRIEF_EXIT
 from whichtorch.matrix.process.temporary_folders import temporary_folder
 from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.cache_chain import run_chain

@@ -244,7 +244,6 @@ class NativeCall:
     ender: str
     function: str  # pattern of the name
     name: str = ""  # as users call it, where the source of the caller does not tell
-    is_seen: bool = True  # in a recording of a real program; else it is known from the names of functions only
 
 
 # The first row of which a frame is found decides, whatever frames lie inside it.
@@ -262,7 +261,7 @@ NATIVE_CALLS = (
         name="Work.wait",
     ),
     # What other backends than gloo and other versions of torch call their functions.
-    NativeCall(*_COLLECTIVE, r"c10d::\w+(?:::\w+)*", name="torch.distributed", is_seen=False),
+    NativeCall(*_COLLECTIVE, r"c10d::\w+(?:::\w+)*", name="torch.distributed"),
     NativeCall(*_ITEM, r"_queue_SimpleQueue_get\w*"),
     NativeCall(*_SEMAPHORE, r"_multiprocessing_SemLock_acquire\w*|semlock_acquire\w*|SemLock_acquire"),
     NativeCall(*_FILE_LOCK, r"fcntl_(?:flock|lockf|fcntl)\w*"),
@@ -279,7 +278,6 @@ NATIVE_CALLS = (
     NativeCall(
         Waiting.DEVICE, "", "",
         r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize\w*|c10::cuda::\w*[sS]ynchronize\w*",
-        is_seen=False,  # it takes a GPU
     ),
 )  # fmt: skip
 
