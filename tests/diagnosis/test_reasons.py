@@ -7,8 +7,9 @@ import pytest
 from tests.diagnosis.recorded import diagnosed, picture
 from whichtorch.matrix.diagnosis.deadline import agreeing
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import diagnose
+from whichtorch.matrix.diagnosis.hang.partners import lock_identity
 from whichtorch.matrix.diagnosis.hang.reasons import ended_children
-from whichtorch.matrix.diagnosis.stacks import Process
+from whichtorch.matrix.diagnosis.stacks import Frame, Process, Value, python
 from whichtorch.matrix.model import Outcome
 
 
@@ -38,3 +39,25 @@ def test_what_gets_on_is_not_without_anybody_to_end_its_wait() -> None:
     """Of what is slow, all else is told but that nobody could end its wait."""
     told = agreeing(diagnosed("queue_without_producer"), Outcome.SLOW, None).summary
     assert told.endswith("which is empty; no other thread or process runs any of your code")
+
+
+def frame(**addresses: int) -> Frame:
+    """Return a frame of a method in which some local variables are known."""
+    values = tuple(Value(name=name, address=address) for name, address in addresses.items())
+    return python("take", "/home/user/pool.py", 7).model_copy(update={"values": values})
+
+
+def test_a_lock_is_known_by_the_object_it_belongs_to() -> None:
+    """Two names of one object mean one lock; one name of two objects means two."""
+    assert lock_identity("source.guard", frame(source=1)) == lock_identity("target.guard", frame(target=1))
+    assert lock_identity("self.guard", frame(self=1)) != lock_identity("self.guard", frame(self=2))
+
+
+def test_a_lock_of_a_module_is_known_by_its_name() -> None:
+    """A name that is no local variable is the module's: the same text in the same file is the same lock."""
+    assert lock_identity("guard", frame()) == lock_identity("guard", frame())
+
+
+def test_methods_whose_objects_are_not_known_share_no_lock() -> None:
+    """Where no collector could read values, `self.guard` of two methods may be of two objects."""
+    assert lock_identity("self.guard", frame()) != lock_identity("self.guard", frame())

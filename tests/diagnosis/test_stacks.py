@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tests.diagnosis.pictures import picture, thread
 from whichtorch.matrix.diagnosis import stacks
 from whichtorch.matrix.diagnosis.stack_readers import parse_faulthandler
-from whichtorch.matrix.diagnosis.stacks import KernelWait, Process, Thread, native, python
+from whichtorch.matrix.diagnosis.stacks import (
+    Frame,
+    KernelWait,
+    Process,
+    Thread,
+    Value,
+    display,
+    native,
+    python,
+    with_native_frames,
+)
 
 
 def test_merge_of_real_collectors() -> None:
@@ -81,3 +95,72 @@ def test_the_model_survives_json() -> None:
     """A picture written to a record and read again is the same."""
     for process in picture("gil_deadlock"):
         assert Process.model_validate_json(process.model_dump_json()) == process
+
+
+INNER = (native("pthread_cond_wait"), native("c10d::Reducer::finalize_backward"))
+
+
+def train(rank: int, line: int = 8) -> Frame:
+    return python("train", "train.py", line).model_copy(update={"values": (Value(name="rank", text=str(rank)),)})
+
+
+def rank(number: int, *frames: Frame, wchan: str = "futex_do_wait") -> Process:
+    kernel = KernelWait(wchan=wchan, syscall=(202, number))
+    return Process(pid=number, threads=(Thread(tid=number, frames=frames, state="S", kernel=kernel),))
+
+
+def test_a_thread_at_the_same_place_has_the_same_native_frames() -> None:
+    """It keeps the values of its own variables."""
+    _, other = with_native_frames([rank(1, *INNER, train(1)), rank(2, train(2))])
+    thread = other.threads[0]
+    assert thread.frames == (*INNER, train(2))
+
+
+def test_a_thread_elsewhere_has_not() -> None:
+    """Another line or another wait in the kernel is another place."""
+    read = rank(1, *INNER, train(1))
+    for other in (rank(2, train(2, line=9)), rank(2, train(2), wchan="do_epoll_wait")):
+        assert with_native_frames([read, other]) == (read, other)
+
+
+def test_where_nothing_was_read_in_full_nothing_is_known() -> None:
+    """Python frames alone stay as they are."""
+    processes = (rank(1, train(1)), rank(2, train(2)))
+    assert with_native_frames(processes) == processes
+
+
+NAMES = {
+    "at::_ops::mm::redispatch(c10::DispatchKeySet, at::Tensor const&, at::Tensor const&)": "at::_ops::mm::redispatch",
+    "torch::autograd::VariableType::(anonymous namespace)::mm": "torch::autograd::VariableType::mm",
+    "c10::impl::BoxedKernelWrapper<at::Tensor (at::Tensor const&, at::Tensor const&), void>::call(c10::BoxedKernel "
+    "const&, c10::OperatorHandle const&, c10::DispatchKeySet)": "c10::impl::BoxedKernelWrapper::call",
+    "torch::impl::dispatch::PythonKernelHolder::operator()(c10::OperatorHandle const&)": (
+        "torch::impl::dispatch::PythonKernelHolder::operator()"
+    ),
+    "run(at::Tensor, bool)::{lambda()#1}::operator()() const": "run::{lambda#1}::operator()",
+    "void std::__invoke_impl<void, run(bool)::{lambda()#1}>(std::__invoke_other)": "std::__invoke_impl",
+    "std::__invoke_result<run()::{lambda()#1}>::type std::__invoke<run()::{lambda()#1}>(int&&)": "std::__invoke",
+    "at::Tensor pybind11::detail::argument_loader<at::Tensor>::call_impl<at::Tensor>(int) &&": (
+        "pybind11::detail::argument_loader::call_impl"
+    ),
+    "std::ostream& std::operator<< <std::char_traits<char> >(std::ostream&, char const*)": "std::operator<<",
+    "operator new(unsigned long)": "operator new",
+    "c10::IValue::operator bool() const": "c10::IValue::operator bool",
+    "pthread_cond_timedwait@@GLIBC_2.3.2": "pthread_cond_timedwait",
+    "__new_sem_wait_slow64.constprop.0": "__new_sem_wait_slow64",
+    "take_gil": "take_gil",
+    "0x7f680f8a3f16": "???",
+    "??": "???",
+}
+
+
+@pytest.mark.parametrize(("symbol", "expected"), NAMES.items(), ids=NAMES.values())
+def test_display(symbol: str, expected: str) -> None:
+    """Templates, parameters, return types, versions and anonymous namespaces are cut; what is called is left."""
+    assert display(symbol) == expected
+
+
+@given(st.text(alphabet="ab:<>(){} &-operator,#~0", max_size=60))
+def test_anything_has_a_name(symbol: str) -> None:
+    """Brackets that do not match, or nothing at all, give some name and no exception."""
+    assert display(symbol)
