@@ -13,7 +13,8 @@ from whichtorch.matrix.fix.functions_run import words_of
 from whichtorch.matrix.fix.parts import statements_of
 from whichtorch.matrix.fix.patch import lines_of
 from whichtorch.matrix.fix.trials import Trial, TrialEffect
-from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order, reached
+from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order
+from whichtorch.matrix.grouping import reached
 from whichtorch.matrix.search.delta import fewest
 from whichtorch.matrix.source.names import bound, uses
 from whichtorch.matrix.source.syntax import is_docstring

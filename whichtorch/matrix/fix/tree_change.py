@@ -9,7 +9,8 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.fix.functions_run import words_of
-from whichtorch.matrix.fix.units import ChangedFile, Kind, Proposal, Unit, reached
+from whichtorch.matrix.fix.units import ChangedFile, Kind, Proposal, Unit
+from whichtorch.matrix.grouping import reached
 from whichtorch.matrix.source.names import bound, dotted, parameters, uses
 from whichtorch.matrix.source.syntax import Function
 

@@ -11,21 +11,20 @@ from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.fix.parts import Part, parts_of
+from whichtorch.matrix.grouping import reached
 from whichtorch.matrix.source.names import absolute, aliases, bound, dotted, import_statements, imported
 from whichtorch.matrix.source.syntax import Definition, Function, parse_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from whichtorch.matrix.fix.package_trees import FilePair
 
 _UNMEANT = {"annotation", "returns", "type_comment", "kind", "type_params"}  # fields that no run looks at, as a rule
 _TYPE_MAKERS = {"TypeVar", "ParamSpec", "NewType"}
-
-Thing = TypeVar("Thing")
 
 
 class Kind(StrEnum):
@@ -233,17 +232,6 @@ def _longest_common(bad: Sequence[str], good: Sequence[str]) -> frozenset[str]:
         ends[length : length + 1] = [name]
         before |= {name: ends[length - 1]} if length else {}
     return frozenset(reached(ends[-1:], lambda name: filter(None, [before.get(name)])))
-
-
-def reached(start: Iterable[Thing], further: Callable[[Thing], Iterable[Thing]]) -> set[Thing]:
-    """Return some things and everything that `further` leads to from them."""
-    found, waiting = set[Thing](), list(start)
-    while waiting:
-        thing = waiting.pop()
-        if thing not in found:
-            found.add(thing)
-            waiting += further(thing)
-    return found
 
 
 def means_the_same(first: object, second: object) -> bool:
