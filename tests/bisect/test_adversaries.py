@@ -37,9 +37,8 @@ from whichtorch.matrix.bisect.strategy.search_state import (
     most_runs,
 )
 from whichtorch.matrix.fix.closure import Closure
-from whichtorch.matrix.fix.cure_search import LAST_DEPTH, STEPS, CureSearch
+from whichtorch.matrix.fix.cure_search import LAST_DEPTH, STEPS, CureSearch, Trial, TrialEffect
 from whichtorch.matrix.fix.minimum import POLISH_TRIALS, smallest
-from whichtorch.matrix.fix.trials import Trial, TrialEffect
 from whichtorch.matrix.fix.units import Proposal
 from whichtorch.matrix.model import Build, Config, Request
 from whichtorch.matrix.plan import matrix_file

@@ -14,7 +14,7 @@ from whichtorch.matrix.bisect.axes.git import Checkout
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.fix import origins as origins_module
 from whichtorch.matrix.fix.origins import Origins, ReleaseSpan
-from whichtorch.matrix.fix.patch import unified_diff
+from whichtorch.matrix.fix.tree_change import unified_diff
 
 OPS = "torch/ops.py"
 TEXT = """\

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.fix.parts import parts_of
+from whichtorch.matrix.fix.units import parts_of
 
 ROOT = Path(__file__).parents[2]
 TEXT = '''"""Says what."""

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from whichtorch.matrix.fix.minimum import without_pieces
-from whichtorch.matrix.fix.parts import statements_of
+from whichtorch.matrix.fix.units import statements_of
 
 BAD = "    def f(self, a):\n        return a\n"
 GOOD = '''    @decorated

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.fix.packages import tree_change, unit
+from tests.fix.packages import proposal, tree_change, unit
 from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, read_frames
+from whichtorch.matrix.fix.cure_search import Trial, TrialEffect, asked_for, inquiry, refused
 from whichtorch.matrix.fix.fixing import SearchEvidence, known_so_far, reasons
 from whichtorch.matrix.fix.functions_run import FunctionsRun
-from whichtorch.matrix.fix.hints import asked_for, refused
-from whichtorch.matrix.fix.package_trees import differing, package_tree
-from whichtorch.matrix.fix.parts import parts_of
-from whichtorch.matrix.fix.patch import lines_of, unified_diff
-from whichtorch.matrix.fix.trials import Trial, TrialEffect, content_key
+from whichtorch.matrix.fix.tree_change import differing, lines_of, package_tree, unified_diff
+from whichtorch.matrix.fix.units import parts_of
 from whichtorch.matrix.search.journal import Journal
 
 STDERR = """Traceback (most recent call last):
@@ -90,7 +88,12 @@ def test_asked_for_at_frames() -> None:
 def test_journal(tmp_path: Path) -> None:
     """A trial is found again by what differed, also after a line that a kill tore."""
     path = tmp_path / "fix" / "trials.jsonl"
-    key = content_key("script", {"torch/m.py": "x"})
+    change = tree_change({"torch/m.py": "x = 1\ny = 1\n"}, {"torch/m.py": "x = 2\ny = 2\n"})
+
+    def key_of(question: str, name: str) -> str:
+        return inquiry(change, question, lambda _: trial, proposal(change, name)).key
+
+    key = key_of("script", "x")
     trial = Trial(
         effect=TrialEffect.SAME, exception="E: e", frames=(CodeFrame(file="a", line=1, function="f"),), seconds=2
     )
@@ -100,7 +103,7 @@ def test_journal(tmp_path: Path) -> None:
     Journal(path, Trial).add(key, trial)
     assert Journal(path, Trial).get(key) == trial
     assert Journal(path, Trial).get("other") == trial
-    assert content_key("script", {"torch/m.py": "y"}) != key != content_key("else", {"torch/m.py": "x"})
+    assert key_of("script", "y") != key != key_of("else", "x")
 
 
 def test_patch_applies(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from tests.fix.packages import tree_change
 from whichtorch.matrix.fix.closure import Closure
-from whichtorch.matrix.fix.cure_search import CureSearch
+from whichtorch.matrix.fix.cure_search import CureSearch, Trial, TrialEffect
 from whichtorch.matrix.fix.minimum import smallest
-from whichtorch.matrix.fix.trials import Trial, TrialEffect
 from whichtorch.matrix.fix.units import Proposal
 
 if TYPE_CHECKING:

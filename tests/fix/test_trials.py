@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,8 @@ from tests.patience import PATIENCE
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.fix.candidates import each_once
 from whichtorch.matrix.fix.closure import Closure
-from whichtorch.matrix.fix.cure_search import CureSearch
+from whichtorch.matrix.fix.cure_search import GUESS, CureSearch, Trial, TrialEffect, in_words, inquiry
 from whichtorch.matrix.fix.minimum import smallest
-from whichtorch.matrix.fix.trials import GUESS, Trial, TrialEffect, Trials, in_words
 from whichtorch.matrix.search.driving import Deferred, drive
 from whichtorch.matrix.search.journal import Journal
 from whichtorch.matrix.search.runs_oracle import BudgetSpentError, RunsOracle
@@ -82,7 +82,7 @@ class Stand:
     @contextmanager
     def oracle(self) -> Iterator[RunsOracle[Proposal, Trial]]:
         with RunsOracle(
-            inquiry=Trials(change=CHANGE, question="q", test=self.run),
+            inquiry=partial(inquiry, CHANGE, "q", self.run),
             journal=Journal(self.folder / "trials.jsonl", Trial),
             pool=WorkerPool(self.jobs, self.stopped.set),
             guess=GUESS,

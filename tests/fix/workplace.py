@@ -9,8 +9,7 @@ from pathlib import Path
 from tests.fix.packages import environment_folder
 from whichtorch.matrix.environments.configs import BUILTIN
 from whichtorch.matrix.fix.cure_runs import CureRuns
-from whichtorch.matrix.fix.fix_setup import CureRequest
-from whichtorch.matrix.fix.fixing import Fix, fix
+from whichtorch.matrix.fix.fixing import CureRequest, Fix, fix
 from whichtorch.matrix.model import Environment
 from whichtorch.matrix.plan.expansion import existing
 from whichtorch.matrix.plan.planning import PlannedCell, RunOptions

@@ -80,7 +80,7 @@ def test_extras_and_groups_may_name_each_other(tmp_path: Path) -> None:
         ("[project]\nname = 'a'\ndependencies = ['a b']\n", {}, "'a b' is not a requirement"),
         ("[project\n", {}, "pyproject.toml: Expected"),
         (PROJECT, {"groups": ("docs",)}, "has no dependency group 'docs'; it has lint, types, loop"),
-        (PROJECT, {"groups": ("loop",)}, "the dependency group 'loop' includes itself"),
+        (PROJECT, {"groups": ("loop",)}, "while resolving loop: loop includes itself"),
     ],
 )
 def test_a_project_that_does_not_say_what_it_needs(

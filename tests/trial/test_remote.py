@@ -22,7 +22,7 @@ from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
 from whichtorch.matrix.cluster.trial_forks import TrialForks
 from whichtorch.matrix.environments.inside import tree_dump
 from whichtorch.matrix.errors import PreventedError, UsageError
-from whichtorch.matrix.fix.package_trees import PACKAGES
+from whichtorch.matrix.fix.tree_change import PACKAGES
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
 from whichtorch.matrix.trial.opening import opened_runner

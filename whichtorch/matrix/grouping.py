@@ -1,4 +1,4 @@
-"""Things with something in common, put together or counted."""
+"""Things put together: by what they have in common, by what leads from one to another; and counted."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
+
+
+def reached(start: Iterable[Item], further: Callable[[Item], Iterable[Item]]) -> set[Item]:
+    """Return some items and everything that `further` leads to from them."""
+    found, waiting = set[Item](), list(start)
+    while waiting:
+        item = waiting.pop()
+        if item not in found:
+            found.add(item)
+            waiting += further(item)
+    return found
 
 
 def counted(number: int, noun: str) -> str:

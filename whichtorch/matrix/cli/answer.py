@@ -22,7 +22,7 @@ class AnswerOptions:
     report: str = argument("REPORT", "A bug report: Markdown, or GitHub's JSON of an issue; - for standard input.")
     newest: str = option(default="latest", metavar="VERSION", help="The newest torch to look at.")
     run: RunOptions = group(RunOptions, "timeout", "memory", "fresh")
-    sandbox: Sandbox = sandbox_option(default=Sandbox.AUTO)
+    sandbox: Sandbox = sandbox_option(default=Sandbox.BUBBLEWRAP)
     jobs: int | None = jobs_option()
     max_seconds: float | None = max_time(panel="How it runs")
     storage: Storage = group(Storage)
@@ -42,12 +42,12 @@ def answer(options: AnswerOptions) -> Exit:
     """
     from whichtorch.matrix.answer.answering import Answering, AnswerRequest
     from whichtorch.matrix.answer.report import read_report
-    from whichtorch.matrix.process.sandbox import working_sandbox
+    from whichtorch.matrix.process.sandbox import require_sandbox
     from whichtorch.reports.answer_text import answer_lines, answer_markdown
 
     report = read_report(_content(options.report))
     if options.sandbox is not Sandbox.OFF:
-        working_sandbox(options.sandbox)
+        require_sandbox()
     home = command.state_folder()
     request = AnswerRequest(
         report=report,

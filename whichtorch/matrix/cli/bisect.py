@@ -242,7 +242,7 @@ def _write_answer(bisection: "Bisection", options: BisectOptions, home: Path) ->
     """Print the answer, store it with the run for later reports, and write the requested files."""
     from whichtorch.reports.bisection_text import bisection_lines, bisection_markdown
 
-    bisection = bisection.model_copy(update={"command": command.rerun_command("bisect")})
+    bisection = bisection.model_copy(update={"command": command.repeated_call("bisect")})
     command.write_json(home / "runs" / bisection.run / "bisection.json", bisection)
     command.write_json(options.json_file, bisection)
     if options.markdown_file:

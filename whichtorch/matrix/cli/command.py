@@ -39,7 +39,7 @@ failure_option = partial(
     help="Which failure: words of it, or RUN:ENVIRONMENT. [default: newest]",
 )
 git_option = partial(option, "--git", metavar="CHECKOUT", help="The git checkout whose commits the answer names.")
-_RUN = re.compile(r"latest(~\d+)?|\d{8}-\d{6}-[0-9a-f]+")
+_RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +140,7 @@ def called(command: str) -> str:
     return f"nox -s {command} --" if "WHICHTORCH_COMMAND" in os.environ else f"whichtorch {command}"
 
 
-def rerun_command(command: str, *more: str) -> str:
+def repeated_call(command: str, *more: str) -> str:
     """Return the command line of this call, with more arguments."""
     words = sys.argv[2:]
     end = words.index("--") if "--" in words else len(words)
@@ -169,7 +169,7 @@ def failure_words(text: str, test: "tuple[Scenario, dict[str, str]]", home: Path
     from whichtorch.matrix.records import stored_runs
 
     run, _, label = text.partition(":")
-    if not _RUN.fullmatch(run):
+    if not (stored_runs.LATEST.fullmatch(run) or _RUN_ID.fullmatch(run)):
         return text
     result = stored_runs.find(run, home).read().result
     labels = {environment.id: environment.label for environment in result.environments}

@@ -65,7 +65,7 @@ def explain(options: ExplainOptions) -> Exit:
         options=options.run,
     )
     cluster = options.cluster if options.may_run else ClusterAddress()
-    again = "" if options.may_run else command.rerun_command("explain", "--run")
+    again = "" if options.may_run else command.repeated_call("explain", "--run")
     own = (word for scenario in suite for word in scenario.command_options)
     added = options.axes.added
     matrix = " ".join(

@@ -90,7 +90,7 @@ def fix(options: FixOptions) -> Exit:
                 answer = with_suite(answer, search, options.patch_file, cache, display.progress)
             except KeyboardInterrupt as interrupt:
                 answer = answer.model_copy(update={"interrupted": why_stopped(interrupt) == INTERRUPTED})
-        _write_answer(answer.model_copy(update={"command": command.rerun_command("fix")}), options, search.scenario)
+        _write_answer(answer.model_copy(update={"command": command.repeated_call("fix")}), options, search.scenario)
         if answer.interrupted:
             raise KeyboardInterrupt
     is_known = is_cured or (answer.fix is not None and bool(answer.fix.why_not))

@@ -28,7 +28,7 @@ class McpOptions:
         parse=megabytes,
         help="How much memory a script may use, all of its processes together. [default: 4096MB]",
     )
-    sandbox: Sandbox = option(default=Sandbox.AUTO, help="Where scripts run: auto, bubblewrap, unshare or off.")
+    sandbox: Sandbox = option(default=Sandbox.BUBBLEWRAP, help="Where scripts run: bubblewrap or off.")
     may_read_stacks: bool = option(
         "--stacks", default=False, help="Let clients read the stacks of your processes, with local variables."
     )
@@ -41,7 +41,7 @@ def mcp(options: McpOptions) -> None:
     what it has started. Exit code: 0 the client disconnected; 2 wrong usage; 3 the SDK is not installed, or no sandbox
     works.
     """
-    from whichtorch.matrix.process.sandbox import working_sandbox
+    from whichtorch.matrix.process.sandbox import require_sandbox
 
     try:
         from whichtorch.matrix.cli.tool_server import server
@@ -49,5 +49,5 @@ def mcp(options: McpOptions) -> None:
         hint = "pip install -U 'whichtorch[mcp]'"
         raise PreventedError(f"the SDK of the Model Context Protocol cannot be imported: {error}", hint=hint) from None
     if options.sandbox is not Sandbox.OFF:
-        working_sandbox(options.sandbox)
+        require_sandbox()
     server(options, state_folder()).run("stdio")

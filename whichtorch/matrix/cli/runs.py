@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 DAY = 86400.0  # seconds
 OUTPUT = Path("output")  # where reports go by default
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
-_TAKEN = re.compile(r"latest(~\d+)?")
 baseline_option = partial(
     option,
     "--baseline",
@@ -82,7 +81,7 @@ def runs_name(options: NameOptions) -> None:
     from whichtorch.matrix.records import store, stored_runs
 
     home, text = state_folder(), options.text
-    if not _NAME.fullmatch(text) or _TAKEN.fullmatch(text):
+    if not _NAME.fullmatch(text) or stored_runs.LATEST.fullmatch(text):
         raise UsageError(f"{text!r} cannot be a name", hint="begin with a letter, then letters, digits, . _ and -")
     head = stored_runs.find(options.run, home)
     if head.folder.parent != home / "runs":

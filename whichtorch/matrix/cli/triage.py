@@ -139,7 +139,7 @@ class ReplayOptions:
     environment: CaseEnvironmentOptions = group(CaseEnvironmentOptions)
     cluster: ClusterAddress = group(ClusterAddress)
     whole: bool = running_option(default=False, help="Run the script as it was, instead of the smallest.")
-    sandbox: Sandbox = sandbox_option(default=Sandbox.AUTO)
+    sandbox: Sandbox = sandbox_option(default=Sandbox.BUBBLEWRAP)
     json_file: Path | None = json_output()
     display: Display = group(Display)
 

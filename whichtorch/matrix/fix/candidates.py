@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.fix.functions_run import words_of
-from whichtorch.matrix.fix.units import Kind, Unit
+from whichtorch.matrix.fix.units import FilePair, Kind, Unit
 from whichtorch.matrix.source.names import bound
 from whichtorch.matrix.source.syntax import Definition, Function
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.diagnosis.tracebacks import CodeFrame
     from whichtorch.matrix.fix.functions_run import FunctionsRun
-    from whichtorch.matrix.fix.package_trees import FilePair
     from whichtorch.matrix.fix.tree_change import TreeChange
 
 NAMESAKES = 3  # functions of one name that a script may mean

@@ -14,7 +14,8 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.fix.tree_change import base_names, defined_words, new_parameters
-from whichtorch.matrix.fix.units import Kind, Unit, reached
+from whichtorch.matrix.fix.units import Kind, Unit
+from whichtorch.matrix.grouping import reached
 from whichtorch.matrix.source.names import GIVEN, Uses, absolute, imported, uses
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
 from whichtorch.matrix.environments.patches import read_patch
 from whichtorch.matrix.errors import INTERRUPTED, PreventedError, UsageError, why_stopped
 from whichtorch.matrix.fix.cure_runs import CureRuns
-from whichtorch.matrix.fix.fix_setup import CureRequest
-from whichtorch.matrix.fix.fixing import Fix, fix
+from whichtorch.matrix.fix.fixing import CureRequest, Fix, fix
 from whichtorch.matrix.fix.origins import Origins, ReleaseSpan
 from whichtorch.matrix.fix.suite_check import SuiteCheck, check_suite
 from whichtorch.matrix.model import Environment, Model, name_of_test

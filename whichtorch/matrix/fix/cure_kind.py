@@ -13,8 +13,7 @@ import textwrap
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.parts import statements_of
-from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order, means_the_same
+from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order, means_the_same, statements_of
 from whichtorch.matrix.source.names import dotted, parameters
 from whichtorch.matrix.source.syntax import Definition, Function, parse_module
 

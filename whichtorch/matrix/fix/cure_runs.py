@@ -14,19 +14,17 @@ from whichtorch.matrix.diagnosis.patience import BOTH_LOOKS
 from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, read_frames
 from whichtorch.matrix.environments.overlay import encoded, site_packages
 from whichtorch.matrix.errors import PreventedError
+from whichtorch.matrix.fix.cure_search import Trial, TrialEffect
 from whichtorch.matrix.fix.functions_run import FunctionsRun
-from whichtorch.matrix.fix.package_trees import package_tree
-from whichtorch.matrix.fix.trials import Trial, TrialEffect
+from whichtorch.matrix.fix.tree_change import package_tree
 from whichtorch.matrix.model import Environment, Outcome, digest
 from whichtorch.matrix.trial.variation import NOTES, Variation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
-    from whichtorch.matrix.fix.package_trees import PackageTree
-    from whichtorch.matrix.model import Attempt, Record
-    from whichtorch.matrix.plan.planning import PlannedCell
-    from whichtorch.matrix.search.worker_pool import WorkerPool
+    from whichtorch.matrix.fix.tree_change import PackageTree
+    from whichtorch.matrix.model import Attempt
     from whichtorch.matrix.trial.observation import Observation
     from whichtorch.matrix.trial.runner import Runner
 
@@ -68,18 +66,13 @@ class CureRuns:
         """Where what the search keeps lies."""
         return self.runner.home / "fix"
 
-    @property
-    def planned(self) -> PlannedCell:
-        """The test."""
-        return self.runner.planned
-
     def run(self, environment: Environment, limit: float, files: Files | None = None) -> Observation:
         """Run the script once, with some files changed; raise KeyboardInterrupt where it was interrupted."""
         return self.runner.at(environment).run(limit, Variation(files=files or {}))
 
     def noted(self, environment: Environment, limit: float, files: Files | None = None) -> FunctionsRun:
         """Run the script once and return which functions of torch it ran; how it ended is no evidence of a failure."""
-        kept = digest([self.planned.key(environment), *([sorted(files.items())] if files else [])])
+        kept = digest([self.runner.planned.key(environment), *([sorted(files.items())] if files else [])])
         return self._functions(f"functions-{kept}", environment, limit, Variation(files=files or {}, hooks=NOTING))
 
     def common_calls(self, environment: Environment, active: Collection[str]) -> FunctionsRun:
@@ -129,9 +122,22 @@ class CureRuns:
         return (*read_frames(seen.stderr), *stuck)
 
     def trial(self, environment: Environment, files: Files, test: CureTest) -> Trial:
-        """Run the script with files changed, and tell what that does to a failure."""
+        """Run the script with files changed, and tell what that does to a failure.
+
+        Raises PreventedError where the run says nothing.
+        """
         seen = self.fair_run(environment, files, test)
-        return judged(seen.record, self.frames(seen), test.failure)
+        attempt = seen.record.attempt
+        if attempt.outcome.is_prevented:
+            raise PreventedError(f"a run could not be judged: {attempt.note or attempt.outcome}")
+        if attempt.outcome is Outcome.PASS:
+            return Trial(effect=TrialEffect.CURED, seconds=attempt.seconds)
+        return Trial(
+            effect=TrialEffect.SAME if test.failure.compare(Failure.of(seen.record)) else TrialEffect.UNRESOLVED,
+            exception=f"{(seen.record.signature or '').partition(' in ')[0]}: {attempt.message}",
+            frames=self.frames(seen),
+            seconds=attempt.seconds,
+        )
 
     def fair_run(self, environment: Environment, files: Files, test: CureTest) -> Observation:
         """Run the script once with files changed, for as long as a cure may take.
@@ -144,15 +150,6 @@ class CureRuns:
             seen = self.run(environment, test.limit, files)
         is_starved = test.was_starved(seen.record.attempt)
         return self.run(environment, BOTH_LOOKS * test.limit, files) if is_starved else seen
-
-    def workers(self, count: int) -> WorkerPool:
-        """Return where so many runs may be made at once; an interrupt there stops them all."""
-        return self.runner.workers(count)
-
-    def at_once(self, *calls: Callable[[], FunctionsRun]) -> list[FunctionsRun]:
-        """Make several calls side by side: what they note is no matter of time."""
-        with self.workers(len(calls)) as workers:
-            return workers.results(*calls)
 
     def _functions(self, name: str, environment: Environment, limit: float, variation: Variation) -> FunctionsRun:
         """Return the functions that a run notes; what was noted once is kept, for the same search goes on from it."""
@@ -175,18 +172,3 @@ def _stuck_frames(folder: Path) -> Iterator[CodeFrame]:
         for frame in thread.frames:
             if frame.is_python and frame.file and frame.line is not None:
                 yield CodeFrame(file=frame.file, line=frame.line, function=frame.function)
-
-
-def judged(record: Record, frames: tuple[CodeFrame, ...], failure: Failure) -> Trial:
-    """Return what a run with a change says of a failure; raises PreventedError where it says nothing."""
-    attempt = record.attempt
-    if attempt.outcome.is_prevented:
-        raise PreventedError(f"a run could not be judged: {attempt.note or attempt.outcome}")
-    if attempt.outcome is Outcome.PASS:
-        return Trial(effect=TrialEffect.CURED, seconds=attempt.seconds)
-    return Trial(
-        effect=TrialEffect.SAME if failure.compare(Failure.of(record)) else TrialEffect.UNRESOLVED,
-        exception=f"{(record.signature or '').partition(' in ')[0]}: {attempt.message}",
-        frames=frames,
-        seconds=attempt.seconds,
-    )

@@ -9,40 +9,56 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.errors import PreventedError, why_stopped
-from whichtorch.matrix.fix.candidates import at_import, each_once
+from whichtorch.matrix.diagnosis.failure import Failure
+from whichtorch.matrix.diagnosis.patience import CURE, CURE_OF_HANG
+from whichtorch.matrix.errors import PreventedError, UsageError, why_stopped
+from whichtorch.matrix.fix.candidates import at_import, by_runs, each_once, named, on_stack
 from whichtorch.matrix.fix.closure import Closure
 from whichtorch.matrix.fix.cure_kind import brings_functions, cure_kinds
-from whichtorch.matrix.fix.cure_search import CureSearch
-from whichtorch.matrix.fix.fix_setup import NOTED_SLOWDOWN, candidate_tiers, setup_of
+from whichtorch.matrix.fix.cure_runs import CureTest
+from whichtorch.matrix.fix.cure_search import GUESS, CureSearch, Trial, TrialEffect, in_words, inquiry
+from whichtorch.matrix.fix.functions_run import words_of
 from whichtorch.matrix.fix.minimum import smallest
 from whichtorch.matrix.fix.origins import Origin  # noqa: TC001  pydantic reads it
-from whichtorch.matrix.fix.package_trees import FilePair
-from whichtorch.matrix.fix.patch import lines_of, unified_diff
-from whichtorch.matrix.fix.tree_change import TreeChange
-from whichtorch.matrix.fix.trials import GUESS, Trial, TrialEffect, Trials, in_words
+from whichtorch.matrix.fix.tree_change import TreeChange, differing, lines_of, unified_diff
 from whichtorch.matrix.fix.units import Kind, Proposal, in_order
 from whichtorch.matrix.grouping import counted
-from whichtorch.matrix.model import Outcome, digest
-from whichtorch.matrix.search.driving import drive
+from whichtorch.matrix.model import Environment, Outcome, Record, digest
+from whichtorch.matrix.search.driving import Deferred, drive
 from whichtorch.matrix.search.journal import Journal
 from whichtorch.matrix.search.runs_oracle import BudgetSpentError, RunsOracle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from whichtorch.matrix.diagnosis.tracebacks import CodeFrame
     from whichtorch.matrix.fix.cure_runs import CureRuns
-    from whichtorch.matrix.fix.fix_setup import CureRequest, FixSetup
+    from whichtorch.matrix.fix.functions_run import FunctionsRun
+    from whichtorch.matrix.fix.tree_change import PackageTree
     from whichtorch.matrix.fix.units import Unit
     from whichtorch.matrix.trial.observation import Observation
 
 SHOWN = 5  # names of a kind; more are counted
 FURTHER = 60  # trials that are proposed at least, to go on with
 CONFIRMATIONS = 3  # runs with the patch, and without it
+NOTED_SLOWDOWN = 4  # times that a run may take longer while its functions are noted; a hang stays one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CureRequest:
+    """What is asked. Both environments are installed and usable."""
+
+    bad: Environment
+    good: Environment
+    failure: str = ""  # words of the failure that is meant; "" for whichever the bad release shows
+    max_trials: int | None = None
+    max_seconds: float | None = None
+    jobs: int = 1  # runs at once
+    tell: Callable[[str], None] = print  # progress, a line each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +99,6 @@ class SearchEvidence:
     is_native: bool = False  # the failure is a signal, or a stack that ends in native code
 
 
-@dataclass(slots=True)
-class _Seen:
-    """What the trials have shown so far."""
-
-    cure: Proposal | None = None  # the last one: a search proposes nothing greater once it has a cure
-    last: Trial | None = None
-
-
 def fix(request: CureRequest, runs: CureRuns) -> Fix:
     """Search, minimize and confirm. If it is interrupted, it returns what is known; the same call goes on from there.
 
@@ -100,42 +108,224 @@ def fix(request: CureRequest, runs: CureRuns) -> Fix:
     where a run says nothing.
     """
     started = time.monotonic()
-    setup = setup_of(request, runs)
-    request.tell(f"{len(setup.pairs)} files of Python differ")
-    search, to_cure, seen = CureSearch(setup.closure), 0, _Seen()
-    notes: tuple[str, ...] = ()
-    tiers = candidate_tiers(request, runs, setup)
-    oracle = _oracle(request, runs, setup, seen, started)
-    answer = Fix()
+    known = _seen(request, runs)
+    search, to_cure, answer, notes = CureSearch(known.closure), 0, Fix(), list[str]()
+    tiers = known.tiers()
+    oracle = known.oracle(started)
     try:
         with oracle:
             try:
                 cure = drive(
-                    search.run(each_once(tiers, setup.seeds), at_import(setup.change, setup.loaded)),
+                    search.run(each_once(tiers, known.seeds), at_import(known.change, known.loaded)),
                     oracle,
-                    lambda: CureSearch(setup.closure).run(each_once(tiers, {}), at_import(setup.change, setup.loaded)),
+                    lambda: CureSearch(known.closure).run(each_once(tiers, {}), at_import(known.change, known.loaded)),
                 )
                 to_cure = oracle.made
                 if cure is not None:
-                    begin = partial(smallest, cure, setup.closure, _idle(cure, request, runs, setup))
+                    begin = partial(smallest, cure, known.closure, known.idle(cure))
                     drive(begin(), oracle, begin)
             except BudgetSpentError:
-                notes = tuple(_when_spent(oracle.made, time.monotonic() - started, seen.cure))
-        if seen.cure is not None:
-            answer = _patched(seen.cure, setup)
+                notes += _when_spent(oracle.made, time.monotonic() - started, known.cure)
+        if known.cure is not None:
+            answer = known.patched(known.cure)
             try:
-                answer = _confirmed(answer, seen.cure, request, runs, setup)
+                answer = known.confirmed(answer, known.cure)
             except PreventedError as error:  # the patch is known all the same
-                notes = (*notes, f"the patch could not be confirmed: {error}")
+                notes.append(f"the patch could not be confirmed: {error}")
         elif notes:
-            notes = (*notes, *known_so_far(_evidence(setup, search, seen)))
+            notes += known_so_far(known.evidence(search))
         else:
-            answer = replace(answer, why_not=tuple(reasons(_evidence(setup, search, seen))))
+            answer = replace(answer, why_not=tuple(reasons(known.evidence(search))))
     except KeyboardInterrupt as interrupt:
-        answer = _patched(seen.cure, setup) if seen.cure else answer
+        answer = known.patched(known.cure) if known.cure else answer
         answer = replace(answer, stopped=why_stopped(interrupt))
-    answer = replace(answer, trials=oracle.made, trials_to_cure=to_cure, candidates=len(setup.seeds), notes=notes)
-    return replace(answer, trials_ahead=oracle.ahead, seconds=round(time.monotonic() - started, 1))
+    return replace(
+        answer,
+        trials=oracle.made,
+        trials_to_cure=to_cure,
+        trials_ahead=oracle.ahead,
+        candidates=len(known.seeds),
+        notes=tuple(notes),
+        seconds=round(time.monotonic() - started, 1),
+    )
+
+
+def _seen(request: CureRequest, runs: CureRuns) -> _Known:
+    """See the script fail and pass, and what differs.
+
+    Raises UsageError where it does not fail in the one, as is meant, and pass in the other.
+    """
+    longest = runs.runner.planned.limits.timeout
+    good_record = runs.run(request.good, longest).record
+    _expect(good_record, request.good, passes=True)
+    limit = CURE.limit(good_record.attempt.seconds, longest)
+    seen = runs.run(request.bad, limit)
+    bad_record = seen.record
+    _expect(bad_record, request.bad, passes=False)
+    failure = Failure.of(bad_record).provisional  # what is slow ends in the good release by then
+    if not failure.has_words(request.failure):
+        shown = f"{bad_record.attempt.outcome}: {bad_record.signature or ''} {bad_record.attempt.message}".rstrip()
+        raise UsageError(f"it fails in another way in {request.bad.label}: {shown}", hint="leave out --failure")
+    if failure.outcome is Outcome.HANG:
+        limit = CURE_OF_HANG.limit(good_record.attempt.seconds, limit)
+    bad_tree, good_tree = trees = runs.tree(request.bad), runs.tree(request.good)
+    pairs = differing(bad_tree, good_tree)
+    request.tell(f"{len(pairs)} files of Python differ")
+    change = TreeChange(pairs, bad_tree.digests.keys() | good_tree.digests.keys())
+    return _Known(
+        request=request,
+        runs=runs,
+        test=CureTest(failure=failure, limit=limit, cpu_seconds=good_record.attempt.cpu_seconds),
+        trees=trees,
+        change=change,
+        closure=Closure(change, Deferred(lambda: runs.symbols(request.good) - runs.symbols(request.bad))),
+        frames=runs.frames(seen),
+        good_run=cache(lambda: runs.noted(request.good, NOTED_SLOWDOWN * limit)),
+    )
+
+
+def _expect(record: Record, environment: Environment, *, passes: bool) -> None:
+    outcome = record.attempt.outcome
+    if passes and outcome is not Outcome.PASS:
+        raise UsageError(f"it does not pass in {environment.label}: {outcome}", hint="name another good release")
+    if not passes and not outcome.is_red and outcome is not Outcome.SLOW:
+        raise UsageError(f"it does not fail in {environment.label}: {outcome}", hint="name another bad release")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Known:
+    """What is known: before the first trial how the script fails and what differs, then what the trials have shown."""
+
+    request: CureRequest
+    runs: CureRuns
+    test: CureTest
+    trees: tuple[PackageTree, PackageTree]  # of the bad and of the good release
+    change: TreeChange
+    closure: Closure
+    frames: tuple[CodeFrame, ...]
+    good_run: Callable[[], FunctionsRun]  # made once, when it is asked for
+    seeds: dict[Unit, None] = field(default_factory=dict)  # as the search asks for them
+    loaded: set[str] = field(default_factory=set)  # files, known when the functions that ran are
+    cure: Proposal | None = None  # the last one: a search proposes nothing greater once it has a cure
+    last: Trial | None = None
+
+    def tiers(self) -> list[Callable[[], list[Unit]]]:
+        """Return the candidates, the nearest first; what only later ones need is found out when these are asked for."""
+        script = self.runs.runner.planned.scenario.text
+        noted = Deferred(self._noted)
+
+        def by_name() -> list[Unit]:
+            noted()
+            return named(self.change, self.loaded, words_of(script) | words_of(self.test.failure.message))
+
+        def reached(place: int) -> list[Unit]:
+            bad, good = noted()[place]
+            words = set[str]().union(*(run.words(tree.text) for run, tree in zip((bad, good), self.trees, strict=True)))
+            return by_runs(self.change, bad, good, words | words_of(script), self.loaded)
+
+        once = [cache(by_name), *(cache(partial(reached, place)) for place in (0, 1))]
+        return [lambda: on_stack(self.change, self.frames), *once]
+
+    def _noted(self) -> tuple[Sequence[FunctionsRun], ...]:
+        """Return what it runs in both releases: of that first what not any script runs, then all."""
+        self.request.tell("what it runs is noted in both")
+        both = self.request.bad, self.request.good
+        longer = NOTED_SLOWDOWN * self.test.limit
+        patience = self.test.limit if self.test.failure.outcome is Outcome.HANG else longer
+        with self.runs.runner.workers(2) as workers:
+            bad, good = workers.results(lambda: self.runs.noted(both[0], patience), self.good_run)
+        self.loaded |= bad.loaded | good.loaded
+        active = bad.active | good.active
+        with self.runs.runner.workers(2) as workers:
+            usual = workers.results(*(partial(self.runs.common_calls, each, active) for each in both))
+        return (bad.besides(usual[0]), good.besides(usual[1])), (bad, good)
+
+    def oracle(self, started: float) -> RunsOracle[Proposal, Trial]:
+        """Return what answers a search; it keeps the cure and tells of each trial."""
+        planned, failure, bad = self.runs.runner.planned, self.test.failure, self.request.bad
+        key = digest([planned.scenario.source_hash, planned.variant, bad.id, failure.outcome, failure.signature])
+        limit = self.request.max_seconds
+
+        def answered(proposal: Proposal, trial: Trial) -> None:
+            self.last = trial
+            if trial.effect is TrialEffect.CURED:
+                self.cure = proposal
+            self.request.tell(in_words(oracle.made, proposal, trial))
+
+        oracle = RunsOracle(
+            inquiry=partial(inquiry, self.change, key, lambda files: self.runs.trial(bad, files, self.test)),
+            pool=self.runs.runner.workers(self.request.jobs),
+            journal=Journal(self.runs.folder / f"trials-{key}.jsonl", Trial),
+            guess=GUESS,
+            answered=answered,
+            most=self.request.max_trials,
+            until=started + limit if limit is not None else None,
+        )
+        return oracle
+
+    def idle(self, cure: Proposal) -> set[Unit]:
+        """Return the functions of a cure that the cured script does not run."""
+        if len(cure.units) < 3:
+            return set()
+        try:
+            texts = self.change.texts(cure)
+            cured_run = self.runs.noted(self.request.bad, NOTED_SLOWDOWN * self.test.limit, texts)
+        except PreventedError:
+            return set()
+        ran = {(path, name.rpartition(".")[2]) for path, _, name in cured_run.functions}
+        return {unit for unit in cure.units if unit.is_function and (unit.path, unit.own_name) not in ran}
+
+    def evidence(self, search: CureSearch) -> SearchEvidence:
+        """Return what a search without a cure has seen."""
+        lacking = {symbol for seed in self.seeds for symbol in self.closure.of([seed]).lacking}
+        return SearchEvidence(
+            reached=len(self.seeds),
+            tried=len(search.harmless.intersection(self.seeds)),  # without their dependencies
+            breaking=tuple(unit.name for unit in search.breaking),
+            last_effect=str(self.last.effect) if self.last else "",
+            lacking=tuple(sorted(lacking.union(search.refused.values()))),
+            is_native=self.test.failure.outcome is Outcome.CRASH,
+        )
+
+    def patched(self, cure: Proposal) -> Fix:
+        """Return an answer with the patch of a cure."""
+        files = self.change.texts(cure)
+        patch = unified_diff({path: self.change.pairs[path].bad for path in files}, files)
+        return Fix(patch=patch, units=tuple(map(str, in_order(cure.units))))
+
+    def confirmed(self, answer: Fix, cure: Proposal) -> Fix:
+        """Return the answer with what runs show: with the patch, without it, and taken back from the good release."""
+        bad, files = self.request.bad, self.change.texts(cure)
+        # first those with the patch: beside a failure that keeps cores busy a pass takes longer
+        with self.runs.runner.workers(self.request.jobs) as workers:
+            patched = workers.results(*[partial(self.runs.fair_run, bad, files, self.test)] * CONFIRMATIONS)
+        with self.runs.runner.workers(self.request.jobs) as workers:
+            turned = workers.start(partial(self._reverted, cure.units))
+            plain = workers.results(*[partial(self.runs.run, bad, self.test.limit)] * CONFIRMATIONS)
+        return replace(
+            answer,
+            with_patch=_passes(patched),
+            without_patch=_passes(plain),
+            manner=cure_kinds(cure, self.good_run() if any(map(brings_functions, cure.units)) else None),
+            reverted=turned.result(),
+        )
+
+    def _reverted(self, units: frozenset[Unit]) -> str:
+        """Return what taking the units back from the good release does to the failure there: "cured" for nothing."""
+        backwards = self.change.backwards({unit.path for unit in units})
+        taken = [found for unit in units if (found := backwards.named(unit.path, unit.name))]
+        changed = [unit for unit in taken if unit.kind is not Kind.REMOVED]
+        effect = ""
+        for some in filter(None, (changed, taken)):  # what else uses a new function would miss it
+            files = backwards.texts(Proposal(units=Closure(backwards).of(some).units))
+            effect = str(self.runs.trial(self.request.good, files, self.test).effect)
+            if effect == TrialEffect.SAME:
+                break
+        return effect
+
+
+def _passes(seen: Sequence[Observation]) -> tuple[int, int]:
+    return sum(each.record.attempt.outcome is Outcome.PASS for each in seen), len(seen)
 
 
 def _when_spent(trials: int, seconds: float, cure: Proposal | None) -> Iterator[str]:
@@ -146,103 +336,6 @@ def _when_spent(trials: int, seconds: float, cure: Proposal | None) -> Iterator[
         where = f"{files} file{'s' * (files > 1)}"
         yield f"the smallest change that was seen to cure it is in {where}; a smaller one may be enough"
     yield f"to go on from here: --max-trials {max(2 * trials, FURTHER)} --max-time {math.ceil(2 * seconds / 60)}m"
-
-
-def _oracle(
-    request: CureRequest, runs: CureRuns, setup: FixSetup, seen: _Seen, started: float
-) -> RunsOracle[Proposal, Trial]:
-    planned, failure = runs.planned, setup.test.failure
-    question = digest(
-        [planned.scenario.source_hash, planned.variant, request.bad.id, failure.outcome, failure.signature]
-    )
-
-    def answered(proposal: Proposal, trial: Trial) -> None:
-        seen.last = trial
-        if trial.effect is TrialEffect.CURED:
-            seen.cure = proposal
-        request.tell(in_words(oracle.made, proposal, trial))
-
-    oracle = RunsOracle(
-        inquiry=Trials(
-            change=setup.change, question=question, test=lambda files: runs.trial(request.bad, files, setup.test)
-        ),
-        pool=runs.workers(request.jobs),
-        journal=Journal(runs.folder / f"trials-{question}.jsonl", Trial),
-        guess=GUESS,
-        answered=answered,
-        most=request.max_trials,
-        until=started + request.max_seconds if request.max_seconds is not None else None,
-    )
-    return oracle
-
-
-def _idle(cure: Proposal, request: CureRequest, runs: CureRuns, setup: FixSetup) -> set[Unit]:
-    """Return the functions of a cure that the cured script does not run."""
-    if len(cure.units) < 3:
-        return set()
-    try:
-        cured_run = runs.noted(request.bad, NOTED_SLOWDOWN * setup.test.limit, setup.change.texts(cure))
-    except PreventedError:
-        return set()
-    ran = {(path, name.rpartition(".")[2]) for path, _, name in cured_run.functions}
-    return {unit for unit in cure.units if unit.is_function and (unit.path, unit.own_name) not in ran}
-
-
-def _evidence(setup: FixSetup, search: CureSearch, seen: _Seen) -> SearchEvidence:
-    lacking = {symbol for seed in setup.seeds for symbol in setup.closure.of([seed]).lacking}
-    return SearchEvidence(
-        reached=len(setup.seeds),
-        tried=len(search.harmless.intersection(setup.seeds)),  # without their dependencies
-        breaking=tuple(unit.name for unit in search.breaking),
-        last_effect=str(seen.last.effect) if seen.last else "",
-        lacking=tuple(sorted(lacking.union(search.refused.values()))),
-        is_native=setup.test.failure.outcome is Outcome.CRASH,
-    )
-
-
-def _confirmed(answer: Fix, cure: Proposal, request: CureRequest, runs: CureRuns, setup: FixSetup) -> Fix:
-    """Return the answer with the patch, run several times with and without it, and taken back from the good release."""
-    files = setup.change.texts(cure)
-    # first those with the patch: beside a failure that keeps cores busy a pass takes longer
-    with runs.workers(request.jobs) as workers:
-        patched = workers.results(*[partial(runs.fair_run, request.bad, files, setup.test)] * CONFIRMATIONS)
-    with runs.workers(request.jobs) as workers:
-        turned = workers.start(partial(_reverted, cure.units, request, runs, setup))
-        plain = workers.results(*[partial(runs.run, request.bad, setup.test.limit)] * CONFIRMATIONS)
-    return replace(
-        answer,
-        with_patch=_passes(patched),
-        without_patch=_passes(plain),
-        manner=cure_kinds(cure, setup.good_run() if any(map(brings_functions, cure.units)) else None),
-        reverted=turned.result(),
-    )
-
-
-def _patched(cure: Proposal, setup: FixSetup) -> Fix:
-    """Return an answer with the patch of a cure."""
-    files = setup.change.texts(cure)
-    patch = unified_diff({path: setup.pairs[path].bad for path in files}, files)
-    return Fix(patch=patch, units=tuple(map(str, in_order(cure.units))))
-
-
-def _passes(seen: Sequence[Observation]) -> tuple[int, int]:
-    return sum(each.record.attempt.outcome is Outcome.PASS for each in seen), len(seen)
-
-
-def _reverted(units: frozenset[Unit], request: CureRequest, runs: CureRuns, setup: FixSetup) -> str:
-    """Return what taking the units back from the good release does to the failure there: "cured" for nothing."""
-    paths = {unit.path for unit in units}
-    pairs = {path: FilePair(path=path, bad=setup.pairs[path].good, good=setup.pairs[path].bad or "") for path in paths}
-    backwards = TreeChange(pairs, setup.paths)
-    taken = [found for unit in units if (found := backwards.named(unit.path, unit.name))]
-    changed = [unit for unit in taken if unit.kind is not Kind.REMOVED]
-    effect = ""
-    for some in filter(None, (changed, taken)):  # what else uses a new function would miss it
-        files = backwards.texts(Proposal(units=Closure(backwards).of(some).units))
-        effect = str(runs.trial(request.good, files, setup.test).effect)
-        if effect == TrialEffect.SAME:
-            break
-    return effect
 
 
 def reasons(evidence: SearchEvidence) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from whichtorch.matrix.fix.parts import Part
+    from whichtorch.matrix.fix.units import Part
 
 _MODULE = "<module>"
 _WORD = re.compile(r"[A-Za-z_]\w*")

@@ -9,11 +9,11 @@ import ast
 import difflib
 from typing import TYPE_CHECKING, TypeVar
 
+from whichtorch.matrix.fix.cure_search import Trial, TrialEffect
 from whichtorch.matrix.fix.functions_run import words_of
-from whichtorch.matrix.fix.parts import statements_of
-from whichtorch.matrix.fix.patch import lines_of
-from whichtorch.matrix.fix.trials import Trial, TrialEffect
-from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order, reached
+from whichtorch.matrix.fix.tree_change import lines_of
+from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order, statements_of
+from whichtorch.matrix.grouping import reached
 from whichtorch.matrix.search.delta import fewest
 from whichtorch.matrix.source.names import bound, uses
 from whichtorch.matrix.source.syntax import is_docstring

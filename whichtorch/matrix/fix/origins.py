@@ -20,7 +20,6 @@ from packaging.version import InvalidVersion, Version
 
 from whichtorch.matrix.bisect.axes.git import GitError
 from whichtorch.matrix.errors import PreventedError, UsageError
-from whichtorch.matrix.fix.patch import changed_lines, patched
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.source.names import import_statements
 from whichtorch.matrix.source.syntax import parse_module
@@ -29,15 +28,24 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from whichtorch.matrix.bisect.axes.git import Checkout
-    from whichtorch.matrix.fix.patch import ChangedLine
 
 PATIENCE = 300.0  # seconds for all that git is asked; a file of PyTorch takes a few
 DISTINCT = 12  # characters of a line that a search for its text may find again
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _BLAMED = re.compile(
     r"^(?P<commit>[0-9a-f]{40,}) (?P<first>\d+) (?P<number>\d+).*\n(?P<head>(?:[a-z].*\n)+)", re.MULTILINE
 )
 _IN_SUBJECT = re.compile(r"\(#(\d+)\)$")
 _IN_MESSAGE = re.compile(r"^Pull Request resolved: *\S+/pull/(\d+)", re.MULTILINE | re.IGNORECASE)
+
+
+class ChangedLine(NamedTuple):
+    """A line that a patch adds or removes."""
+
+    path: str
+    is_added: bool
+    number: int  # in the patched file, of a line that is added; else in the bad release's, from 1
+    text: str  # without its end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,3 +267,29 @@ def _import_place(line: str, good: str) -> int:
         return 0
     lines = {statement: alias.lineno for statement, alias in there}
     return next((lines[statement] for statement, _ in wanted if statement in lines), 0)
+
+
+def changed_lines(patch: str) -> Iterator[ChangedLine]:
+    """Yield the lines that a patch adds or removes, in its order."""
+    path, old, new, old_end, new_end = "", 1, 1, 1, 1
+    for line in patch.split("\n"):
+        mark, text = line[:1], line[1:]
+        if old < old_end or new < new_end:
+            if mark in {"+", "-"}:
+                yield ChangedLine(path=path, is_added=mark == "+", number=new if mark == "+" else old, text=text)
+            old += mark in {"-", " "}
+            new += mark in {"+", " "}
+        elif hunk := _HUNK.match(line):
+            old, new = int(hunk[1]), int(hunk[3])
+            old_end, new_end = old + int(hunk[2] or 1), new + int(hunk[4] or 1)
+        elif line.startswith("+++ b/"):
+            path = line.removeprefix("+++ b/")
+
+
+def patched(bad: Sequence[str], lines: Collection[ChangedLine]) -> list[str]:
+    """Return the lines of a file with those that a patch changes in it."""
+    removed = {line.number for line in lines if not line.is_added}
+    added = {line.number: line.text for line in lines if line.is_added}
+    left = (text for number, text in enumerate(bad, 1) if number not in removed)
+    whole = range(1, len(bad) - len(removed) + len(added) + 1)
+    return [added[number] if number in added else next(left, "") for number in whole]

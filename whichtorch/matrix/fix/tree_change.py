@@ -1,22 +1,94 @@
-"""All that differs between two trees, each file read when it is first asked for, and what its modules bind."""
+"""Two installed wheels -> what differs between them, each file read when it is first asked for, and as a patch."""
 
 from __future__ import annotations
 
 import ast
+import base64
+import csv
+import difflib
+import hashlib
+import io
 import re
 from collections import defaultdict
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.environments.overlay import read_source
+from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.fix.functions_run import words_of
-from whichtorch.matrix.fix.units import ChangedFile, Kind, Proposal, Unit, reached
+from whichtorch.matrix.fix.units import ChangedFile, FilePair, Kind, Proposal, Unit
+from whichtorch.matrix.grouping import reached
 from whichtorch.matrix.source.names import bound, dotted, parameters, uses
 from whichtorch.matrix.source.syntax import Function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from pathlib import Path
 
-    from whichtorch.matrix.fix.package_trees import FilePair
+PACKAGES = ("torch", "torchgen", "functorch")  # that a wheel of torch installs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageTree:
+    """The Python files that an installed wheel of torch brought, by their paths in its site-packages."""
+
+    root: Path  # site-packages
+    digests: Mapping[str, str]  # path -> the content's digest, as RECORD has it
+
+    def text(self, path: str) -> str | None:
+        """Return a file's exact text, line ends and all; None for a file that is not the wheel's."""
+        return read_source(self.root / path) if path in self.digests else None
+
+
+def package_tree(root: Path) -> PackageTree:
+    """Read what the wheel of torch in `root` lists. Raises PreventedError where it lists nothing."""
+    records = sorted(root.glob("torch-*.dist-info/RECORD"))
+    if not records:
+        raise PreventedError(f"{root} has no RECORD of an installed wheel of torch")
+    rows = csv.reader(io.StringIO(records[0].read_text(encoding="utf-8"), newline=""))
+    listed = {row[0]: row[1] for row in rows if len(row) > 1 and _is_ours(row[0])}
+    return PackageTree(root=root, digests={path: value or _digest(root / path) for path, value in listed.items()})
+
+
+def differing(bad: PackageTree, good: PackageTree) -> dict[str, FilePair]:
+    """Return the files that differ, by path, in the order of their paths."""
+    paths = sorted(bad.digests.keys() | good.digests.keys())
+    return {
+        path: FilePair(path=path, bad=bad.text(path), good=good.text(path))
+        for path in paths
+        if bad.digests.get(path) != good.digests.get(path)
+    }
+
+
+def _is_ours(path: str) -> bool:
+    return path.endswith(".py") and path.partition("/")[0] in PACKAGES
+
+
+def _digest(file: Path) -> str:
+    """Return a file's digest in RECORD's form, for what is listed without one."""
+    value = base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest())
+    return "sha256=" + value.decode().rstrip("=")
+
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+
+
+def unified_diff(bad: Mapping[str, str | None], changed: Mapping[str, str]) -> str:
+    """Return the diff of files, by their paths from site-packages on; a text before is None for a new file."""
+    return "".join(line for path in sorted(changed) for line in _file_diff(path, bad.get(path), changed[path]))
+
+
+def _file_diff(path: str, bad: str | None, changed: str) -> Iterator[str]:
+    old = f"a/{path}" if bad is not None else "/dev/null"
+    for line in difflib.unified_diff(_LINE.findall(bad or ""), _LINE.findall(changed), old, f"b/{path}"):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+def lines_of(patch: str) -> int:
+    """Return how many lines a patch adds or removes."""
+    return sum(line.startswith(("+", "-")) and not line.startswith(("+++ ", "--- ")) for line in patch.splitlines())
+
 
 _ASSIGNMENT = re.compile(r"^[A-Za-z_]\w* *(?::[^=\n]*)?=[^=].*$", re.MULTILINE)
 
@@ -25,14 +97,14 @@ class TreeChange:
     """The files that differ, and the paths of both trees. Reading all of them would take longer than many runs."""
 
     def __init__(self, pairs: Mapping[str, FilePair], paths: Collection[str]) -> None:
-        self._pairs = {path: pair for path, pair in pairs.items() if pair.good is not None}
+        self.pairs = {path: pair for path, pair in pairs.items() if pair.good is not None}
         self._paths = frozenset(paths)  # files that are the same included
         self._files: dict[str, ChangedFile | None] = {}
 
     def file(self, path: str) -> ChangedFile | None:
         """Return a file that differs; None for one that is the same, or gone, or cannot be read."""
         if path not in self._files:
-            pair = self._pairs.get(path)
+            pair = self.pairs.get(path)
             try:
                 self._files[path] = ChangedFile(pair) if pair else None
             except (SyntaxError, ValueError, RecursionError):
@@ -41,19 +113,25 @@ class TreeChange:
 
     def units(self, paths: Iterable[str]) -> Iterator[Unit]:
         """Yield the units of those of the files that differ."""
-        for path in sorted(set(paths) & self._pairs.keys()):
+        for path in sorted(set(paths) & self.pairs.keys()):
             file = self.file(path)
             yield from file.units if file else ()
 
     def has_other_constants(self, path: str) -> bool:
         """Return whether a file's assignments at the margin differ, by their first lines: it need not be parsed."""
-        pair = self._pairs.get(path)
+        pair = self.pairs.get(path)
         return pair is not None and _ASSIGNMENT.findall(pair.bad or "") != _ASSIGNMENT.findall(pair.good or "")
 
     def texts(self, proposal: Proposal) -> dict[str, str]:
         """Return the texts of all files that a proposal changes, by path."""
         files = {path: self.file(path) for path in sorted({unit.path for unit in proposal.units})}
         return {path: file.text(proposal.units, proposal.drafts) for path, file in files.items() if file is not None}
+
+    def backwards(self, paths: Iterable[str]) -> TreeChange:
+        """Return the change of some files from the good to the bad release."""
+        pairs = ((path, self.pairs[path]) for path in paths)
+        turned = {path: FilePair(path=path, bad=pair.good, good=pair.bad or "") for path, pair in pairs}
+        return TreeChange(turned, self._paths)
 
     def module_path(self, module: str) -> str | None:
         """Return the file of a module of either release: "torch.fx" -> "torch/fx/__init__.py"."""
@@ -89,11 +167,11 @@ class TreeChange:
 
     @cached_property
     def _bad_words(self) -> set[str]:  # of the bad release's files that differ
-        return set().union(*(words_of(pair.bad) for pair in self._pairs.values() if pair.bad))
+        return set().union(*(words_of(pair.bad) for pair in self.pairs.values() if pair.bad))
 
     @cached_property
     def _good_words(self) -> set[str]:
-        return set().union(*(words_of(pair.good) for pair in self._pairs.values() if pair.good))
+        return set().union(*(words_of(pair.good) for pair in self.pairs.values() if pair.good))
 
     @cache  # noqa: B019
     def removed_uses(self, word: str) -> tuple[Unit, ...]:
@@ -130,7 +208,7 @@ class TreeChange:
         """Return the name of a class and of those it inherits from, as far as their files differ."""
 
         def above(own: str) -> list[str]:
-            paths = [path for path, pair in self._pairs.items() if f"class {own}(" in (pair.good or "")]
+            paths = [path for path, pair in self.pairs.items() if f"class {own}(" in (pair.good or "")]
             nodes = filter(None, (self.good_class(path, own) for path in paths))
             return [base.rpartition(".")[2] for node in nodes for base in base_names(node)]
 
@@ -144,7 +222,7 @@ class TreeChange:
 
     def units_where(self, may_have: Callable[[FilePair], bool]) -> Iterator[Unit]:
         """Yield the units of the files that may have what is looked for; the other files are not parsed."""
-        return self.units(path for path, pair in self._pairs.items() if may_have(pair))
+        return self.units(path for path, pair in self.pairs.items() if may_have(pair))
 
 
 def _mentions(text: str | None, word: str) -> bool:

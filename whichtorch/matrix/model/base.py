@@ -32,7 +32,7 @@ class Model(BaseModel):
 
 
 class OpenModel(Model):
-    """Base of the facts that an attempt keeps. It writes only fields that were set, and keeps those it does not know.
+    """Base of the facts that an attempt or a probe keeps: only fields that were set, and those it does not know.
 
     A record of an older or newer version is therefore read, and written again with the same fields.
     """

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from pydantic import AfterValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, ConfigDict, Field
 
-from whichtorch.matrix.model.base import Model, StoredPath, digest
+from whichtorch.matrix.model.base import Model, OpenModel, StoredPath, digest
 from whichtorch.matrix.model.outcome import Outcome
 
 UNRESOLVABLE = "the requirements cannot be resolved"  # begins the reason where a user asked for some
@@ -220,24 +220,14 @@ def folder_of(interpreter: Path) -> Path:
 _NOT_INSTALLED = {"config", "hardware", "problem", "show_python", "folder", "matrix", "patch", "added", "added_options"}
 
 
-class ProbedFacts(Model):
-    """Base of what the probe writes: a newer probe may add fields, older records hold fewer; only set ones are kept."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-    @model_serializer(mode="wrap")
-    def _set_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in handler(self).items() if name in self.model_fields_set}
-
-
-class TorchConfig(ProbedFacts):
+class TorchConfig(OpenModel):
     """What `torch.__config__.show()` says."""
 
     components: tuple[str, ...] = ()
     settings: dict[str, str] = {}
 
 
-class Processor(ProbedFacts):
+class Processor(OpenModel):
     """The CPUs of a machine."""
 
     model: str = ""
@@ -245,7 +235,7 @@ class Processor(ProbedFacts):
     usable: int | None = None  # by this process
 
 
-class MetaKernel(ProbedFacts):
+class MetaKernel(OpenModel):
     """Where the Meta kernel of aten::mm is registered; one in Python takes the GIL."""
 
     registered: str | None = None
@@ -253,7 +243,7 @@ class MetaKernel(ProbedFacts):
     python: bool | None = None
 
 
-class Fingerprint(ProbedFacts):
+class Fingerprint(OpenModel):
     """What tells one torch and its machine from another. A string "unknown (ValueError)" replaces a failed answer."""
 
     torch: str | None = None

@@ -199,7 +199,7 @@ class Cell(Model):
     @property
     def sandbox_options(self) -> tuple[str, ...]:
         """The options of the command line that run it in a sandbox, if it ran in one."""
-        return ("--sandbox", "auto") if any(attempt.evidence.sandbox for attempt in self.attempts) else ()
+        return ("--sandbox", "bubblewrap") if any(attempt.evidence.sandbox for attempt in self.attempts) else ()
 
     @property
     def diagnosis(self) -> Diagnosis | None:

@@ -40,7 +40,7 @@ from whichtorch.matrix.model import (
 )
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.run_options import RunOptions as RunOptions  # noqa: TC001  part of a plan
-from whichtorch.matrix.process.sandbox import Sandbox, plain_environ, working_sandbox
+from whichtorch.matrix.process.sandbox import Sandbox, plain_environ, require_sandbox
 from whichtorch.matrix.suite import selection
 from whichtorch.matrix.suite.chain import WRITTEN_BY, Chain
 from whichtorch.matrix.suite.companions import hiding_torch
@@ -73,7 +73,8 @@ class PlannedCell:
             what = f"{hiding} would be imported instead of the torch of each environment"
             remedy = "run the command from" if self.scenario.command else "move the script to"
             raise UsageError(what, hint=f"{remedy} another folder")
-        if self.options.sandbox is not Sandbox.OFF and working_sandbox(self.options.sandbox):
+        if self.options.sandbox is not Sandbox.OFF:
+            require_sandbox()
             object.__setattr__(self, "scenario", self.scenario.in_sandbox())
 
     @property

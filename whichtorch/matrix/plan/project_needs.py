@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from packaging.dependency_groups import DependencyGroupResolver
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import NormalizedName, canonicalize_name
@@ -15,7 +16,7 @@ from whichtorch.matrix.model import Specifier  # noqa: TC001  pydantic reads it
 from whichtorch.matrix.suite.toml_lines import parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 _INSTEAD = "write what it needs into a file and name that with -r"
@@ -76,7 +77,14 @@ def project_needs(folder: Path, extras: Sequence[str], groups: Sequence[str]) ->
     own = canonicalize_name(project.name)
     of_extras = {canonicalize_name(name): texts for name, texts in project.optional_dependencies.items()}
     seen = set(map(canonicalize_name, extras))
-    waiting = [*project.dependencies, *_texts_of_groups(groups, found, file)]
+    waiting = [*project.dependencies]
+    try:
+        resolver = DependencyGroupResolver(found.dependency_groups)
+        for group in groups:
+            _named(canonicalize_name(group), resolver.dependency_groups, "dependency group", file)
+            waiting += map(str, resolver.resolve(group))
+    except ExceptionGroup as errors:
+        raise UsageError(f"{file}: {errors.exceptions[0]}") from None
     waiting += [text for extra in sorted(seen) for text in _named(extra, of_extras, "extra", file)]
     texts: dict[str, None] = {}
     for text in waiting:  # it grows
@@ -92,22 +100,7 @@ def project_needs(folder: Path, extras: Sequence[str], groups: Sequence[str]) ->
     return [_from_source(text, sources, folder, notes) for text in texts], project.requires_python, notes
 
 
-def _texts_of_groups(
-    names: Iterable[str], found: _Pyproject, file: Path, within: tuple[str, ...] = ()
-) -> Iterator[str]:
-    """Yield the requirements of dependency groups, and of the groups that they include."""
-    known = {canonicalize_name(name): entries for name, entries in found.dependency_groups.items()}
-    for name in map(canonicalize_name, names):
-        if name in within:
-            raise UsageError(f"{file}: the dependency group {name!r} includes itself")
-        for entry in _named(name, known, "dependency group", file):
-            if isinstance(entry, str):
-                yield entry
-            else:
-                yield from _texts_of_groups(entry.values(), found, file, (*within, name))
-
-
-def _named(name: NormalizedName, known: Mapping[NormalizedName, Any], kind: str, file: Path) -> Any:
+def _named(name: NormalizedName, known: Mapping[Any, Any], kind: str, file: Path) -> Any:
     if name in known:
         return known[name]
     raise UsageError(f"{file} has no {kind} {name!r}; it has {', '.join(known) or 'none'}")

@@ -11,8 +11,8 @@ running_option = partial(option, panel="How it runs")
 sandbox_option = partial(
     running_option,
     "--sandbox",
-    if_bare=Sandbox.AUTO,
-    help="Run scripts without network, your files and your variables: auto, bubblewrap, unshare or off.",
+    if_bare=Sandbox.BUBBLEWRAP,
+    help="Run scripts without network, your files and your variables: bubblewrap or off.",
 )
 fresh_option = partial(running_option, "--fresh", default=False, help="Run again what earlier runs have answered.")
 jobs_option = partial(

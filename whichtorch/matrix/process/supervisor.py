@@ -102,9 +102,9 @@ class Supervisor:
 
     def _start(self) -> None:
         if self.task.get("sandbox"):
-            from whichtorch.matrix.process import namespaces  # most supervisors need not pay for it
+            from whichtorch.matrix.process import privileges  # most supervisors need not pay for it
 
-            namespaces.enter_sandbox(self.task["sandbox"])
+            privileges.give_up_privileges(self.task["sandbox"]["room_mb"])
             self.usage.tree = kernel.Tree(os.getpid())
         paths = dict.fromkeys((self.task["stdout"], self.task["stderr"]))  # one path merges them
         self.usage.files = [OutputFile(path) for path in paths]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 COMPARABLE = ("matrix", "merge")  # the kinds of run that `latest` and a date mean: a search runs only what it needs
-_LATEST = re.compile(r"latest(?:~(\d+))?")
+LATEST = re.compile(r"latest(?:~(\d+))?")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _RUN_FILES = ("run.json", "*/run.json", "runs/*/run.json", ".whichtorch/runs/*/run.json", "*/runs/*/run.json")
 
@@ -82,7 +82,7 @@ def find(text: str, home: Path) -> RunFolder:
     comparable = [run_folder for run_folder in known if run_folder.run.kind in COMPARABLE]
     if exact := [run_folder for run_folder in known if text in {run_folder.run.id, run_folder.run.name}]:
         return exact[-1]
-    if latest := _LATEST.fullmatch(text):
+    if latest := LATEST.fullmatch(text):
         back = int(latest[1] or 0)
         if back >= len(comparable):
             raise UsageError(f"there is no run {text}: of a matrix {len(comparable)} are stored", hint=_listing(known))

@@ -41,7 +41,7 @@ from whichtorch.matrix.model import (
 )
 from whichtorch.matrix.process import sandbox_layout as layout
 from whichtorch.matrix.process.marks import mark_for
-from whichtorch.matrix.process.sandbox import interpreter_folders, own_folder, sandbox_spec
+from whichtorch.matrix.process.sandbox import Sandbox, interpreter_folders, own_folder, sandbox_spec
 from whichtorch.matrix.process.supervision import Ending, Task
 from whichtorch.matrix.run import test_session
 from whichtorch.matrix.run.cached_files import copy_folder
@@ -134,7 +134,7 @@ def run_attempt(
         verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS, loop)
     evidence = _evidence(ending, verdict, order, planned.request.hardware_name).model_copy(update={"unused": is_unused})
     if task.sandbox:
-        evidence = evidence.model_copy(update={"sandbox": task.sandbox.kind, **_accesses(folder / ACCESSES)})
+        evidence = evidence.model_copy(update={"sandbox": Sandbox.BUBBLEWRAP, **_accesses(folder / ACCESSES)})
     if session and session.root and not (command and command.test):
         evidence = evidence.model_copy(update={"tests": session.ids})
     if order.role is Role.OBSERVE:
@@ -393,7 +393,7 @@ def _sandbox(
     else:
         written[own] = folder / _PROJECT
         copy_folder(own, folder / _PROJECT)
-    return sandbox_spec(planned.options.sandbox, shown, written, [home] if is_home_below else [])
+    return sandbox_spec(shown, written, [home] if is_home_below else [])
 
 
 def _resolved_argv(command: ProjectCommand, environ: Mapping[str, str], environment: Environment) -> tuple[str, ...]:

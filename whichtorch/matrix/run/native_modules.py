@@ -101,7 +101,7 @@ class NativeModules:
         sources, spec = _sources(planned), None
         if planned.scenario.sandboxed:  # a stranger's sources may include any file
             readable = [*interpreter_folders(interpreter), BUILDER, *sources]
-            spec = sandbox_spec(planned.options.sandbox, readable, {module.parent: module.parent})
+            spec = sandbox_spec(readable, {module.parent: module.parent})
         task = Task(
             argv=(str(interpreter), str(BUILDER), str(partial), *map(str, sources)),
             cwd=str(partial.parent),

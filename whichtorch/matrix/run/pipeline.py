@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import sys
 import time
-from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.errors import SIGNAL_CHECK, FailFastError, UsageError, why_stopped
+from whichtorch.matrix.errors import FailFastError, UsageError, why_stopped
 from whichtorch.matrix.events import CellDone, EnvironmentReady, Interrupted, Show, TestsFound
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import NO_COMMAND, NOT_TAKEN, Cell, Environment, Outcome, Record, judging_records
@@ -22,9 +21,11 @@ from whichtorch.matrix.records.store import RunStore, new_run
 from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.signals import answering
 from whichtorch.matrix.run.work import CellEnd, EnvironmentWork, Machines
+from whichtorch.matrix.search.worker_pool import await_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
     from pathlib import Path
 
     from whichtorch.matrix.environments.provider import Environments
@@ -83,8 +84,7 @@ class MatrixRun:
             self._scheduler.cancel(work)
 
     def _wait(self) -> None:
-        while wait(self._begun, SIGNAL_CHECK).not_done:
-            self._check_failed()
+        await_all(self._begun, self._check_failed)
         for ended in self._begun:
             ended.result()
 

@@ -45,7 +45,7 @@ class ReplayRequest:
 
     archive: Path
     whole: bool = False  # the script as it was, instead of the smallest
-    sandbox: Sandbox = Sandbox.AUTO
+    sandbox: Sandbox = Sandbox.BUBBLEWRAP
     place: CasePlace
 
 

@@ -6,16 +6,16 @@ A worker makes each with a `Runner` of its own. The scheduler chooses the worker
 from __future__ import annotations
 
 import threading
-from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.errors import GOES_ON, SIGNAL_CHECK, PreventedError
+from whichtorch.matrix.errors import GOES_ON, PreventedError
 from whichtorch.matrix.model import Environment, Model
 from whichtorch.matrix.records.known_records import Records
 from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.work import CellEnd, EnvironmentWork
+from whichtorch.matrix.search.worker_pool import await_all
 from whichtorch.matrix.trial.observation import Observation, text_of
 from whichtorch.matrix.trial.runner import Runner
 from whichtorch.matrix.trial.variation import Variation  # noqa: TC001  pydantic reads it
@@ -128,8 +128,7 @@ class RemoteTrials:
             self._under_way.append(work)
         over = self._scheduler.add(work, result)
         try:
-            while not wait([over], SIGNAL_CHECK).done:
-                pass
+            await_all([over])
             over.result()
         except KeyboardInterrupt:
             self._scheduler.cancel(work)

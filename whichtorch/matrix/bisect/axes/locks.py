@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.grouping import reached
 from whichtorch.matrix.plan.script_needs import requirement_lines
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def together(
                 other = by_name.get(canonicalize_name(requirement.name))
                 if other is not None and not _accepts(requirement, other.bad):
                     needs[other.name].add(name)
-    return {name: _reachable(name, needs) for name in needs}
+    return {name: frozenset(reached([name], needs.__getitem__)) for name in needs}
 
 
 def _accepts(requirement: Requirement, pin: str | None) -> bool:
@@ -142,12 +143,3 @@ def _accepts(requirement: Requirement, pin: str | None) -> bool:
         return requirement.specifier.contains(Version(pin.removeprefix("==")), prereleases=True)
     except InvalidVersion:
         return True
-
-
-def _reachable(name: str, needs: Mapping[str, set[str]]) -> frozenset[str]:
-    reached, ahead = {name}, [name]
-    while ahead:
-        new = needs[ahead.pop()] - reached
-        reached |= new
-        ahead += new
-    return frozenset(reached)
