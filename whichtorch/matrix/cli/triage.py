@@ -83,8 +83,7 @@ def triage(options: TriageOptions) -> Exit:
     """
     from whichtorch.matrix.suite.chain import check_own_caches
     from whichtorch.matrix.triage.casework import triage as make_case
-    from whichtorch.matrix.triage.categories import HEALTHY
-    from whichtorch.matrix.triage.classification import UNCLASSIFIED
+    from whichtorch.matrix.triage.categories import HEALTHY, UNCLASSIFIED
     from whichtorch.matrix.triage.places import CaseTest
     from whichtorch.matrix.triage.step import TriageRequest
     from whichtorch.reports.case_text import case_lines
@@ -123,7 +122,7 @@ def triage(options: TriageOptions) -> Exit:
 def _keep(folder: Path, case: "Case") -> None:
     """Write the case so far as Markdown, and pack its folder."""
     from whichtorch.matrix.privacy.redaction import Redactor
-    from whichtorch.matrix.triage.archive import pack
+    from whichtorch.matrix.triage.replay import pack
     from whichtorch.reports.case_text import case_markdown
 
     command.write_lines(folder / "CASE.md", case_markdown(case))
@@ -151,8 +150,7 @@ def replay(options: ReplayOptions) -> Exit:
     sandbox, unless you say --sandbox off.
     Exit code: 0 it reproduces; 1 it does not; 4 that cannot be told; 2 no case; 3 the environment cannot be had.
     """
-    from whichtorch.matrix.triage.archive import packed_case
-    from whichtorch.matrix.triage.replay import ReplayRequest
+    from whichtorch.matrix.triage.replay import ReplayRequest, packed_case
     from whichtorch.matrix.triage.replay import replay as run_case
 
     case = packed_case(options.archive)

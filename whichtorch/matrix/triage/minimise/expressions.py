@@ -14,7 +14,7 @@ from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.reduction import ReductionState
 
 _KEPT = {"strict"}  # of torch.export: releases differ in what they do without it
 _SMALL = 2  # a size that most operations accept, and unlike 1 does not broadcast

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.source.layout import Layout, layout_of
 from whichtorch.matrix.source.names import dotted, stores_in
 from whichtorch.matrix.source.syntax import Definition, is_docstring, is_simple, statements_in, words
-from whichtorch.matrix.triage.minimise.arguments import arguments_at, given_values
+from whichtorch.matrix.triage.minimise.inlining import arguments_at, given_values
 from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program, copied, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.reduction import ReductionState
 
 
 def inline_methods(program: Program, _: ReductionState) -> Iterator[Edit]:

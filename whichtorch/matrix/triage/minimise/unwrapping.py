@@ -12,7 +12,7 @@ from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program, assignmen
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.reduction import ReductionState
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp)

@@ -23,7 +23,7 @@ from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program, assignmen
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.reduction import ReductionState
 
 _WIDEST = 100  # characters of the longest line that is made of several
 _LATER = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, *COMPREHENSIONS)
