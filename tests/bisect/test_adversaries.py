@@ -49,8 +49,8 @@ from whichtorch.matrix.search.delta import minimal_set
 from whichtorch.matrix.search.driving import drive
 from whichtorch.matrix.search.runs_oracle import RunsOracle, inquiry_of
 from whichtorch.matrix.triage.minimise import reduction
-from whichtorch.matrix.triage.minimise.deletion import drop_any_statement
 from whichtorch.matrix.triage.minimise.reduction import MOST_ROWS, MOST_STEPS, ReductionState, in_halves, step_by_step
+from whichtorch.matrix.triage.minimise.statements import drop_any_statement
 from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program
 
 LARGEST_BATCH = max(RUN_COUNTS)

@@ -32,7 +32,7 @@ def timed(function, repeat):
 
 
 def main():
-    args = parse()
+    args = parse([])
     logging.basicConfig(level=logging.DEBUG if args.verbose else logging.ERROR)
     dtype = getattr(torch, args.dtype)
     a = torch.rand(args.size, args.size, dtype=dtype)

@@ -15,33 +15,41 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.search.delta import lowest
 from whichtorch.matrix.source.names import compiles, unbound_names
 from whichtorch.matrix.source.syntax import head_nodes, parse_module, statements_in
-from whichtorch.matrix.triage.minimise.deletion import (
+from whichtorch.matrix.triage.minimise.expressions import (
+    drop_elements,
+    drop_keywords,
+    inline_constants,
+    inline_fields,
+    inline_variables,
+    keep_any_part,
+    keep_one_name,
+    merge_imports,
+    shrink_numbers,
+)
+from whichtorch.matrix.triage.minimise.inlining import (
+    drop_fields,
+    drop_parameters,
+    functions_to_lambdas,
+    inline_functions,
+    inline_methods,
+    inline_registered,
+    inline_unpacking,
+)
+from whichtorch.matrix.triage.minimise.single_instance import inline_single_instance
+from whichtorch.matrix.triage.minimise.statements import (
     cleaned,
     drop_any_statement,
+    drop_async,
     drop_decorators,
     drop_output,
     drop_unexecuted,
     drop_unneeded,
     drop_variable_hints,
-)
-from whichtorch.matrix.triage.minimise.expressions import (
-    drop_elements,
-    drop_keywords,
-    keep_any_part,
-    keep_one_name,
-    shrink_numbers,
-)
-from whichtorch.matrix.triage.minimise.inlining import drop_parameters, functions_to_lambdas, inline_functions
-from whichtorch.matrix.triage.minimise.members import drop_fields, inline_methods, inline_registered, inline_unpacking
-from whichtorch.matrix.triage.minimise.single_instance import inline_single_instance
-from whichtorch.matrix.triage.minimise.tree_edit import Edit, InvalidEditError, Program, lines_of
-from whichtorch.matrix.triage.minimise.unwrapping import (
-    drop_async,
     inline_first_items,
     keep_first_element,
     unwrap_blocks,
 )
-from whichtorch.matrix.triage.minimise.variables import inline_constants, inline_fields, inline_variables, merge_imports
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, InvalidEditError, Program, lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
