@@ -66,7 +66,6 @@ _COMMANDS = {
     "fix": "Find the smallest change of a bad release's Python that cures a test: `nox -s fix -- SCRIPT|SCENARIO`.",
     "triage": "Make a case of a failing script, for a maintainer: `nox -s triage -- SCRIPT | SCENARIO`.",
     "replay": "Run a case from elsewhere, and say whether it reproduces here: `nox -s replay -- CASE.ZIP`.",
-    "new-scenario": "Write a script with a header that says what its triage found: `nox -s new-scenario -- SCRIPT`.",
     "answer": "Say whether a bug report is true, in which releases and since when: `nox -s answer -- report.md`.",
     "explain": "Say why a test fails in some environments and not in others: `nox -s explain -- SCENARIO`.",
     "report": "Make the page, Markdown, JUnit and JSON of a stored run, in output/: `nox -s report -- [RUN]`.",

@@ -27,8 +27,7 @@ from tests.triage.minimise.failures import SCRIPT, traced
 from whichtorch.matrix.records.store import state_folder
 from whichtorch.matrix.search.driving import drive
 from whichtorch.matrix.search.runs_oracle import asking
-from whichtorch.matrix.triage.minimise.reduction import Reduction, reduced
-from whichtorch.matrix.triage.minimise.schedule import RULES
+from whichtorch.matrix.triage.minimise.reduction import RULES, Reduction, reduced
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = sorted([*ROOT.glob("bench/programs/padded/*.py"), *ROOT.glob("tests/triage/minimise/scripts/*.py")])

@@ -47,9 +47,9 @@ from whichtorch.matrix.records.store import new_run
 from whichtorch.matrix.search.delta import minimal_set
 from whichtorch.matrix.search.driving import drive
 from whichtorch.matrix.search.runs_oracle import RunsOracle, inquiry_of
-from whichtorch.matrix.triage.minimise import schedule
-from whichtorch.matrix.triage.minimise.deletion import drop_any_statement
-from whichtorch.matrix.triage.minimise.edit_search import MOST_ROWS, MOST_STEPS, ReductionState, in_halves, step_by_step
+from whichtorch.matrix.triage.minimise import reduction
+from whichtorch.matrix.triage.minimise.reduction import MOST_ROWS, MOST_STEPS, ReductionState, in_halves, step_by_step
+from whichtorch.matrix.triage.minimise.statements import drop_any_statement
 from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program
 
 LARGEST_BATCH = max(RUN_COUNTS)
@@ -424,4 +424,4 @@ def test_steps_end_where_rules_go_in_circles(
 def test_a_whole_reduction_ends(said: float) -> None:
     """All kinds of edits in their rounds end, whether everything, nothing or anything still fails."""
     program, state, answer = reduced(said, 1)
-    asked(schedule.smallest(program, state), answer, 20_000)
+    asked(reduction.smallest(program, state), answer, 20_000)

@@ -73,8 +73,6 @@ def test_searches_run_the_script_with_its_arguments(user: User, words: list[str]
         assert answer["arguments"] == ["--size", "4"]
         archive = str(user.folder / "output" / "cases" / "repro" / "case.zip")
         assert user.run("replay", archive, "--whole").returncode == 0
-        shown = user.run("new-scenario", script, "--", "--size", "4")
-        assert '# arguments = ["--size", "4"]' in shown.stdout
     else:
         assert "-- --size 4" in (ended.stdout if words[0] == "fix" else answer["scenario"])
 

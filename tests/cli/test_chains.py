@@ -118,8 +118,6 @@ def test_a_case_of_a_chain(user: User) -> None:
     assert (again.returncode, "run 2 of 2; run 1 passes" in again.stdout) == (1, True), again.stdout
     elsewhere = user.run("replay", str(folder / "case.zip"))
     assert "repro reproduces in torch-9.1.0-pypi: minimal.py[runs=2] was run" in elsewhere.stdout, elsewhere.stdout
-    assert user.run("new-scenario", script, "--output", "mine.py").returncode == 0
-    assert user.run("matrix", "mine.py", "--torch", "9.1.0,9.2.0").returncode == 0
 
 
 @pytest.mark.thorough

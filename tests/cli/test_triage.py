@@ -102,18 +102,6 @@ def test_the_page_of_a_run_shows_its_cases(user: User) -> None:
     assert "repro in torch 9.1.0: FAIL: AssertionError: as it was" in page
 
 
-def test_a_case_becomes_a_scenario(user: User) -> None:
-    """The header holds the outcomes that were measured, and the matrix has them as expected."""
-    script = user.script("repro.py", FAILS_IN_OLD)
-    assert user.run("new-scenario", script).returncode == 2  # there is no case yet
-    assert user.run("triage", script, "--torch", "9.1.0", "--until", "bisect").returncode == 0
-    written = user.run("new-scenario", script, "--output", "mine.py")
-    assert written.returncode == 0, written.stderr
-    assert '# expect = [\n#   { torch = "<9.2.0", outcome = "fail", ' in (user.folder / "mine.py").read_text()
-    assert user.run("matrix", "--torch", "9.1.0,9.2.0", "--script", "mine.py").returncode == 0
-    assert user.run("new-scenario", script, "--output", "mine.py").returncode == 2  # it is there already
-
-
 def test_a_step_that_is_done_is_not_taken_again(user: User) -> None:
     """The same command goes on with the case that it finds; another script, or --fresh, begins anew."""
     script = user.script("repro.py", FAILS_IN_OLD)

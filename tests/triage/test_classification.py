@@ -16,9 +16,8 @@ from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, RaisedException
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import Case
-from whichtorch.matrix.triage.categories import CATEGORIES, logs_of
-from whichtorch.matrix.triage.classification import UNCLASSIFIED, checks_backend, classify, facts_of
-from whichtorch.matrix.triage.failure_facts import CompileCall, FailureFacts, Rung
+from whichtorch.matrix.triage.categories import CATEGORIES, UNCLASSIFIED, classify, logs_of
+from whichtorch.matrix.triage.failure_facts import CompileCall, FailureFacts, Rung, checks_backend, facts_of
 
 RECORDED = Path(__file__).parent / "recorded"
 KINDS = {

@@ -12,7 +12,7 @@ from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Outcome, variant_suffix
 from whichtorch.matrix.suite.chain import without_chain
 from whichtorch.matrix.triage.case import PATCH
-from whichtorch.matrix.triage.classification import UNCLASSIFIED
+from whichtorch.matrix.triage.categories import UNCLASSIFIED
 from whichtorch.reports.bisection_text import answer_lines
 from whichtorch.reports.document import markdown_document
 from whichtorch.reports.fix_text import run_counts

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.triage.minimise.told import tensor
-from whichtorch.matrix.triage.minimise.operator_call import has_large_values, scripts_of, under_way
+from whichtorch.matrix.triage.minimise.standalone_script import calls_under_way, has_large_values, scripts_of_calls
 
 
 def call(name: str, *args: Any, modes: tuple[str, ...] = (), **kwargs: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def call(name: str, *args: Any, modes: tuple[str, ...] = (), **kwargs: Any) -> d
 )  # fmt: skip
 def test_a_call_is_written_with_the_tensors_that_it_takes(told: dict[str, Any], lines: list[str]) -> None:
     """Shapes, types, strides, devices, modes and numbers that are none stay; nothing else is written."""
-    *_, script = scripts_of([told])
+    *_, script = scripts_of_calls([told])
     assert [line for line in script.splitlines() if line] == ["import torch", *lines]
     compile(script, "script.py", "exec")
 
@@ -57,16 +57,16 @@ def test_what_no_line_can_make_is_left_out() -> None:
     unknown = call("torch.relu", {"unknown": "DTensor"})
     foreign = call("mine.relu", tensor())
     sparse = call("torch.relu", tensor(layout="torch.sparse_coo", stride=None))
-    assert list(scripts_of([unknown, foreign, sparse, call("torch.relu", tensor())])) != []
-    assert list(scripts_of([unknown, foreign, sparse])) == []
+    assert list(scripts_of_calls([unknown, foreign, sparse, call("torch.relu", tensor())])) != []
+    assert list(scripts_of_calls([unknown, foreign, sparse])) == []
 
 
 def test_a_file_that_a_crash_tore_says_nothing() -> None:
     """The hook's file is read if it is whole, the innermost call first."""
     text = json.dumps([call("torch.outer"), call("torch.inner")])
-    assert [each["name"] for each in under_way(text)] == ["torch.inner", "torch.outer"]
-    assert under_way(text[:-4]) == []
-    assert under_way("") == []
+    assert [each["name"] for each in calls_under_way(text)] == ["torch.inner", "torch.outer"]
+    assert calls_under_way(text[:-4]) == []
+    assert calls_under_way("") == []
 
 
 def test_values_are_asked_for_where_there_are_some() -> None:

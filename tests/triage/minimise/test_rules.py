@@ -8,28 +8,35 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from whichtorch.matrix.triage.minimise.dependencies import drop_unneeded
-from whichtorch.matrix.triage.minimise.edit_search import ReductionState
-from whichtorch.matrix.triage.minimise.expressions import shrink_numbers
-from whichtorch.matrix.triage.minimise.inlining import drop_parameters, functions_to_lambdas, inline_functions
-from whichtorch.matrix.triage.minimise.members import (
+from whichtorch.matrix.triage.minimise.expressions import (
+    inline_constants,
+    inline_fields,
+    inline_variables,
+    merge_imports,
+    shrink_numbers,
+)
+from whichtorch.matrix.triage.minimise.inlining import (
     drop_fields,
+    drop_parameters,
+    functions_to_lambdas,
+    inline_functions,
     inline_methods,
     inline_registered,
     inline_unpacking,
 )
+from whichtorch.matrix.triage.minimise.reduction import ReductionState
 from whichtorch.matrix.triage.minimise.single_instance import inline_single_instance
-from whichtorch.matrix.triage.minimise.tree_edit import Program
-from whichtorch.matrix.triage.minimise.unwrapping import (
+from whichtorch.matrix.triage.minimise.statements import (
     drop_async,
+    drop_unneeded,
     inline_first_items,
     keep_first_element,
     unwrap_blocks,
 )
-from whichtorch.matrix.triage.minimise.variables import inline_constants, inline_fields, inline_variables, merge_imports
+from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 if TYPE_CHECKING:
-    from whichtorch.matrix.triage.minimise.edit_search import Rule
+    from whichtorch.matrix.triage.minimise.reduction import Rule
 
 
 def first_edit(rule: Rule, source: str, failing_lines: tuple[int, ...] = ()) -> str:

@@ -23,7 +23,7 @@ from whichtorch.matrix.cli.parser import SETTINGS, PanelCommand, PanelGroup, com
 from whichtorch.matrix.cli.plan import plan
 from whichtorch.matrix.cli.run import run
 from whichtorch.matrix.cli.runs import compare, history, merge, report, runs, runs_name, runs_prune
-from whichtorch.matrix.cli.triage import new_scenario, replay, triage
+from whichtorch.matrix.cli.triage import replay, triage
 from whichtorch.matrix.errors import GOES_ON, WhichtorchError, remedy
 from whichtorch.reports.shown_text import visible
 
@@ -36,7 +36,6 @@ _COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {
     fix: ("repro.py", "repro.py --bad 2.11.0 --good 2.12.0"),
     triage: ("repro.py", "repro.py --torch 2.6.0 --max-time 10m"),
     replay: ("case.zip", "case.zip --torch 2.11.0"),
-    new_scenario: ("repro.py", "repro.py --output scenarios/mine/repro.py"),
     explain: ("repro.py", "meta_mm/linear --run"),
     answer: ("report.md", "issue.json --max-time 10m --comment answer.md"),
     report: ("", "latest~1 --markdown report.md"),

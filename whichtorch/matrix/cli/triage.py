@@ -1,4 +1,4 @@
-"""`whichtorch triage` makes a case of a failing script; `replay` and `new-scenario` use a case."""
+"""`whichtorch triage` makes a case of a failing script; `replay` runs one from elsewhere."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTest
 from whichtorch.matrix.cli.display import Display
-from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option, interpreter_option
-from whichtorch.matrix.plan.option import Strings, argument, filled, group, json_output, max_time, option, output_file
+from whichtorch.matrix.plan.option import Strings, argument, filled, group, json_output, max_time, option
 from whichtorch.matrix.plan.run_options import (
     CHAINED,
     RunOptions,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 CASES = Path("output") / "cases"
 _torch = partial(environment_option, default=(), metavar="VERSION")
-_case_folder = partial(option, "--case", metavar="DIR", help="The case's folder. [default: output/cases/NAME]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +60,9 @@ class TriageOptions(NamedTest):
     )
     fresh: bool = fresh_option()
     max_seconds: float | None = max_time(panel="How it runs")
-    case_folder: Path | None = _case_folder(panel="Output")
+    case_folder: Path | None = option(
+        "--case", metavar="DIR", panel="Output", help="The case's folder. [default: output/cases/NAME]"
+    )
     json_file: Path | None = json_output()
     display: Display = group(Display)
 
@@ -83,8 +83,7 @@ def triage(options: TriageOptions) -> Exit:
     """
     from whichtorch.matrix.suite.chain import check_own_caches
     from whichtorch.matrix.triage.casework import triage as make_case
-    from whichtorch.matrix.triage.categories import HEALTHY
-    from whichtorch.matrix.triage.classification import UNCLASSIFIED
+    from whichtorch.matrix.triage.categories import HEALTHY, UNCLASSIFIED
     from whichtorch.matrix.triage.places import CaseTest
     from whichtorch.matrix.triage.step import TriageRequest
     from whichtorch.reports.case_text import case_lines
@@ -123,7 +122,7 @@ def triage(options: TriageOptions) -> Exit:
 def _keep(folder: Path, case: "Case") -> None:
     """Write the case so far as Markdown, and pack its folder."""
     from whichtorch.matrix.privacy.redaction import Redactor
-    from whichtorch.matrix.triage.archive import pack
+    from whichtorch.matrix.triage.replay import pack
     from whichtorch.reports.case_text import case_markdown
 
     command.write_lines(folder / "CASE.md", case_markdown(case))
@@ -151,8 +150,7 @@ def replay(options: ReplayOptions) -> Exit:
     sandbox, unless you say --sandbox off.
     Exit code: 0 it reproduces; 1 it does not; 4 that cannot be told; 2 no case; 3 the environment cannot be had.
     """
-    from whichtorch.matrix.triage.archive import packed_case
-    from whichtorch.matrix.triage.replay import ReplayRequest
+    from whichtorch.matrix.triage.replay import ReplayRequest, packed_case
     from whichtorch.matrix.triage.replay import replay as run_case
 
     case = packed_case(options.archive)
@@ -171,34 +169,3 @@ def replay(options: ReplayOptions) -> Exit:
     print(*(f"  seen here: {seen}" for seen in dict.fromkeys(replayed.seen)), sep="\n")
     command.write_json(options.json_file, replayed)
     return {True: Exit.GOOD, False: Exit.RED, None: Exit.UNANSWERED}[replayed.reproduces]
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewScenarioOptions(NamedTest):
-    """The options of `new-scenario`."""
-
-    case_folder: Path | None = _case_folder()
-    file: Path | None = output_file("--output", help="Write it here. [default: shown]")
-
-
-def new_scenario(options: NewScenarioOptions) -> None:
-    """Write a script with a header that says what its triage found: kind, timeout, and what fails in which releases.
-
-    The smallest script is taken where there is one. Exit code: 0 written; 2 there is no case, or the file is there.
-    """
-    from whichtorch.matrix.triage.case import CaseFolder
-    from whichtorch.matrix.triage.scenario_header import scenario_of
-
-    scenario, _ = options.one()
-    folder, file = options.case_folder or CASES / scenario.path.stem, options.file
-    case = CaseFolder(folder).read()
-    if case is None or case.reproduction is None:
-        raise UsageError(f"{folder} holds no case", hint=f"make it with {command.called('triage')} {options.test}")
-    text = scenario_of(case, (folder / case.smallest).read_text(encoding="utf-8"))
-    if file is None:
-        print(text, end="")
-        return
-    if file.exists():
-        raise UsageError(f"{file} is there already", hint="name another file with --output")
-    file.write_text(text, encoding="utf-8")
-    print(f"written: {file}; try it with {command.called('matrix')} --script {file}")

@@ -13,7 +13,6 @@ from whichtorch.matrix.errors import why_stopped
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.privacy.redaction import is_secret
 from whichtorch.matrix.suite.companions import copy_companions
-from whichtorch.matrix.triage import logs
 from whichtorch.matrix.triage.case import (
     FILE,
     MINIMAL,
@@ -24,14 +23,12 @@ from whichtorch.matrix.triage.case import (
     Reproduction,
     Stopped,
 )
-from whichtorch.matrix.triage.categories import is_wrong, logs_of
-from whichtorch.matrix.triage.classification import classify, facts_of
-from whichtorch.matrix.triage.compile_variations import OFF, at_rung, compile_calls
-from whichtorch.matrix.triage.ladder import climb, culprit_pass, mending
-from whichtorch.matrix.triage.minimise.minimising import Minimising
-from whichtorch.matrix.triage.minimise.same_failure import Reference, SameFailure
-from whichtorch.matrix.triage.other_releases import change_of, newest_of, patch_for
-from whichtorch.matrix.triage.places import OtherReleases, opened_case
+from whichtorch.matrix.triage.categories import classify, is_wrong, logs_of
+from whichtorch.matrix.triage.failure_facts import facts_of
+from whichtorch.matrix.triage.ladder import OFF, at_rung, climb, compile_calls, culprit_pass, mending
+from whichtorch.matrix.triage.logs import gathered_logs, logged_counts
+from whichtorch.matrix.triage.minimise.minimising import Minimising, Reference, SameFailure
+from whichtorch.matrix.triage.places import OtherReleases, change_of, newest_of, opened_case, patch_for
 from whichtorch.matrix.triage.reproduction import reproduce, seen_in
 from whichtorch.matrix.triage.step import Step, TriageRequest
 from whichtorch.matrix.triage.unit_test import shown_test
@@ -180,7 +177,7 @@ class Casework:
             return False
         self._try_fork()
         if self.case.calls and not (ladder.graph_breaks or ladder.recompilations):
-            breaks, recompilations = logs.count(self.runs, seen.brief_limit(forks=False))
+            breaks, recompilations = logged_counts(self.runs, seen.brief_limit(forks=False))
             ladder = ladder.model_copy(update={"graph_breaks": breaks, "recompilations": recompilations})
         if seen.outcome.is_red:
             climbing = partial(climb, self.runs, self.case.calls, seen.failure, seen.limit)
@@ -204,7 +201,9 @@ class Casework:
         found, seen = self.case.classification, self.case.reproduction
         if self.case.logs is not None or found is None or seen is None or not self.case.calls:
             return False
-        kept = logs.gather(self.runs, logs_of(found.category), seen.brief_limit(forks=False), self.folder.path / "logs")
+        kept = gathered_logs(
+            self.runs, logs_of(found.category), seen.brief_limit(forks=False), self.folder.path / "logs"
+        )
         self.runs.store.redactor.tree(self.folder.path / "logs")
         self._keep(logs=kept)
         return True

@@ -14,12 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
-from whichtorch.matrix.diagnosis.missing_package import missing_module
+from whichtorch.matrix.diagnosis.missing_package import absence, missing_module
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.source.code_owner import Component
+from whichtorch.matrix.triage.case import Classification
+from whichtorch.matrix.triage.ladder import first_failing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from whichtorch.matrix.triage.failure_facts import FailureFacts
+
 
 HEALTHY = "healthy"
 # raised only while something is compiled
@@ -37,6 +42,7 @@ _ILLEGAL_ACCESS = re.compile(r"illegal memory access|device-side assert|unspecif
 _RECOMPILES = ("recompiles", "recompiles_verbose", "guards")
 
 Rule = Callable[["FailureFacts"], bool]
+UNCLASSIFIED = "unclassified"
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,3 +346,73 @@ CATEGORIES = (
 def logs_of(name: str) -> tuple[str, ...]:
     """Return the artifacts of TORCH_LOGS that tell of a category."""
     return next((category.logs for category in CATEGORIES if category.name == name), ())
+
+
+def classify(facts: FailureFacts) -> Classification:
+    """Return the first category whose rule applies; where none does, say which is the nearest."""
+    found = next((category for category in CATEGORIES if category.applies(facts)), None)
+    layer, module = first_failing(facts.rungs), missing_module(facts.failure.signature, facts.failure.message)
+    nearest = None if found else _nearest(facts)
+    return Classification(
+        category=found.name if found else UNCLASSIFIED,
+        words=str(absence(module)) if module else found.words if found else "no rule applies",
+        layer=_layer(found, layer, facts) if found else layer,
+        mode=_mode(facts),
+        stage=_stage(facts),
+        evidence=tuple(_evidence(facts, layer)),
+        nearest=nearest.name if nearest else "",
+    )
+
+
+def _layer(category: Category, climbed: str, facts: FailureFacts) -> str:
+    """Return where to look: what the ladder shows counts more than what the category stands for."""
+    if climbed and climbed != "eager" and category.name in {"accuracy", "hang", "compile-hang", "compiled-crash"}:
+        return climbed
+    return category.layer or climbed or (str(facts.innermost) if facts.innermost else "")
+
+
+def _mode(facts: FailureFacts) -> str:
+    """Return how the code that failed was run."""
+    if facts.is_same_eagerly:
+        return "eager"
+    if facts.exports and (Component.EXPORT in facts.components or all(call.call == "export" for call in facts.calls)):
+        return f"torch.export ({'strict' if _is_strict(facts) else 'non-strict'})"
+    return "torch.compile"
+
+
+def _is_strict(facts: FailureFacts) -> bool:
+    """Return whether export read the module's code with Dynamo."""
+    asked = [call.strict for call in facts.calls if call.call == "export" and call.strict is not None]
+    return asked[-1] if asked else is_tracing(facts)
+
+
+def _stage(facts: FailureFacts) -> str:
+    if facts.is_same_eagerly or facts.failure.outcome is not Outcome.FAIL:
+        return ""
+    if is_tracing(facts) or facts.names & COMPILING:
+        return "while compiling"
+    # what is generated is loaded by the compiler, too
+    compilers = {Component.DYNAMO, Component.INDUCTOR, Component.AOT, Component.EXPORT}
+    is_compiling = Component.GENERATED not in facts.components and facts.innermost in compilers
+    return "while compiling" if is_compiling else "while running"
+
+
+def _evidence(facts: FailureFacts, layer: str) -> Iterator[str]:
+    """Yield in words what speaks for the answer."""
+    if facts.failure.signal:
+        yield f"ended by {facts.failure.signal}"
+    for link in facts.chain:
+        place = next((f"{frame.function} of {frame.component}" for frame in link.frames), "")
+        yield f"{link.name}" + (f", raised in {place}" if place else "")
+    if layer:
+        yield f"it shows first at the layer {layer}"
+    if facts.guilty:
+        yield f"of that layer, it needs {facts.guilty}"
+    own = [call.backend for call in facts.calls if call.own]
+    if own:
+        yield f"the backend {own[0]} is the script's own and was never replaced"
+
+
+def _nearest(facts: FailureFacts) -> Category | None:
+    """Return the category whose layer is that of the code that raised."""
+    return next((category for category in CATEGORIES if category.layer and category.layer == facts.innermost), None)

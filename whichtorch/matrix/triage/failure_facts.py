@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import re
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.model import Model, Outcome
 from whichtorch.matrix.source.code_owner import Component
+from whichtorch.matrix.source.syntax import parse_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from whichtorch.matrix.diagnosis.failure import Failure
     from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, RaisedException
+    from whichtorch.matrix.triage.case import Case
 
 _QUOTED = re.compile(r"(?m)^\s*(?:[\w.]+\.)?(\w+):")  # a type at the beginning of a message's line
 _TESTING = {"testing", "_testing", "unittest"}  # folders
@@ -143,3 +149,57 @@ def _is_comparison(frames: tuple[CodeFrame, ...]) -> bool:
     """Return whether the script compares values with a function that is made for tests."""
     inner = [PurePath(frame.file) for frame in frames if frame.component is not Component.SCRIPT]
     return bool(inner) and all(path.name == "contextlib.py" or _TESTING.intersection(path.parts) for path in inner)
+
+
+def facts_of(case: Case, script: Path) -> FailureFacts:
+    """Return what a case says of its failure."""
+    seen = case.reproduction
+    assert seen is not None
+    chain, tree = read_chain(seen.stderr) if seen.outcome is Outcome.FAIL else (), _parsed(script)
+    return FailureFacts(
+        failure=seen.failure,
+        chain=chain,
+        calls=case.calls,
+        rungs=case.ladder.rungs if case.ladder else (),
+        graph_breaks=case.ladder.graph_breaks if case.ladder else 0,
+        recompilations=case.ladder.recompilations if case.ladder else 0,
+        guilty=case.ladder.guilty if case.ladder else "",
+        uses_meta=any(isinstance(node, ast.Constant) and node.value == "meta" for node in ast.walk(tree)),
+        checks_backend=bool(chain and chain[-1].frames) and checks_backend(tree, chain[-1].frames[0].line),
+    )
+
+
+def _parsed(script: Path) -> ast.Module:
+    """Return the tree of a script, an empty one where it cannot be read."""
+    try:
+        return parse_module(script.read_bytes())
+    except (OSError, ValueError, SyntaxError):
+        return ast.Module(body=[], type_ignores=[])
+
+
+def checks_backend(tree: ast.Module, line: int) -> bool:
+    """Return whether the `assert` or `raise` at a line of a script depends on what a backend of the script's keeps.
+
+    A backend is what a call gets as `backend`. What it keeps is itself, and the names that a function of its name
+    has from elsewhere than its arguments.
+    """
+    backends = {
+        node.value.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword) and node.arg == "backend" and isinstance(node.value, ast.Name)
+    }
+    kept, read = set(backends), set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name in backends:
+            kept |= _names(node) - {argument.arg for argument in node.args.args}
+        if isinstance(node, ast.Assert | ast.Raise) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            read |= _names(node)
+        if isinstance(node, ast.If) and any(isinstance(each, ast.Raise) and each.lineno == line for each in node.body):
+            read |= _names(node.test)
+    return bool(kept & read)
+
+
+def _names(tree: ast.AST) -> set[str]:
+    """Return the names that code reads or writes, but for those of Python and torch themselves."""
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return names - set(dir(builtins)) - {"torch"}

@@ -9,7 +9,7 @@ from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.diagnosis.tracebacks import shortened
 from whichtorch.matrix.model import Outcome, StoppedBy
 from whichtorch.matrix.triage.case import Reproduction
-from whichtorch.matrix.triage.compile_variations import at_rung
+from whichtorch.matrix.triage.ladder import at_rung
 from whichtorch.matrix.trial.variation import PLAIN
 
 if TYPE_CHECKING:

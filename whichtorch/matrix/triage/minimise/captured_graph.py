@@ -16,9 +16,14 @@ from whichtorch.matrix.search.delta import lowest
 from whichtorch.matrix.source.names import compiles, dotted, loads_in, stores_in
 from whichtorch.matrix.source.syntax import parse_module
 from whichtorch.matrix.triage.minimise.script_places import outermost_chains
-from whichtorch.matrix.triage.minimise.standalone_script import compiled_call, compiled_function
+from whichtorch.matrix.triage.minimise.standalone_script import (
+    UnwritableError,
+    compiled_call,
+    compiled_function,
+    expression_of,
+    tensor_expression,
+)
 from whichtorch.matrix.triage.minimise.tree_edit import copied
-from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping

@@ -1,27 +1,30 @@
-"""Functions that are called from one place stand there; methods become functions of the class's only object."""
+"""What is called or looked up by a name stands there itself: functions, methods, registered classes, `**` of a dict."""
 
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.layout import Layout, layout_of
-from whichtorch.matrix.source.names import dotted, loads_in
+from whichtorch.matrix.source.names import bound, dotted, loads_in, stores_in
 from whichtorch.matrix.source.syntax import (
     COMPREHENSIONS,
+    Definition,
+    Function,
+    blocks_in,
     is_docstring,
     is_simple,
     statements_in,
+    words,
 )
-from whichtorch.matrix.triage.minimise.arguments import arguments_at, inlined
-from whichtorch.matrix.triage.minimise.deletion import hints_of
-from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program, assignment
+from whichtorch.matrix.triage.minimise.statements import hints_of
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program, assignment, copied, load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from whichtorch.matrix.source.syntax import Function
-    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.reduction import ReductionState
 
 _ONCE = (
     ast.Assign,
@@ -36,6 +39,128 @@ _ONCE = (
     ast.Raise,
 )
 MOST_PLACES = 4  # that a function of one line is put into
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inlined:
+    """What stands above the call, and in its place."""
+
+    above: list[ast.stmt]
+    value: ast.expr | None  # None: the function returns nothing
+
+
+def inlined(function: Function, call: ast.Call, layout: Layout, *, skip: int = 0) -> Inlined | None:
+    """Return a call's function at the place of the call; None where that is not certain to be the same.
+
+    `skip` parameters have no argument in the call: 1 for a method's self.
+    """
+    given = given_values(function.args, call, skip)
+    body = [statement for statement in function.body if not is_docstring(statement)]
+    returns = [each for each in _own_statements(body) if isinstance(each, ast.Return)]
+    if given is None or len(returns) > 1 or (returns and returns[0] is not body[-1]):
+        return None
+    statement, scope = layout.statement(call), layout.scope(call)
+    if statement is None or isinstance(scope, (ast.ClassDef, ast.Lambda)):
+        return None
+    values, above = _split(given, body)
+    locals_ = bound(body) | {name for name in given if name not in values}
+    shared = {
+        name for each in _own_statements(body) if isinstance(each, (ast.Global, ast.Nonlocal)) for name in each.names
+    }
+    taken = stores_in(layout.tree) - stores_in(function)
+    names: dict[str, str] = {}
+    for name in sorted(filter(taken.get, locals_ - shared)):
+        names[name] = layout.fresh(name, names.values())
+    placed = [assignment(names.get(name, name), value, statement) for name, value in above]
+    moved = _renamed(body, names, values)
+    if isinstance(scope, ast.Module):
+        moved = [each for each in moved if not isinstance(each, (ast.Global, ast.Nonlocal))]
+    placed = [each for each in placed if ast.unparse(each.targets[0]) != ast.unparse(each.value)]
+    last = moved.pop() if returns else None
+    assert last is None or isinstance(last, ast.Return)
+    return Inlined(above=[*placed, *moved], value=last.value if last else None)
+
+
+def given_values(parameters: ast.arguments, call: ast.Call, skip: int = 0) -> dict[str, ast.expr] | None:
+    """Return each parameter's argument or default; None where the call does not say."""
+    if any(isinstance(value, ast.Starred) for value in call.args) or any(word.arg is None for word in call.keywords):
+        return None
+    listed = [each.arg for each in (*parameters.posonlyargs, *parameters.args)]
+    words = [each.arg for each in parameters.kwonlyargs]
+    last = zip(listed[::-1], parameters.defaults[::-1], strict=False)
+    defaults = [*last, *zip(words, parameters.kw_defaults, strict=True)]
+    wanted = listed[skip:]
+    if len(call.args) > len(wanted):
+        return None
+    passed = dict(zip(wanted, call.args, strict=False)) | {word.arg: word.value for word in call.keywords if word.arg}
+    found = {name: value for name, value in defaults if value and name not in listed[:skip]} | passed
+    return found if found.keys() == {*wanted, *words} else None
+
+
+def arguments_at(layout: Layout, name: str, place: int, word: str) -> list[ast.AST] | None:
+    """Return what all calls of a name give to a parameter; None where it is never called, or used otherwise, too."""
+    outer = [layout.parents[use] for use in layout.loads.get(name, [])]
+    calls = [each for each in outer if isinstance(each, ast.Call)]
+    if not calls or len(calls) < len(outer):
+        return None
+    listed: list[ast.AST] = [argument for call in calls for argument in call.args[place : place + 1]]
+    return listed + [keyword for call in calls for keyword in call.keywords if keyword.arg == word]
+
+
+def _own_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a body, without those of functions in it."""
+    for statement in body:
+        yield statement
+        if not isinstance(statement, Definition):
+            for block in blocks_in(statement):
+                yield from _own_statements(block)
+
+
+def _split(
+    given: Mapping[str, ast.expr], body: Sequence[ast.stmt]
+) -> tuple[dict[str, ast.expr], list[tuple[str, ast.expr]]]:
+    """Return the values that may stand in place of their parameters, and those that need an assignment."""
+    stored, loads = stores_in(*body), loads_in(*body)
+    values, above = {}, []
+    for name, value in given.items():
+        is_changed = stored[name] or any(stored[each] for each in loads_in(value))
+        if not is_changed and (is_simple(value) or loads[name] == 1):
+            values[name] = value
+        elif loads[name] or not is_simple(value):
+            above.append((name, value))
+    return values, above
+
+
+def _renamed(body: list[ast.stmt], names: Mapping[str, str], values: Mapping[str, ast.expr]) -> list[ast.stmt]:
+    """Return copies of statements with other names, and values in place of some that are read."""
+    found = copied(body, {})
+    for statement in found:
+        rename(statement, names)
+    replaced: dict[ast.AST, list[ast.AST]] = {
+        node: [values[node.id]]
+        for statement in found
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in values
+    }
+    return copied(found, replaced)
+
+
+def rename(tree: ast.AST, names: Mapping[str, str]) -> None:
+    """Give other names to what a tree binds and reads, in place."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) if name in names:
+                node.id = names[name]
+            case ast.arg(arg=name) if name in names:
+                node.arg = names[name]
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name) if (
+                name in names
+            ):
+                node.name = names[name]
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) if name in names:
+                node.name = names[name]
+            case ast.alias(name=name, asname=asname) if (asname or name) in names:
+                node.asname = names[asname or name]
 
 
 def inline_functions(program: Program, _: ReductionState) -> Iterator[Edit]:
@@ -184,3 +309,106 @@ def drop_parameters(program: Program, _: ReductionState) -> Iterator[Edit]:
             if given is not None and not own[parameter.arg]:
                 gone = [parameter, *given, *([defaults[parameter]] if parameter in defaults else [])]
                 yield Edit(key=f"parameter {called.name} {parameter.arg}", replaced={each: [] for each in gone})
+
+
+def inline_methods(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that put the expression which a method or property returns where it is called."""
+    layout = layout_of(program.tree)
+    uses: dict[str, list[ast.Attribute]] = {}
+    for node in ast.walk(program.tree):
+        if isinstance(node, ast.Attribute):
+            uses.setdefault(node.attr, []).append(node)
+    for method in statements_in(program.tree):
+        if isinstance(method, ast.FunctionDef) and isinstance(layout.parents[method], ast.ClassDef):
+            is_sure = layout.stores[method.name] == 1 and not method.name.startswith("__") and method.name in uses
+            if is_sure and (edit := _method_inlined(method, uses[method.name], layout)):
+                yield edit
+
+
+def _method_inlined(method: ast.FunctionDef, uses: list[ast.Attribute], layout: Layout) -> Edit | None:
+    """Return the edit that puts a method of one expression where it is used; None where it has more to it."""
+    body = [statement for statement in method.body if not is_docstring(statement)]
+    is_property = [dotted(each).rpartition(".")[2] for each in method.decorator_list] == ["property"]
+    match body:
+        case [ast.Return(value=ast.expr() as value)] if method.args.args and (is_property or not method.decorator_list):
+            pass
+        case _:
+            return None
+    replaced: dict[ast.AST, list[ast.AST]] = {method: []}
+    for use in uses:
+        call = layout.parents[use]
+        is_called = isinstance(call, ast.Call) and call.func is use
+        if not is_simple(use.value) or layout.is_inside(use, method) or (not is_property and not is_called):
+            return None
+        given = given_values(method.args, call, 1) if isinstance(call, ast.Call) and not is_property else {}
+        if given is None or not all(map(is_simple, given.values())) or stores_in(value):
+            return None
+        given[method.args.args[0].arg] = use.value
+        inner: dict[ast.AST, list[ast.AST]] = {
+            node: [given[node.id]] for node in ast.walk(value) if isinstance(node, ast.Name) and node.id in given
+        }
+        replaced[use if is_property else call] = [*copied([value], inner)]
+    return Edit(key=f"inline .{method.name}", replaced=replaced)
+
+
+def inline_registered(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that name a class or function itself where it is looked up in a registry that a decorator fills."""
+    layout = layout_of(program.tree)
+    made = [each for each in program.tree.body if isinstance(each, ast.Assign)]
+    registries = {*stores_in(*(each for each in made if isinstance(each.value, (ast.Dict, ast.Call))))}
+    makers = {each.name for each in statements_in(program.tree) if isinstance(each, ast.FunctionDef)}
+    for node in statements_in(program.tree):
+        if not isinstance(node, Definition):
+            continue
+        for decorator in node.decorator_list:
+            function = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if dotted(function).partition(".")[0] not in makers | registries:
+                continue
+            for use in ast.walk(program.tree):
+                if looked_up := _registry(use, registries, layout):
+                    key = f"registered {node.name} {words(looked_up)}"
+                    yield Edit(key=key, replaced={looked_up: [load(node.name)], decorator: []})
+
+
+def _registry(node: ast.AST, registries: set[str], layout: Layout) -> ast.expr | None:
+    """Return a node that looks something up in a registry: `R[name]`, `R.get(name)`."""
+    match node:
+        case ast.Subscript(value=ast.Name(id=name), ctx=ast.Load()) if name in registries:
+            return node
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="get")) if name in registries:
+            return None if isinstance(layout.parents[node], ast.Expr) else node
+        case _:
+            return None
+
+
+def inline_unpacking(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that write the entries of a dict as keywords, in place of `**{…}`; and `*[…]` as arguments."""
+    for node in ast.walk(program.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        for word in node.keywords:
+            if word.arg is not None or not isinstance(word.value, ast.Dict):
+                continue
+            names = [key.value for key in word.value.keys if isinstance(key, ast.Constant)]
+            if len(names) == len(word.value.keys) and all(isinstance(name, str) for name in names):
+                entries = zip(names, word.value.values, strict=True)
+                plain = [ast.keyword(arg=str(name), value=value) for name, value in entries]
+                yield Edit(key=f"spread {words(word.value)}", replaced={word: [*plain]})
+        for argument in node.args:
+            if isinstance(argument, ast.Starred) and isinstance(argument.value, (ast.List, ast.Tuple)):
+                yield Edit(key=f"spread {words(argument)}", replaced={argument: [*argument.value.elts]})
+
+
+def drop_fields(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that leave out a field of a dataclass that nothing reads, and its arguments."""
+    layout = layout_of(program.tree)
+    read = {node.attr for node in ast.walk(program.tree) if isinstance(node, ast.Attribute)}
+    for node in statements_in(program.tree):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        listed = [each for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
+        for place, each in enumerate(listed):
+            name = words(each.target)
+            given = arguments_at(layout, node.name, place, name)
+            if given is not None and name not in read:
+                yield Edit(key=f"field {node.name} {name}", replaced={gone: [] for gone in (each, *given)})

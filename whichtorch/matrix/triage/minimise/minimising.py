@@ -5,37 +5,45 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+import threading
 import time
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from whichtorch.matrix.diagnosis.failure import Changed
 from whichtorch.matrix.diagnosis.tracebacks import shortened
 from whichtorch.matrix.grouping import counted
+from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.search.driving import drive
 from whichtorch.matrix.search.runs_oracle import Inquiry, RunsOracle, asking
 from whichtorch.matrix.source.code_owner import Component
 from whichtorch.matrix.source.names import compiles
 from whichtorch.matrix.source.syntax import parse_module
 from whichtorch.matrix.triage.case import KnownAnswers, Minimal
-from whichtorch.matrix.triage.compile_variations import NOTED_GRAPH, OFF, noting_operators, operators_in
-from whichtorch.matrix.triage.minimise import operator_call
+from whichtorch.matrix.triage.ladder import NOTED_GRAPH, OFF, at_rung, noting_operators, operators_in
 from whichtorch.matrix.triage.minimise.captured_graph import CapturedGraph
-from whichtorch.matrix.triage.minimise.executed_lines import instrumented
 from whichtorch.matrix.triage.minimise.reduction import Reduction, digest_of, reduced
-from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces, needed_by, registering
-from whichtorch.matrix.triage.minimise.standalone_script import scripts_of_places
+from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces, instrumented, needed_by, registering
+from whichtorch.matrix.triage.minimise.standalone_script import (
+    calls_under_way,
+    has_large_values,
+    scripts_of_calls,
+    scripts_of_places,
+)
 from whichtorch.matrix.triage.reproduction import STDERR_KEPT
-from whichtorch.matrix.trial.variation import NOTES
+from whichtorch.matrix.trial.variation import NOTES, Variation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
+    from whichtorch.matrix.diagnosis.failure import Failure
     from whichtorch.matrix.triage.failure_facts import CompileCall
-    from whichtorch.matrix.triage.minimise.same_failure import SameFailure
     from whichtorch.matrix.trial.observation import Observation
+    from whichtorch.matrix.trial.runner import Runner
 
+COMPARED = "are not close!"  # torch.testing.assert_close
 Found = TypeVar("Found")
 PLACE_TRIALS = 16  # scripts of a place alone that are tried
 FALLBACKS = 4  # larger scripts that are tried where the smallest does not hold
@@ -44,6 +52,91 @@ ITSELF, CUT = "the script itself", "what it does not need left out"
 GRAPH = "the graph that its backend was given, with its inputs"
 WRONG = "the graph that its backend was given, compared with the same not compiled"
 CALL, PLACE = "the call of torch that it ended in", "the place that it failed in, with the values of there"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """Where the script passes, and so must all that becomes of it."""
+
+    runs: Runner
+    rung: Mapping[str, Any]
+    words: str  # for where that is
+
+    @property
+    def is_release(self) -> bool:
+        """Whether it is another release, rather than another way to run the script."""
+        return self.rung != OFF
+
+    def passes(self, limit: float, variation: Variation) -> bool:
+        """Return whether a script passes there."""
+        record = self.runs.run(limit, at_rung(self.rung, variation)).record
+        return record.attempt.outcome is Outcome.PASS
+
+
+@dataclass(slots=True, kw_only=True)
+class SameFailure:
+    """The question, and how often it was put."""
+
+    runs: Runner
+    failure: Failure
+    limit: float  # seconds
+    brief_limit: float  # for candidates; less where the failure is a hang
+    reference: Reference | None  # None: nothing else tells the failure from others
+    asked: int = 0
+    error: str = ""  # stderr of the last script that was verified
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, source: str) -> bool:
+        """Return whether a candidate shows the failure. It may be called from several threads."""
+        with self._guard:
+            self.asked += 1
+        variation = self._forked(source, {})  # with the hook that the other layer needs, too
+        reference = self.reference
+        if reference is None:
+            return self._is_shown(variation, self.brief_limit)
+        # side by side: what fails is nearly always healthy, and waiting for the one first would take twice the time
+        with self.runs.workers(2) as workers:
+            return all(
+                workers.results(
+                    lambda: self._is_shown(variation, self.brief_limit),
+                    lambda: reference.passes(self.brief_limit, variation),
+                )
+            )
+
+    def of_wrong_result(self, source: str) -> SameFailure | None:
+        """Return the question whether a candidate's result is wrong like that of a script that compares its own.
+
+        None where that script's comparison does not fail.
+        """
+        failure = self.runs.run(self.brief_limit, self._forked(source, {})).failure
+        is_wrong = failure.exceptions[-1:] == ("AssertionError",) and COMPARED in failure.words
+        return replace(self, failure=failure) if is_wrong else None
+
+    def passes_with(self, source: str, rung: Mapping[str, Any]) -> bool:
+        """Return whether a script passes at a rung."""
+        record = self.runs.run(self.limit, self._forked(source, rung)).record
+        return record.attempt.outcome is Outcome.PASS
+
+    def is_verified(self, source: str) -> bool:
+        """Return the same, in processes that import torch themselves, with caches of their own."""
+        variation = Variation(source=source)
+        run = self.runs.run(self.limit, variation)
+        self.error = run.stderr
+        return self.failure.compare(run.failure, Changed.SCRIPT).is_same and (
+            self.reference is None or self.reference.passes(self.limit, variation)
+        )
+
+    def noted(self, name: str, source: str, rung: Mapping[str, Any]) -> str:
+        """Run a source that writes a file of this name into NOTES, and return its text, "" where it wrote none."""
+        return self.runs.run(self.brief_limit, self._forked(source, rung)).notes.get(name, "")
+
+    def _forked(self, source: str, rung: Mapping[str, Any]) -> Variation:
+        """Return how a source is run: all alike, so that one fork server serves them."""
+        is_brief = self.failure.outcome is Outcome.FAIL  # what is raised is raised before the end
+        return at_rung(rung, Variation(source=source, may_fork=True, is_brief=is_brief))
+
+    def _is_shown(self, variation: Variation, limit: float) -> bool:
+        return self.failure.compare(self.runs.run(limit, variation).failure, Changed.SCRIPT).is_same
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +297,11 @@ class Minimising:
 
     def _single_calls(self, source: str) -> Iterator[str]:
         """Yield scripts of the calls that were under way at the end; first with new tensors, then with their values."""
-        calls = operator_call.under_way(self._last_calls(source, 0))
-        yield from list(operator_call.scripts_of(calls))[:OPERATOR_TRIALS]
-        for call in [call for call in calls if operator_call.has_large_values(call)][:2]:
-            again = operator_call.under_way(self._last_calls(source, call["number"]))
-            yield from operator_call.scripts_of([each for each in again if each["number"] == call["number"]])
+        calls = calls_under_way(self._last_calls(source, 0))
+        yield from list(scripts_of_calls(calls))[:OPERATOR_TRIALS]
+        for call in [call for call in calls if has_large_values(call)][:2]:
+            again = calls_under_way(self._last_calls(source, call["number"]))
+            yield from scripts_of_calls([each for each in again if each["number"] == call["number"]])
 
     def _last_calls(self, source: str, values_at: int) -> str:
         return operators_in(self.same.runs.run(self.same.brief_limit, noting_operators(source, values_at)))

@@ -1,4 +1,8 @@
-"""Where a script was when it failed: statements and functions, what they need, and how their values are recorded."""
+"""What is noted of a script as it runs: which of its lines, and the values at the places where it was when it failed.
+
+Calls are put before the statements, rather than a trace function into the interpreter: that would make the import of a
+compiler take a minute. The script has to run with nothing compiled, because a compiler would read the calls as well.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +14,60 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.names import GIVEN, bound, dotted, loads_in, parameters, stores_in
-from whichtorch.matrix.source.syntax import Function, blocks_of, in_head, is_docstring, parse_module
-from whichtorch.matrix.triage.minimise.executed_lines import with_prelude
+from whichtorch.matrix.source.syntax import Function, blocks_of, in_head, is_docstring, parse_module, statements_in
 from whichtorch.matrix.triage.minimise.tree_edit import copied
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-
+_NOTE_LINE = "_whichtorch_line"
+_LINES_PRELUDE = """\
+def {name}(number, seen=set(), file=open({path!r}, "a", buffering=1)):
+    if number not in seen:
+        seen.add(number)
+        file.write(f"{{number}}\\n")
+"""
 INSIDE = Path(__file__).parents[2] / "environments" / "inside"
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 ROWS = (1, 2, 4)  # how many statements, up to the one that failed, are tried alone
-_NAME = "_whichtorch_values"
-_PRELUDE = """\
+_NOTE_VALUES = "_whichtorch_values"
+_VALUES_PRELUDE = """\
 def {name}(place, names, recorders=[]):
     if not recorders:
         import runpy
         recorders.append(runpy.run_path({recorder!r})["Recorder"]({file!r}, {paths!r}))
     recorders[0].record(place, names)
 """
+
+
+def instrumented(source: str, path: str) -> str | None:
+    """Return a script that writes the numbers of its lines into a file as they run; None for what cannot be read."""
+    try:
+        tree = parse_module(source)
+    except (SyntaxError, ValueError):
+        return None
+    head = first_statements(tree)
+    calls: dict[ast.AST, list[ast.stmt]] = {
+        each: [_noting(each.lineno), each] for each in statements_in(tree) if each not in head
+    }
+    return with_prelude(copied([tree], calls, math.inf)[0], _LINES_PRELUDE.format(name=_NOTE_LINE, path=path))
+
+
+def _noting(line: int) -> ast.stmt:
+    return ast.Expr(ast.Call(ast.Name(_NOTE_LINE, ast.Load()), [ast.Constant(line)], []))
+
+
+def with_prelude(tree: ast.Module, prelude: str) -> str:
+    """Return the text of a tree with a prelude after the statements that must stay first. Changes the tree."""
+    head = first_statements(tree)
+    tree.body = [*head, *parse_module(prelude).body, *(node for node in tree.body if node not in head)]
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def first_statements(tree: ast.Module) -> list[ast.stmt]:
+    """Return the docstring and the imports from `__future__`, which must stay before all others."""
+    head = [node for node in tree.body[:1] if is_docstring(node)]
+    return head + [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +112,12 @@ class ScriptPlaces:
         """Return the script, writing down what its places read."""
         placed: dict[ast.AST, list[ast.stmt]] = {place.before: [place.before] for place in self.places}
         for place in self.places:
-            call = parse_module(f"{_NAME}({place.key!r}, {{**globals(), **locals()}})").body
+            call = parse_module(f"{_NOTE_VALUES}({place.key!r}, {{**globals(), **locals()}})").body
             placed[place.before] = [*call, *placed[place.before]]
         paths = {place.key: place.paths(self.defined) for place in self.places}
-        prelude = _PRELUDE.format(name=_NAME, recorder=str(INSIDE / "described_values.py"), file=file, paths=paths)
+        prelude = _VALUES_PRELUDE.format(
+            name=_NOTE_VALUES, recorder=str(INSIDE / "described_values.py"), file=file, paths=paths
+        )
         return with_prelude(copied([self.tree], placed, math.inf)[0], prelude)
 
     def _found(self, lines: Sequence[tuple[int, bool]]) -> Iterator[ScriptPlace]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.source.layout import Layout, layout_of
 from whichtorch.matrix.source.names import dotted, loads_in
 from whichtorch.matrix.source.syntax import is_docstring, statements_in
-from whichtorch.matrix.triage.minimise.arguments import inlined
+from whichtorch.matrix.triage.minimise.inlining import inlined
 from whichtorch.matrix.triage.minimise.tree_edit import (
     Edit,
     InvalidEditError,
@@ -24,7 +24,7 @@ from whichtorch.matrix.triage.minimise.tree_edit import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.reduction import ReductionState
 
 
 def inline_single_instance(program: Program, _: ReductionState) -> Iterator[Edit]:

@@ -1,7 +1,8 @@
-"""A statement or a function that a script failed in, with the values that it had there -> a script of that alone.
+"""A script of one place or one call of torch alone, with the values that it had there.
 
 Tensors are made anew, modules of torch by their own text, and attributes of an object become names, so that the object
-itself is not needed.
+itself is not needed. The start-up hook `last_operator` writes the calls of torch that were under way, the outermost
+first; `described_values.py` tells their values.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import re
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +18,112 @@ from whichtorch.matrix.source.names import GIVEN, compiles, dotted, loads_in, st
 from whichtorch.matrix.source.syntax import parse_expression, parse_module
 from whichtorch.matrix.triage.minimise.script_places import needed_by, outermost_chains
 from whichtorch.matrix.triage.minimise.tree_edit import InvalidEditError, copied, load
-from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression, tensors_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from whichtorch.matrix.triage.failure_facts import CompileCall
     from whichtorch.matrix.triage.minimise.script_places import ScriptPlace, ScriptPlaces
 
+# types that have no random numbers between 0 and 1
+_COUNTED = frozenset(["torch.bool", "torch.uint8", "torch.int8", "torch.int16", "torch.int32", "torch.int64"])
 LEAST_GAIN = 0.75  # of the script's text: what is longer is no smaller script
+_METHOD = "torch.Tensor."
+_FUNCTIONS = {"__int__": "int", "__float__": "float", "__bool__": "bool", "__len__": "len", "__neg__": "-"}
+_OPERATORS = {  # of Python, for which a method stands
+    "__add__": "+", "__sub__": "-", "__mul__": "*", "__truediv__": "/", "__floordiv__": "//", "__mod__": "%",
+    "__matmul__": "@", "__pow__": "**", "__and__": "&", "__or__": "|", "__xor__": "^", "__lt__": "<", "__le__": "<=",
+    "__gt__": ">", "__ge__": ">=", "__eq__": "==", "__ne__": "!=",
+}  # fmt: skip
+
+
+class UnwritableError(Exception):
+    """A value that no line of a script can make."""
+
+
+def expression_of(value: Any, tensor: Callable[[dict[str, Any]], str]) -> str:
+    """Return the expression that makes a value, each tensor in it as a function writes it; raises UnwritableError."""
+    if value is None or isinstance(value, bool):
+        return repr(value)
+    if "literal" in value:
+        return _literal(value["literal"])
+    for kind, brackets in (("list", "[{}]"), ("tuple", "({})")):
+        if kind in value:
+            parts = [expression_of(each, tensor) for each in value[kind]]
+            comma = "," if kind == "tuple" and len(parts) == 1 else ""
+            return brackets.format(", ".join(parts) + comma)
+    if "called" in value:
+        return f"{value['called']}({', '.join(expression_of(each, tensor) for each in value['with'])})"
+    if "tensor" in value:
+        return tensor(value)
+    raise UnwritableError(str(value))
+
+
+def tensor_expression(told: dict[str, Any], *, with_values: bool = True) -> str:
+    """Return the expression of a tensor or parameter of such a shape, type and layout; raises UnwritableError.
+
+    Its values are those that were written, if there are any, or ones and random numbers.
+    """
+    text = _new_tensor(told if with_values else {name: value for name, value in told.items() if name != "values"})
+    if told["parameter"]:
+        return f"torch.nn.Parameter({text})" if told["requires_grad"] else f"torch.nn.Parameter({text}, False)"
+    return f"{text}.requires_grad_()" if told["requires_grad"] else text
+
+
+def _literal(text: str) -> str:
+    return f"float('{text}')" if text in {"nan", "inf", "-inf"} else text
+
+
+def _new_tensor(told: dict[str, Any]) -> str:
+    """Return the expression of a tensor: its values where they were written, else ones or random numbers."""
+    shape, dtype, device = told["tensor"], told["dtype"], told["device"]
+    if told["layout"] != "torch.strided":
+        raise UnwritableError(told["layout"])
+    options = (f", dtype={dtype}" if dtype != "torch.float32" else "") + (
+        f", device='{device}'" if device != "cpu" else ""
+    )
+    has_numbers = dtype not in _COUNTED and device == "cpu" and not told["fake"]
+    maker = "rand" if has_numbers else "ones"
+    if "values" in told and 0 not in shape:
+        values = re.sub(r"(?<![\w.])(-?)(nan|inf)\b", r"float('\1\2')", told["values"])
+        text = f"torch.tensor({values}, dtype={dtype})"
+        if 0 in told["stride"] or _is_contiguous(shape, told["stride"]):  # nothing can be copied into an expanded one
+            return text
+        return f"torch.empty_strided({tuple(shape)}, {tuple(told['stride'])}{options}).copy_({text})"
+    single = [1 if step == 0 else size for size, step in zip(shape, told["stride"], strict=True)]
+    order = sorted(range(len(shape)), key=lambda dim: (-told["stride"][dim], dim))
+    if _is_contiguous(single, told["stride"]):
+        text = f"torch.{maker}({_sizes(single)}{options})"
+    elif _is_contiguous([single[dim] for dim in order], [told["stride"][dim] for dim in order]):
+        back = [order.index(dim) for dim in range(len(shape))]
+        text = f"torch.{maker}({_sizes([single[dim] for dim in order])}{options}).permute({_sizes(back)})"
+    else:
+        fill = "uniform_()" if has_numbers else "fill_(1)"
+        text = f"torch.empty_strided({tuple(single)}, {tuple(told['stride'])}{options}).{fill}"
+    return text if single == shape else f"{text}.expand({_sizes(shape)})"
+
+
+def _sizes(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers)) or "()"
+
+
+def _is_contiguous(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Return whether elements lie in order, without gaps; what has at most one element always does."""
+    expected = 1
+    for size, step in zip(reversed(shape), reversed(stride), strict=True):
+        if size != 1 and step != expected:
+            return 0 in shape
+        expected *= max(size, 1)
+    return True
+
+
+def tensors_in(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the tensors of a value."""
+    if isinstance(value, dict) and "tensor" in value:
+        yield value
+    elif isinstance(value, (dict, list)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from tensors_in(each)
 
 
 def scripts_of_places(script: ScriptPlaces, recorded: str, call: CompileCall | None) -> Iterator[str]:
@@ -44,7 +143,7 @@ def scripts_of_places(script: ScriptPlaces, recorded: str, call: CompileCall | N
     for with_values, always, place in itertools.product((False, True), ((), script.registering), reached):
         piece = _PlaceScript(place, known[place.key], script, with_values=with_values)
         try:
-            text = _script(piece, call if place.is_compiled else None, always)
+            text = _script_of_place(piece, call if place.is_compiled else None, always)
         except (UnwritableError, InvalidEditError):
             continue
         if text not in seen and len(text) < longest and compiles(text):
@@ -52,7 +151,7 @@ def scripts_of_places(script: ScriptPlaces, recorded: str, call: CompileCall | N
             yield text
 
 
-def _script(piece: _PlaceScript, call: CompileCall | None, always: Collection[ast.stmt]) -> str:
+def _script_of_place(piece: _PlaceScript, call: CompileCall | None, always: Collection[ast.stmt]) -> str:
     """Return the lines that make what a piece reads, and the piece. Raises UnwritableError."""
     body, script = piece.body(), piece.script
     driver = _driver(body, piece.tensors, call) if call else _plain(body, piece.tensors, piece.place)
@@ -193,3 +292,69 @@ def _returning(body: Sequence[ast.stmt]) -> list[ast.stmt]:
 
 def _written(body: Sequence[ast.stmt]) -> str:
     return "\n".join(map(ast.unparse, body))
+
+
+def calls_under_way(text: str) -> list[dict[str, Any]]:
+    """Return the calls that the hook wrote, the innermost first; none where it wrote nothing whole."""
+    try:
+        calls = json.loads(text)
+    except ValueError:
+        return []
+    return calls[::-1] if isinstance(calls, list) else []
+
+
+def scripts_of_calls(calls: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield a script for each call, the innermost first, with its modes where plain ones are not enough.
+
+    Calls that cannot be written are left out.
+    """
+    for call, has_modes in itertools.product(calls, (False, True)):
+        if has_modes and not call.get("modes"):
+            continue
+        try:
+            yield _script_of_call(call if has_modes else call | {"modes": []})
+        except UnwritableError:
+            continue
+
+
+def has_large_values(call: dict[str, Any]) -> bool:
+    """Return whether a call takes a tensor on the CPU, whose values were not written."""
+    tensors = tensors_in([call["args"], call["kwargs"]])
+    return any(each["device"] == "cpu" and not each["fake"] and "values" not in each for each in tensors)
+
+
+def _script_of_call(call: dict[str, Any]) -> str:
+    """Return the lines that make the arguments of a call, and the call."""
+    tensors: list[dict[str, Any]] = []
+    lines: list[str] = []
+
+    def tensor(told: dict[str, Any]) -> str:
+        name = "xyzuvw"[len(tensors)] if len(tensors) < 6 else f"x{len(tensors)}"
+        tensors.append(told)
+        lines.append(f"{name} = {tensor_expression(told)}")
+        return name
+
+    arguments = [expression_of(value, tensor) for value in call["args"]]
+    keywords = [f"{name}={expression_of(value, tensor)}" for name, value in call["kwargs"].items()]
+    lines.append(_written_call(call["name"], arguments, keywords))
+    is_fake = any(told["fake"] for told in tensors)
+    contexts = ["FakeTensorMode(allow_non_fake_inputs=True)"] if is_fake else []
+    contexts += [f"torch.{mode}()" for mode in call.get("modes", ())]
+    for context in reversed(contexts):
+        lines = [f"with {context}:", *(f"    {line}" for line in lines)]
+    imports = ["from torch._subclasses.fake_tensor import FakeTensorMode"] if is_fake else []
+    return "\n".join(["import torch", *imports, "", *lines]) + "\n"
+
+
+def _written_call(name: str, arguments: Sequence[str], keywords: Sequence[str]) -> str:
+    if name.startswith(_METHOD) and arguments:
+        method = name.removeprefix(_METHOD)
+        if method in _OPERATORS and len(arguments) == 2 and not keywords:
+            return f"{arguments[0]} {_OPERATORS[method]} {arguments[1]}"
+        if method in _FUNCTIONS and len(arguments) == 1:
+            return f"{_FUNCTIONS[method]}({arguments[0]})"
+        receiver, *rest = arguments
+        return f"{receiver}.{method}({', '.join([*rest, *keywords])})"
+    if not name.startswith("torch."):
+        raise UnwritableError(name)
+    return f"{name}({', '.join([*arguments, *keywords])})"

@@ -9,8 +9,8 @@ import pytest
 
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.privacy.redaction import Redactor
-from whichtorch.matrix.triage.archive import ARCHIVE, pack, unpack
 from whichtorch.matrix.triage.case import FILE, Case
+from whichtorch.matrix.triage.replay import ARCHIVE, pack, unpack
 
 
 def write_case(folder: Path) -> Case:
