@@ -324,7 +324,8 @@ def bisection_blocks(search: Bisection, file: Callable[[str], Path | None]) -> I
     """
     yield Heading(heading(search))
     lines = [line for line in answer_lines(search) if not (search.has_tests and "".join(line).startswith("  "))]
-    yield from (Items(lines), Paragraph(f"{cost(search)}."), *shown_values(search))
+    yield from (Items(lines), Paragraph(f"{cost(search)}."))
+    yield from shown_values(search)
     bad = _bad_probe(search)
     if search.probes and not search.curve:
         rows = [

@@ -77,7 +77,8 @@ def _blocks(stored: StoredRun, command: str, comparison: Comparison | None) -> I
     doubted = [cell for cell in known if cell.doubt]
     yield from _section("Doubted passes", cell_items(doubted, stored), KNOWN)
     if excerpts := list(_excerpts(stored, unexpected)):
-        yield from (Heading("What they wrote"), *excerpts)
+        yield Heading("What they wrote")
+        yield from excerpts
     yield from _section("Environments", map(_environment, result.environments), ENVIRONMENTS)
 
 
