@@ -166,7 +166,7 @@ def case_document(case: Case) -> Iterator[Block]:
     """Yield the case for an issue: what is known, and then what shows it."""
     seen, minimal, environment = case.reproduction, case.minimal, case.environment
     outcome, colon, what = _headline(case).partition(": ")
-    is_sentence = seen is None or seen.outcome is Outcome.HANG
+    is_sentence = seen is not None and seen.outcome is Outcome.HANG
     yield Heading((outcome + colon, what if is_sentence else Code(what)), level=1)
     yield Items([*_known(case)])
     yield from _to_see_it(case)

@@ -10,6 +10,7 @@ import html
 import math
 import re
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tabulate import tabulate
@@ -212,9 +213,10 @@ def _in_markdown(block: Block) -> Iterator[_Part]:
 def marked(line: Line) -> str:
     """Return a line as Markdown; what stands between backticks in a text is code, too."""
     text = ""
-    for part in (line,) if isinstance(line, str) else line:
-        for shown in _marked(part):  # a blank goes between two code spans, or they would be one
-            text += f" {shown}" if text.endswith("`") and shown.startswith("`") else shown
+    for kind, parts in groupby((line,) if isinstance(line, str) else line, type):
+        for part in ["".join(parts)] if kind is str else parts:  # no markup arises between two texts
+            for shown in _marked(part):  # a blank goes between two code spans, or they would be one
+                text += f" {shown}" if text.endswith("`") and shown.startswith("`") else shown
     return text.strip()
 
 
