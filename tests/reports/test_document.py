@@ -51,7 +51,7 @@ def test_a_line_has_parts() -> None:
 
 def test_what_is_folded_is_not_on_a_screen() -> None:
     """Its title is text, not HTML."""
-    blocks = [Paragraph("x"), Fold("numpy<2 <b>", [Listing(["a"])])]
+    blocks: list[Block] = [Paragraph("x"), Fold("numpy<2 <b>", [Listing(["a"])])]
     assert list(screen(blocks)) == ["x", ""]
     folded = ["<details>", "<summary>numpy&lt;2 &lt;b&gt;</summary>", "", "```text\na\n```", "", "</details>"]
     assert markdown(blocks) == ["x", "", *folded]
