@@ -59,7 +59,7 @@ def test_what_was_fixed_since_is_told_with_its_boundary(user: User, wheels: Path
     assert "2 environments, 2 cells; installs about" in found["said"]
     assert "searching >=9.1.0,<=9.4.0, in about 3 more releases" in found["said"]
     comment = (user.folder / "answer.md").read_text()
-    assert comment.startswith("**Fixed since**: ")
+    assert comment.startswith("**fixed since**: ")
     assert len(comment.partition("<details>")[0].splitlines()) <= 25
 
 

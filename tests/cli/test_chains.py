@@ -111,7 +111,7 @@ def test_a_case_of_a_chain(user: User) -> None:
     assert case["fix"]["fix"]["patch"]
     folder = user.folder / "output" / "cases" / "repro"
     (command,) = re.findall(
-        r"^`whichtorch (matrix .* --script minimal.py --runs 2)`$", (folder / "CASE.md").read_text(), re.MULTILINE
+        r": `whichtorch (matrix .* --script minimal.py --runs 2)`$", (folder / "CASE.md").read_text(), re.MULTILINE
     )
     (user.folder / "minimal.py").write_text((folder / "minimal.py").read_text())
     again = user.run(*shlex.split(command))

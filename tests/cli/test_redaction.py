@@ -128,8 +128,8 @@ def test_what_is_recorded_below_home_is_found_again(carol: User) -> None:
     assert ended.returncode == 1, ended.stdout + ended.stderr
     shown = carol.run("dispatch", "aten::mm", "python-venv")
     assert shown.returncode == 0, shown.stdout + shown.stderr
-    (line,) = (line for line in (carol.folder / "report.md").read_text().splitlines() if "rerun `" in line)
-    command = shlex.split(line.rpartition("rerun `")[2].rstrip("`"))
+    (line,) = (line for line in (carol.folder / "report.md").read_text().splitlines() if "rerun: `" in line)
+    command = shlex.split(line.rpartition("rerun: `")[2].rstrip("`"))
     assert "~/project/fails.py" in command
     runs = carol.runs("fails.py")
     assert carol.run(*command[1:]).returncode == 1

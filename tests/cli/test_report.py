@@ -58,10 +58,10 @@ def test_all_formats_of_the_latest_run(run_user: User) -> None:
         "torch-9.2.0-pypi": (1, 0),
     }
     text = (output / "report.md").read_text()
-    assert "1 regression, 1 still passing" in text
+    assert "    1  regression         passed, and does not any more" in text
     assert any(row[:1] == ["repro.py"] for rows in tables(text) for row in rows)
     page = (output / "index.html").read_text()
-    assert "1 regression: passed before, and does not now" in page
+    assert "1 regression: passed, and does not any more" in page
     assert "whichtorch explain repro.py" in page
 
 
@@ -97,7 +97,10 @@ def test_a_search_has_a_page_with_its_picture(run_user: User) -> None:
     search = max((run_user.folder / ".whichtorch" / "runs").iterdir())
     run_user.run("report", search.name, "--markdown", "search.md")
     assert "regression" not in (run_user.folder / "search.md").read_text()
-    assert "fix between 9.1.0 and 9.2.0" in (run_user.folder / "search.md").read_text()
+    assert (
+        "- fixed in 9.2.0, by torch itself: last that fails 9.1.0, first that passes 9.2.0"
+        in (run_user.folder / "search.md").read_text()
+    )
     assert "as it was" in (run_user.folder / "search.md").read_text()
     for run in (search.name, "latest"):
         run_user.run("report", run, "--html", "page")

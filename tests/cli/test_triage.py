@@ -173,7 +173,7 @@ def test_the_runs_before_the_end_count(user: User, is_over: bool) -> None:
     assert started.wait(PATIENCE) == (0 if is_over else 130)
     text = (user.folder / "output" / "cases" / "repro" / "CASE.md").read_text()
     assert text.startswith("# FAIL: `ValueError: late`")
-    assert ("The time limit of 8 s is over during the" if is_over else "Interrupted during the") in text
+    assert ("- the time limit of 8 s is over during the" if is_over else "- interrupted during the") in text
     assert json.loads((user.folder / "case.json").read_text())["reproduction"]["runs"] == 1
     assert user.run(*command).returncode == 0
     case = case_of(user, "repro")

@@ -42,3 +42,8 @@ def shown(inline: Token) -> str:
 def bare(text: str) -> str:
     """Return what is shown as text, and not as code: where mentions and references would be looked for."""
     return "\n".join(token.content for token in tokens(text) if token.type == "text")
+
+
+def blocks(text: str) -> list[list[str]]:
+    """Return the lines of each block of code."""
+    return [token.content.splitlines() for token in _PARSER.parse(text) if token.type == "fence"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.reports.pages import bisection, called, real
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import Case, CaseEnvironment, Classification, Ladder, Minimal, Newest, Reproduction
 from whichtorch.matrix.triage.failure_facts import Rung
-from whichtorch.reports.case_text import ERROR_LINES, case_card, case_markdown
+from whichtorch.reports.case_text import ERROR_LINES, case_document, case_lines
+from whichtorch.reports.document import markdown
 from whichtorch.reports.page.html import page
 from whichtorch.reports.run_facts import RunFacts
 
@@ -36,14 +39,14 @@ def minimal(source: str) -> Minimal:
 
 
 def text(given: Case) -> str:
-    return "\n".join(case_markdown(given))
+    return "\n".join(markdown(case_document(given)))
 
 
 def test_the_title_is_what_it_fails_with() -> None:
     """The words of an exception are code, whatever they hold."""
     shown = text(case())
     assert shown.startswith("# FAIL: `ValueError: no <b>such</b> size | none`\n")
-    assert "It fails in 3 of 3 runs, after 4.0 s in torch 2.6.0." in shown
+    assert "- it fails in 3 of 3 runs, after 4.0 s in torch 2.6.0\n" in shown
 
 
 def test_the_error_is_the_last_exception_with_its_causes() -> None:
@@ -78,6 +81,7 @@ def test_evidence_names_the_guilty_application() -> None:
         evidence=("it needs number 3",),
     )
     shown = text(case(classification=found, ladder=Ladder(rungs=rungs)))
+    assert "- accuracy: it is wrong; look at Inductor (torch.compile)\n" in shown
     assert "- it needs number 3" in shown
     assert "| `inductor` | FAIL | the same failure |" in shown
 
@@ -85,13 +89,15 @@ def test_evidence_names_the_guilty_application() -> None:
 def test_a_page_shows_a_case() -> None:
     """Its heading, its sentences and its script; nothing of it is markup."""
     found = case(minimal=minimal("print('<script>alert(1)</script>')"))
-    card = case_card(found)
-    assert card["heading"] == "repro in torch 2.6.0: FAIL: ValueError: no <b>such</b> size | none"
-    assert "it fails in 3 of 3 runs, after 4.0 s" in card["lines"]
     shown = page(RunFacts(stored=real(), cases=(found,)), called)
     assert "print(&#39;&lt;script&gt;alert(1)" in shown
     assert "<script>alert(1)" not in shown
-    assert "no &lt;b&gt;such" in shown
+    assert "<h2>repro: FAIL: ValueError: no &lt;b&gt;such&lt;/b&gt; size | none</h2>" in shown
+    assert ">it fails in 3 of 3 runs, after 4.0 s in torch 2.6.0</p>" in shown
+    assert (
+        ">minimal script: 1 of 9 lines (cut), 4 runs; in a process and caches of its own it fails in the same way<"
+        in shown
+    )
 
 
 def test_the_error_beside_the_smallest_script_is_its_own() -> None:
@@ -102,4 +108,16 @@ def test_the_error_beside_the_smallest_script_is_its_own() -> None:
     assert "KeyError: 'y'" in shown
     assert "KeyError: 'x'" not in shown
     assert "KeyError: 'x'" in text(case(minimal=minimal("f()\n")))  # a case of before has none
-    assert "the smallest script fails with KeyError: 'y'" in "\n".join(case_card(case(minimal=small))["lines"])
+    assert "- the smallest script fails with KeyError: 'y'" in shown
+
+
+def test_a_screen_has_the_same_sentences(tmp_path: Path) -> None:
+    """The headline, each layer, what was found, and where the case is."""
+    rungs = (
+        Rung(name="eager", outcome=Outcome.PASS, is_same=False),
+        Rung(name="inductor", outcome=Outcome.FAIL, is_same=True),
+    )
+    lines = ["".join(line) for line in case_lines(case(ladder=Ladder(rungs=rungs)), tmp_path)]
+    assert lines[0] == "repro: FAIL: ValueError: no <b>such</b> size | none"
+    assert [line.split() for line in lines[3:5]] == [["eager", "pass"], ["inductor", "FAIL", "the", "same", "failure"]]
+    assert lines[5:] == ["  it fails in 3 of 3 runs, after 4.0 s in torch 2.6.0", f"  the case is in {tmp_path}; 0 s"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,8 @@ from whichtorch.matrix.fix.fixing import Fix
 from whichtorch.matrix.fix.origins import Origin
 from whichtorch.matrix.fix.suite_check import SuiteCell, SuiteCheck, SuiteEffect
 from whichtorch.matrix.model import Outcome
-from whichtorch.reports.fix_text import fix_lines, fix_markdown
+from whichtorch.reports.document import markdown
+from whichtorch.reports.fix_text import fix_blocks, fix_lines
 
 DIFF = "--- a/torch/m.py\n+++ b/torch/m.py\n@@ -1 +1 @@\n-FLAG = 1\n+FLAG = 2\n"
 CURED = Fix(
@@ -39,7 +41,13 @@ ORIGIN = Origin(
 
 def told(fix: Fix | None) -> list[str]:
     answer = FixAnswer(scenario="repro.py", bad="2.11.0", good="2.12.0", fix=fix, command="nox -s fix -- repro.py")
-    return list(fix_lines(answer, "output/fix.diff", "nox -s matrix"))
+    return ["".join(line) for line in fix_lines(answer, "output/fix.diff", "nox -s matrix")]
+
+
+def report(**fields: Any) -> str:
+    """Return the document for an issue."""
+    answer = FixAnswer(scenario="repro.py", bad="2.11.0", good="2.12.0", command="nox -s fix -- repro.py", **fields)
+    return "\n".join(markdown(fix_blocks(answer, "output/fix.diff", "nox -s matrix")))
 
 
 def test_a_cure_names_its_lines_units_and_proof() -> None:
@@ -108,20 +116,14 @@ def test_many_commits_are_counted() -> None:
     assert "  and 3 more commits: 6 of 2 lines" in lines
 
 
-def test_the_report_links_pull_requests() -> None:
-    """Markdown has the number of a commit's pull request as a link to it."""
-    fix = replace(CURED, origins=(ORIGIN,))
-    text = "\n".join(fix_markdown(FixAnswer(scenario="repro.py", fix=fix), "output/fix.diff", "nox -s matrix"))
+def test_the_report_has_the_answer_the_patch_and_the_command() -> None:
+    """It says what the lines say; the number of a commit's pull request is a link to it."""
+    text = report(fix=replace(CURED, origins=(ORIGIN,)))
+    assert text.startswith("## What cures `repro.py`\n\nrepro.py, 2.11.0 (bad) and 2.12.0 (good): cured by 2 lines")
     link = "[#177524](https://github.com/pytorch/pytorch/pull/177524)"
     assert f"- brought by 3f2a91c Fix add of meta tensors ({link}): 2 of 2 lines" in text
-
-
-def test_the_report_holds_the_patch_and_the_command() -> None:
-    """Markdown for an issue has the answer, the whole patch, and how to repeat it."""
-    answer = FixAnswer(scenario="repro.py", bad="2.11.0", good="2.12.0", fix=CURED, command="nox -s fix -- repro.py")
-    text = "\n".join(fix_markdown(answer, "output/fix.diff", "nox -s matrix"))
     assert DIFF.strip() in text
-    assert "nox -s fix -- repro.py" in text
+    assert text.endswith("```text\nnox -s fix -- repro.py\n```")
 
 
 def checked(*cells: SuiteCell) -> list[str]:
@@ -130,7 +132,7 @@ def checked(*cells: SuiteCell) -> list[str]:
     counts[SuiteEffect.SAME] = 4 - len(cells)
     suite = SuiteCheck(run="20261101-000000-abcd", counts=counts, differing=cells)
     answer = FixAnswer(scenario="repro.py", bad="2.11.0", good="2.12.0", fix=CURED, suite=suite)
-    return list(fix_lines(answer, "output/fix.diff", "nox -s matrix"))
+    return ["".join(line) for line in fix_lines(answer, "output/fix.diff", "nox -s matrix")]
 
 
 def suite_cell(name: str, effect: SuiteEffect, outcomes: tuple[Outcome, Outcome], why: str = "") -> SuiteCell:
@@ -166,5 +168,4 @@ def test_the_manner_of_a_cure_is_told() -> None:
     """How it cures stands below what it changes; in Markdown, the code in it is code."""
     fix = replace(CURED, manner=("it changes a setting: `x = 1` becomes `2`",))
     assert told(fix)[10] == "  it changes a setting: `x = 1` becomes `2`"
-    answer = FixAnswer(scenario="repro.py", bad="2.11.0", good="2.12.0", fix=fix)
-    assert "- it changes a setting: `x = 1` becomes `2`" in fix_markdown(answer, "output/fix.diff", "nox -s matrix")
+    assert "- it changes a setting: `x = 1` becomes `2`\n" in report(fix=fix)

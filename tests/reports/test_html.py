@@ -16,7 +16,7 @@ import pytest
 from tests.reports import pages
 from tests.reports.pages import attempt, cell, environment, made, stored
 from whichtorch.matrix.model import Diagnosis, Outcome, Scenario, StuckThread
-from whichtorch.reports.page.excerpts import shares
+from whichtorch.reports.page.excerpts import Excerpt, Rank, fitted
 from whichtorch.reports.page.html import FIXED, PER_CELL
 
 VOID = {"meta", "link", "input", "img", "br", "hr"}
@@ -165,7 +165,7 @@ def test_what_changed_what_hangs_what_to_do(real: str) -> None:
     """The story on top names the regression, where it hangs, and the commands that help."""
     text = re.sub(r"<[^>]+>|\s+", " ", real.partition("All cells")[0])
     text = re.sub(r"\s+", " ", text.partition("</style>")[2] or text).replace("&#39;", "'")
-    assert "1 regression: passed before, and does not now" in text
+    assert "1 regression: passed, and does not any more" in text
     assert "(pass → hang)" in text
     assert "boxed kernel, Python-registered Meta kernel of aten::mm, waiting for the GIL" in text
     name = "'meta_mm/worker_thread[op=matmul,guard=none,gil=held,device=meta]'"
@@ -188,7 +188,7 @@ def test_an_incomplete_run_says_so(tmp_path: Path) -> None:
     object.__setattr__(run, "result", run.result.model_copy(update={"run": stopped}))
     text = made(run)
     assert "it was interrupted: 4 of 5 planned cells are missing" in text
-    assert "torch-2.11.0-cpu: unbuildable: no wheel for this platform" in text
+    assert "<strong>unbuildable</strong>  <code>torch-2.11.0-cpu</code>: no wheel for this platform" in text
 
 
 def test_a_run_without_cells(tmp_path: Path) -> None:
@@ -334,11 +334,13 @@ def test_a_pass_costs_little(tmp_path: Path) -> None:
 
 
 def test_room_is_shared_fairly() -> None:
-    """Nobody gets more than is wanted, and what is left over goes to those who want more."""
-    assert shares([10, 100, 1000], 300) == [10, 100, 190]
-    assert shares([500, 500], 300) == [150, 150]
-    assert shares([], 300) == []
-    assert shares([5, 5], -3) == [0, 0]
+    """Nobody gets more than is wanted, and what is left over goes to those after."""
+    texts = {(0, row): [Excerpt(title="stderr", head=b"x" * size)] for row, size in enumerate((600, 9_000, 9_000))}
+    shown = fitted(texts, dict.fromkeys(texts, Rank.RED), 7_000)
+    sizes = [len(body) for ((_, body, _),) in shown.values()]
+    assert sizes[0] == 600
+    assert 2_900 < sizes[1] <= sizes[2] < 3_300
+    assert fitted(texts, dict.fromkeys(texts, Rank.RED), -3) == {}
 
 
 def test_pictures_are_well_formed(real: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
 
 import pytest
@@ -12,15 +13,13 @@ from hypothesis import strategies as st
 from tests.reports import reading
 from whichtorch.reports.shown_text import (
     LINE,
-    cleaned,
-    cleaned_line,
     code_span,
     escaped,
     fenced,
     one_line,
     plain,
-    table_head,
     table_row,
+    visible,
 )
 
 
@@ -114,7 +113,7 @@ HOSTILE = st.one_of(
 @example("`a ``b` |")
 def test_plain_text_is_shown_as_it_is(text: str) -> None:
     """In a list, whatever the text: one item, one line, nothing but text and code, and every character is there."""
-    expected = cleaned_line(text)
+    expected = one_line(text, sys.maxsize)
     found = [
         token for token in reading.tokens(f"- x\n- {escaped(text)}\n\nend") if token.type not in {"text", "code_inline"}
     ]
@@ -138,24 +137,24 @@ def test_nobody_is_mentioned_and_nothing_linked(text: str) -> None:
 def test_a_code_span_is_one(text: str) -> None:
     """No text ends its code span."""
     inside = [token for token in reading.tokens(f"x{code_span(text)}") if token.type == "code_inline"]
-    assert [token.content for token in inside] == ([cleaned_line(text)] if cleaned_line(text) else [])
+    assert [token.content for token in inside] == ([one_line(text, sys.maxsize)] if one_line(text, sys.maxsize) else [])
 
 
 @given(st.lists(st.tuples(HOSTILE, HOSTILE, HOSTILE), min_size=1, max_size=4))
 def test_a_table_is_one(rows: list[tuple[str, str, str]]) -> None:
     """No text opens or ends a cell; only between a backslash and a pipe a blank is added."""
     given_rows = [[code_span(first), escaped(other), code_span(third)] for first, other, third in rows]
-    lines = [*table_head(["a", "b", "c"]), *map(table_row, given_rows)]
+    lines = map(table_row, [["a", "b", "c"], ["---"] * 3, *given_rows])
     (found,) = reading.tables("\n".join(lines))
     assert found[0] == ["a", "b", "c"]
-    assert found[1:] == [[re.sub(r"\\(?=\|)", r"\\ ", cleaned_line(text)) for text in row] for row in rows]
+    assert found[1:] == [[re.sub(r"\\(?=\|)", r"\\ ", one_line(text, sys.maxsize)) for text in row] for row in rows]
 
 
 @given(st.lists(HOSTILE))
 def test_no_text_ends_a_block(lines: list[str]) -> None:
     """Fences in the text are text."""
     (block, *rest) = reading.tokens("\n".join([*fenced(lines), "", "end"]))
-    assert (block.type, block.content) == ("fence", "".join(f"{cleaned(line)}\n" for line in lines))
+    assert (block.type, block.content) == ("fence", "".join(f"{visible(line)}\n" for line in lines))
     assert "end" in [token.content for token in rest]
 
 

@@ -114,7 +114,7 @@ def test_another_failure_is_told_from_the_most_common_one() -> None:
     assert "    1  ~            another failure than the most common one of its row" in list(legend_lines(mixed))
     lines = [line for line in red_lines(stored(mixed), COMMAND) if gone in line]
     assert [line.split("  ")[0] for line in lines] == ["FAIL~ (expected) (different)"]
-    assert "| FAIL~" in "\n".join(markdown_lines(stored(mixed), COMMAND))
+    assert "| FAIL | FAIL | `FAIL~` |" in "\n".join(markdown_lines(stored(mixed), COMMAND))
 
 
 def test_red_cell_has_signature_log_and_rerun_command() -> None:

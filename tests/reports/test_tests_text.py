@@ -9,7 +9,8 @@ from whichtorch.matrix.bisect.bisection import Bisection, Boundary, SearchedTest
 from whichtorch.matrix.bisect.search_request import AxisName
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Find
 from whichtorch.matrix.model import Outcome
-from whichtorch.reports.bisection_text import bisection_lines, bisection_markdown
+from whichtorch.reports.bisection_text import bisection_blocks, bisection_lines
+from whichtorch.reports.document import Items, markdown
 from whichtorch.reports.page.pictures import bisection_picture
 
 
@@ -92,8 +93,8 @@ def test_markdown_names_every_test(tmp_path: Path) -> None:
     """Each change has a section with the ids of all its tests, whatever characters they have."""
     ids = [f"a::test_{number}[<b>|`x`]" for number in range(10)]
     found = search(boundaries=(change(*ids),), tests=dict.fromkeys(ids, SURE))
-    text = "\n".join(bisection_markdown(found, tmp_path.joinpath))
-    assert "## `-- pytest tests`: 10 tests changed, at 1 place" in text
+    text = "\n".join(markdown(bisection_blocks(found, tmp_path.joinpath)))
+    assert "- 2.0.0 -> 2.1.0: broken, 10 tests, ValueError: no; confidence 0.99\n- not searched, pass" in text
     assert "### 2.0.0 to 2.1.0: ValueError: no" in text
     assert all(id_ in text for id_ in ids)
 
@@ -101,5 +102,7 @@ def test_markdown_names_every_test(tmp_path: Path) -> None:
 def test_the_page_has_its_lines() -> None:
     """A search without probes of its own is drawn with its boundaries."""
     picture = bisection_picture(search(boundaries=(change("a::test"),), tests={"a::test": SURE}))
-    assert picture["lines"][0] == "2.0.0 -> 2.1.0: broken, 1 test, ValueError: no; confidence 0.99"
+    _, items = picture["blocks"]
+    assert isinstance(items, Items)
+    assert items.lines[0] == "2.0.0 -> 2.1.0: broken, 1 test, ValueError: no; confidence 0.99"
     assert len(picture["line"]["boundaries"]) == 1

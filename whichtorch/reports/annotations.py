@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.privacy.redaction import restored
 from whichtorch.reports import cell_text
-from whichtorch.reports.shown_text import cleaned_line, cut, short_list
+from whichtorch.reports.shown_text import one_line, short_list
 from whichtorch.reports.table import cell_word
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ def annotation_lines(stored: StoredRun) -> Iterator[str]:
     for cells in failures[:MOST]:
         first = cells[0]
         where = {"file": "", "line": ""} | _place(first, scenarios.get(first.scenario))
-        where["title"] = cut(cleaned_line(f"{cell_word(first)} {first.name}"))
+        where["title"] = one_line(f"{cell_word(first)} {first.name}")
         properties = ",".join(f"{name}={text.translate(_PROPERTY_ESCAPES)}" for name, text in where.items() if text)
         environments = short_list([labels[cell.environment] for cell in cells], ENVIRONMENTS_NAMED)
-        message = f"{cut(cleaned_line(cell_text.summary(first)))}\nin {environments}"
+        message = f"{one_line(cell_text.summary(first))}\nin {environments}"
         yield f"::error {properties}::{message.translate(_ESCAPES)}"
     if len(failures) > MOST:
         yield f"::notice::the report shows {len(failures) - MOST} more"

@@ -1,4 +1,4 @@
-"""The answer to a bug report: as lines for a terminal, and as a comment in Markdown."""
+"""The answer to a bug report: as lines for a terminal, and as a comment."""
 
 from __future__ import annotations
 
@@ -6,29 +6,31 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from whichtorch.reports.document import markdown_document
+from whichtorch.reports.document import Code, Fold, Items, Link, Listing, Paragraph, Strong
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.answer.answer import ReleaseResult, ReportAnswer
+    from whichtorch.matrix.answer.answer import ReportAnswer
+    from whichtorch.reports.document import Block, Line
 
 OUTPUT_LINES = 30  # of what a run wrote, that the comment folds in
 
 
-def answer_lines(answer: ReportAnswer) -> Iterator[str]:
-    """Yield what is known, a line each."""
-    yield f"{answer.verdict}: {answer.why}"
+def answer_lines(answer: ReportAnswer) -> Iterator[Line]:
+    """Yield what is known, a line each: the verdict first."""
+    yield Strong(answer.verdict), f": {answer.why}"
     if answer.claimed:
-        yield f"  the report: {answer.claimed}" + (
-            f", torch {answer.claimed_version}" if answer.claimed_version else ""
-        )
-    ran = ", ".join([command_of(answer), f"Python {answer.python}", *answer.packages])
-    yield from [f"  ran: {ran}"] if answer.seen else []
-    for each in results(answer):
+        version = f", torch {answer.claimed_version}" if answer.claimed_version else ""
+        yield f"  the report: {answer.claimed}{version}"
+    if answer.seen:
+        variables = [f"{name}={shlex.quote(value)}" for name, value in answer.variables.items()]
+        command = " ".join([*variables, "python repro.py", *answer.arguments])
+        yield "  ran: ", Code(command), "".join(f", {each}" for each in (f"Python {answer.python}", *answer.packages))
+    for each in {each.version: each for each in answer.seen}.values():
         yield f"  torch {each.version}: {each.outcome}" + (f"  {each.hang or each.failure}" if each.failure else "")
     if answer.boundary and answer.boundary.commits:
-        yield f"  commits: {answer.boundary.commits}"
+        yield "  commits: ", Link(answer.boundary.commits)
     if answer.asks:
         yield f"  ask for: {answer.asks}"
     yield from (f"  {line}" for line in answer.added)
@@ -37,32 +39,17 @@ def answer_lines(answer: ReportAnswer) -> Iterator[str]:
     yield f"{answer.seconds:.0f} s"
 
 
-def results(answer: ReportAnswer) -> list[ReleaseResult]:
-    """Return what was seen, each release once."""
-    return list({each.version: each for each in answer.seen}.values())
-
-
-def command_of(answer: ReportAnswer) -> str:
-    """Return how the script was started."""
-    variables = [f"{name}={shlex.quote(value)}" for name, value in answer.variables.items()]
-    return " ".join([*variables, "python repro.py", *answer.arguments])
+def answer_blocks(answer: ReportAnswer) -> Iterator[Block]:
+    """Yield the answer as a comment: what is known, with the script and the end of its output folded."""
+    verdict, *others, _seconds = answer_lines(answer)
+    yield from (Paragraph(verdict), Items(others))
+    if script := answer.script.strip("\n").splitlines():
+        yield Fold(f"What was {'run' if answer.seen else 'read'}", [Listing(script, "python")])
+    if red := next((each for each in answer.seen if each.stderr), None):
+        output = _portable(red.stderr).splitlines()[-OUTPUT_LINES:]
+        yield Fold(f"The end of its output in {red.version}", [Listing(output)])
 
 
 def _portable(output: str) -> str:
     """Return an output without the folders of this machine."""
     return re.sub(r"[^\s\"']*/(?=site-packages/|reports/\w+/)(?:reports/\w+/)?", "", output.strip("\n"))
-
-
-def answer_markdown(answer: ReportAnswer) -> Iterator[str]:
-    """Yield the answer as a comment: the verdict, a row for each release, and the rest folded."""
-    seen = results(answer)
-    red = next((each for each in seen if each.stderr), None)
-    yield from markdown_document(
-        "answer",
-        answer=answer,
-        seen=seen,
-        command=command_of(answer),
-        script=answer.script.strip("\n").splitlines(),
-        red=red,
-        output=_portable(red.stderr).splitlines()[-OUTPUT_LINES:] if red else [],
-    )

@@ -1,4 +1,4 @@
-"""A bisection: as lines of text, and as Markdown, ready for an issue."""
+"""A bisection: as lines, and as a document, ready for an issue."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from whichtorch.matrix.bisect.search_request import AxisName
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, SearchVerdict
 from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.grouping import counted, grouped
-from whichtorch.matrix.model import NO_PATCH, Outcome
+from whichtorch.matrix.model import NO_PATCH, Environment, Outcome
 from whichtorch.reports import cell_text
-from whichtorch.reports.document import markdown_document
-from whichtorch.reports.numbers_text import curve_lines, curve_remarks, level_rows, step_lines
-from whichtorch.reports.shown_text import code_span, escaped, first_and_last_lines, short_list
+from whichtorch.reports.document import Code, Heading, Items, Link, Listing, Paragraph, Table, screen
+from whichtorch.reports.numbers_text import curve_lines, level_table
+from whichtorch.reports.shown_text import first_and_last_lines, short_list
 from whichtorch.reports.tests_text import changed_lines
 
 if TYPE_CHECKING:
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from whichtorch.matrix.bisect.bisection import Attribution, Bisection, Boundary, Probe, Stretch
+    from whichtorch.reports.document import Block, Line
 
 COMMIT_DIGITS = 10  # of a hash: as many as git shows of a big history
 VALUES_NAMED = 8  # of commits between two others; more are counted
 PACKAGES_NAMED = 6  # that changed with torch; more are counted
 LUCK_SHOWN = 0.05  # probability of passes by chance, above which they are noted
+FACT_SHOWN = 120  # characters of a fact of an environment; longer ones are left out
 NARROWEST = 40  # columns that a line of values takes at least
 PLURALS = {
     AxisName.VERSION: "versions of torch",
@@ -39,13 +41,12 @@ PLURALS = {
 
 
 def bisection_lines(search: Bisection, width: int) -> Iterator[str]:
-    """Yield what was searched, the line of values with what each showed, the answer, and what it cost."""
+    """Yield what was searched, what each value showed, the answer, and what it cost."""
     yield from (heading(search), "")
     if not search.curve:
-        yield from _values(search, width)
-        yield ""
-    yield from answer_lines(search)
-    yield from (f"  note: {reason}" for reason in search.reasons)
+        yield from (*_values(search, width), "")
+    yield from screen(shown_values(search), width)
+    yield from map("".join, answer_lines(search))
     yield cost(search)
 
 
@@ -107,14 +108,18 @@ def _shown(search: Bisection, value: str) -> str:
     return value if search.has_tests and value in search.order else ""
 
 
-def answer_lines(search: Bisection) -> Iterator[str]:
+def answer_lines(search: Bisection) -> Iterator[Line]:
     """Yield the boundaries, or that there is none, and what is no evidence."""
     if search.has_tests:
         yield from changed_lines(search)
-        return
-    if search.curve:
+    elif search.curve:
         yield from curve_lines(search, search.curve)
-        return
+    else:
+        yield from _outcome_lines(search)
+    yield from (f"  note: {reason}" for reason in search.reasons)
+
+
+def _outcome_lines(search: Bisection) -> Iterator[Line]:
     does = _does(search)
     if search.groups:
         yield _groups(search, does)
@@ -133,20 +138,28 @@ def answer_lines(search: Bisection) -> Iterator[str]:
     if failure := _failure_words(search):
         yield f"  it {does}: {failure}"
     yield from _no_evidence(search)
-    yield from timeline_lines(search)
 
 
-def timeline_lines(search: Bisection) -> Iterator[str]:
-    """Yield a line for each state along the values, where there are more than the two of a single change."""
-    states = [stretch for stretch in search.timeline if stretch.verdict is not SearchVerdict.UNTESTABLE]
-    if len(states) <= 2:
-        return
-    yield "  what was seen, from old to new:"
-    widest = max(len(stretch.ends) for stretch in states)
-    for stretch in states:
+def shown_values(search: Bisection) -> Iterator[Table]:
+    """Yield the numbers of a curve, or the states along the values where there are more than those of one change."""
+    if search.curve:
+        yield from level_table(search, search.curve)
+    elif not search.has_tests and len(_states(search)) > 2:
+        yield timeline_table(search)
+
+
+def timeline_table(search: Bisection) -> Table:
+    """Return the states along the values, from old to new."""
+    rows = []
+    for stretch in _states(search):
         note = " (asked about)" if stretch.verdict is SearchVerdict.BAD else _luck(search, stretch)
-        what = f": {stretch.what}" if stretch.outcome.is_red and stretch.what else ""
-        yield f"    {stretch.ends:<{widest}}  {stretch.outcome}{note}{what}"
+        what = stretch.what if stretch.outcome.is_red else ""
+        rows.append([stretch.ends, f"{stretch.outcome.word}{note}", what])
+    return Table(["torch" if search.axis is AxisName.VERSION else search.axis, "outcome", "what"], rows)
+
+
+def _states(search: Bisection) -> list[Stretch]:
+    return [stretch for stretch in search.timeline if stretch.verdict is not SearchVerdict.UNTESTABLE]
 
 
 def _luck(search: Bisection, stretch: Stretch) -> str:
@@ -243,14 +256,14 @@ def _boundary_words(boundary: Boundary, search: Bisection, does: str) -> str:
     return f"{what} {where}: last that {before} {first}, first that {after} {last}; {confidence}"
 
 
-def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterator[str]:
+def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterator[Line]:
     yield _boundary_words(boundary, search, does)
     for title, values in boundary.between.items():
         named = [value_name(search, value) for value in values]
         most = VALUES_NAMED if search.axis is AxisName.COMMIT else len(named)
         yield f"  between them, {title}: {short_list(named, most)}"
     if boundary.commits:
-        yield f"  commits: {boundary.commits}"
+        yield "  commits: ", Link(boundary.commits)
     if boundary.same_commit and search.axis is AxisName.VERSION:
         yield "  both were built from the same commit: look at how they were built, and at what they bring"
     if boundary.attribution:
@@ -264,7 +277,7 @@ def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterato
         yield f"  changed with it: {short_list(changes, PACKAGES_NAMED)}"
 
 
-def _release_of_companion(boundary: Boundary, attribution: Attribution, search: Bisection) -> Iterator[str]:
+def _release_of_companion(boundary: Boundary, attribution: Attribution, search: Bisection) -> Iterator[Line]:
     """Yield the command that finds the release of the one package that came with torch and changed the outcome."""
     if search.axis is not AxisName.VERSION or not attribution.release or len(attribution.changes) != 1:
         return
@@ -274,7 +287,7 @@ def _release_of_companion(boundary: Boundary, attribution: Attribution, search: 
         words = ["--package", f"{name}>={old},<={new}", "--torch", attribution.release]
         words += cell_text.options_without_torch(probe.environment)
         command = cell_text.in_shell("whichtorch bisect", search.scenario, after=words)
-        yield f"  which release of {name} it was: {command}"
+        yield f"  which release of {name} it was: ", Code(command)
 
 
 def _no_evidence(search: Bisection) -> Iterator[str]:
@@ -304,48 +317,61 @@ def cost(search: Bisection) -> str:
     return f"{counted(tried, 'probe')}{reused}, {spent}"
 
 
-def bisection_markdown(search: Bisection, file: Callable[[str], Path | None]) -> list[str]:
-    """Return the report: summary, what each value showed, the failure, what changed, where, and how to repeat it.
+def bisection_blocks(search: Bisection, file: Callable[[str], Path | None]) -> Iterator[Block]:
+    """Yield the report: the answer, what each value showed, the failure, where, and how to repeat it.
 
-    Of a search for a change of a number, what was measured. `file` finds the path of an attempt's file.
+    `file` finds the path of an attempt's file.
     """
-    bad, curve = _bad_probe(search), search.curve
-    attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome] if bad else []
-    return markdown_document(
-        "bisection",
-        search=search,
-        title=_title(search),
-        answer=[*step_lines(search, curve), *curve_remarks(curve)]
-        if curve
-        else [line for line in answer_lines(search) if not (search.has_tests and line.startswith("  "))],
-        levels=level_rows(search, curve) if curve else [],
-        summary=f"{heading(search)}. {cost(search)}.",
-        bad=bad,
-        wrote=first_and_last_lines(file(attempts[-1].stderr)) if attempts else [],
-        shown=bad or next(reversed(search.probes), None),
-        no_patch=NO_PATCH,
-        value_name=value_name,
-        probe_word=probe_word,
-        described=described,
-    )
+    yield Heading(heading(search))
+    lines = [line for line in answer_lines(search) if not (search.has_tests and "".join(line).startswith("  "))]
+    yield from (Items(lines), Paragraph(f"{cost(search)}."))
+    yield from shown_values(search)
+    bad = _bad_probe(search)
+    if search.probes and not search.curve:
+        rows = [
+            (
+                f"{value_name(search, probe.value)} {probe.title}",
+                probe_word(probe),
+                f"{probe.k} of {probe.n}" if probe.n else "-",
+                described(probe.signature, probe.message),
+                f"{probe.seconds:.1f}",
+            )
+            for probe in search.probes
+        ]
+        yield Table([search.axis, "outcome", "runs", "what", "seconds"], rows)
+    if bad and not search.curve:
+        yield from _failure_blocks(bad, file)
+    for boundary in search.boundaries:
+        ends = f"{boundary.from_} to {boundary.to}"
+        if boundary.tests:
+            yield from (Heading(f"{ends}: {boundary.what}", 3), Listing(boundary.tests))
+        if boundary.packages:
+            versions = [[name, *(each or "none" for each in pair)] for name, pair in boundary.packages.items()]
+            yield from (
+                Heading(f"Packages that differ, {ends}", 3),
+                Table(["package", boundary.from_, boundary.to], versions),
+            )
+    if shown := bad or next(reversed(search.probes), None):
+        yield from (Heading(f"Environment, in {shown.value}", 3), Items([*_environment_lines(shown.environment)]))
+    yield from (Heading("To repeat it", 3), Listing([search.command]))
 
 
-def _title(search: Bisection) -> str:
-    test = code_span(search.scenario)
-    if search.answer is AnswerKind.BOUNDARY and search.has_tests:
-        changed = len({id_ for boundary in search.boundaries for id_ in boundary.tests})
-        return f"{test}: {counted(changed, 'test')} changed, at {counted(len(search.boundaries), 'place')}"
-    if search.answer is not AnswerKind.BOUNDARY:
-        none = "no step found" if search.curve else "no change found"
-        return f"{test}: {none if search.answer is AnswerKind.NONE else 'inconclusive'}"
-    if not search.boundaries:
-        return f"{test} {_does(search)} with {escaped(', '.join(search.groups[SearchVerdict.BAD]))}"
-    ends = (
-        f"{boundary.change} between {value_name(search, boundary.from_)} and {value_name(search, boundary.to)}"
-        for boundary in search.boundaries
-    )
-    what = f", {escaped(search.curve.name)}" if search.curve else f" {_does(search)}"
-    return f"{test}{what}: {escaped(', '.join(ends))}"
+def _failure_blocks(bad: Probe, file: Callable[[str], Path | None]) -> Iterator[Block]:
+    """Yield how a value fails: where it is stuck, and what it wrote."""
+    yield Heading(f"The failure, in {bad.value}", 3)
+    if diagnosis := bad.cell.diagnosis:
+        yield Items([diagnosis.summary, *([f"stage: {diagnosis.place}"] if diagnosis.place else [])])
+    attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome]
+    if attempts and (wrote := first_and_last_lines(file(attempts[-1].stderr))):
+        yield Listing(wrote)
+
+
+def _environment_lines(environment: Environment) -> Iterator[str]:
+    yield f"torch {environment.torch}, Python {environment.python}, build {environment.build}"
+    yield f"config {environment.config}" + (f", patch {environment.patch}" if environment.patch != NO_PATCH else "")
+    for name, value in environment.fingerprint.model_dump().items():
+        if isinstance(value, str | int) and len(str(value)) <= FACT_SHOWN:
+            yield f"{name}: {value}"
 
 
 def _bad_probe(search: Bisection) -> Probe | None:

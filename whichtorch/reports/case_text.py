@@ -1,20 +1,19 @@
-"""A case: as lines for a terminal, and as Markdown to be pasted into an issue."""
+"""A case: as lines for a terminal, for a page, and as a document to be pasted into an issue."""
 
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
 from whichtorch.matrix.diagnosis.signature import Signature, described
 from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Outcome, variant_suffix
 from whichtorch.matrix.suite.chain import without_chain
-from whichtorch.matrix.triage.case import PATCH
+from whichtorch.matrix.triage.case import PATCH, Ladder
 from whichtorch.matrix.triage.categories import UNCLASSIFIED
-from whichtorch.reports.bisection_text import answer_lines
-from whichtorch.reports.document import markdown_document
+from whichtorch.reports.bisection_text import answer_lines, timeline_table
+from whichtorch.reports.document import Code, Heading, Items, Listing, Paragraph, Table, screen
 from whichtorch.reports.fix_text import run_counts
 from whichtorch.reports.shown_text import one_line, short_list
 
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from whichtorch.matrix.triage.case import Case, Classification, Ladder, Minimal, Newest, Reproduction, ShownTest
+    from whichtorch.matrix.triage.case import Case, Classification, Newest, Reproduction
     from whichtorch.matrix.triage.failure_facts import Rung
+    from whichtorch.reports.document import Block, Line
 
 ERROR_LINES = 40  # of the traceback that CASE.md shows
 ERROR_HEAD = 8  # of them, from its beginning
@@ -34,50 +34,76 @@ _CAUSES = ("The above exception was the direct cause", "During handling of the a
 _PACKAGES = ("numpy", "triton", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "intel-openmp", "sympy")
 
 
-def case_lines(case: Case, folder: Path) -> Iterator[str]:
+def case_blocks(case: Case) -> Iterator[Block]:
+    """Yield what a page shows of a case: its headline, the layers it was tried at, what is known, and the script."""
+    yield Paragraph(f"{case.name}: {_headline(case)}")
+    yield from _layers(case)
+    yield Items([*_known(case)])
+    if case.minimal is not None:
+        yield Listing(case.minimal.source.rstrip().splitlines(), "python")
+
+
+def case_lines(case: Case, folder: Path) -> Iterator[Line]:
     """Yield what is known, a line each, and where it is kept."""
-    yield f"{case.name}: {_headline(case)}"
+    headline, *blocks = (block for block in case_blocks(case) if not isinstance(block, Listing))
+    yield from (line for line in screen([headline]) if line)
     if case.environment is not None and case.environment.problem:
         yield f"  {case.environment.label}: {case.environment.problem}"
         yield f"  remedy: {case.environment.remedy}"
-    if case.reproduction is not None:
-        yield f"  {_seen(case.reproduction)}"
-    if case.ladder is not None:
-        yield from (f"  {line}" for line in _rung_lines(case.ladder))
-    yield from (f"  {line}" for line in _found(case))
+    yield from (f"  {line}" for line in screen(blocks) if line)
     if case.logs:
         yield f"  logs: {short_list(list(case.logs), LOGS_NAMED)}"
     yield f"  the case is in {folder}; {sum(case.seconds.values()):.0f} s"
 
 
-def _to_see_it(case: Case) -> str:
-    """Return the command that shows the failure of a chain; "" for a single run, where nobody needs one."""
-    if case.chain is None or case.environment is None:
-        return ""
-    test = case.smallest + variant_suffix(without_chain(case.variant))
-    words = [*case.environment.options, "--script", test, *case.chain.options]
-    words += ["--", *case.arguments] if case.arguments else []
-    return f"whichtorch matrix {shlex.join(words)}"
+def _to_see_it(case: Case) -> Iterator[Block]:
+    """Yield the command that shows the failure of a chain; of a single run nobody needs one."""
+    if case.chain is not None and case.environment is not None:
+        test = case.smallest + variant_suffix(without_chain(case.variant))
+        words = [*case.environment.options, "--script", test, *case.chain.options]
+        words += ["--", *case.arguments] if case.arguments else []
+        how = f"it takes {case.chain.runs} runs of the script, in fresh processes that share one set of compiler caches"
+        yield Paragraph((f"{how}: ", Code(f"whichtorch matrix {shlex.join(words)}")))
 
 
-def _found(case: Case) -> Iterator[str]:
-    """Yield what the steps after the ladder have found, a line each."""
+def _known(case: Case) -> Iterator[Line]:
+    """Yield what the steps have found, a line each."""
+    if case.reproduction is not None:
+        yield _seen(case.reproduction) + (f" in torch {case.environment.torch}" if case.environment else "")
     if (found := case.classification) is not None:
         yield _class(found)
     if (minimal := case.minimal) is not None:
-        yield f"minimal script: {_size(minimal)}, {counted(minimal.runs, 'run')}"
+        size = f"minimal script: {minimal.lines} of {counted(minimal.lines_before, 'line')} ({minimal.method})"
+        alone = (
+            "in processes of its own that share empty caches" if case.chain else "in a process and caches of its own"
+        )
+        verified = f"{alone} it fails in the same way" if minimal.is_verified else "not verified"
+        healthy = f", and it passes in {minimal.healthy_in}" if minimal.healthy_in else ""
+        yield f"{size}, {counted(minimal.runs, 'run')}; {verified}{healthy}"
         if minimal.error and (chain := read_chain(minimal.error)):
             yield one_line(f"the smallest script fails with {chain[0].name}: {chain[0].first_line}", TITLE)
     if case.bisection is not None:
-        yield from (line.strip() for line in answer_lines(case.bisection))
+        yield from answer_lines(case.bisection)
     if (test := case.unit_test) is not None:
-        yield f"unit test: {test.file} {_shown(test)}"
+        fails = f"fails in {test.fails_in}" if test.fails_in else "was not seen to fail"
+        passes = f"passes in {test.passes_in}" if test.passes_in else "was not seen to pass"
+        yield f"unit test: {test.file} {fails} and {passes}"
     if case.newest is not None:
         yield _newest(case.newest)
     if fix := _fix(case):
         yield fix
     if case.stopped and case.reproduction is not None:  # else the headline says it
         yield case.stopped.words
+
+
+def _layers(case: Case) -> Iterator[Block]:
+    """Yield how the script ends with each layer of the compiler."""
+    ladder = case.ladder or Ladder()
+    if ladder.rungs:
+        rows = [[Code(rung.name), rung.outcome.word, _came_to(rung)] for rung in ladder.rungs]
+        yield Table(["the same script with", "ends with", ""], rows)
+    if ladder.graph_breaks or ladder.recompilations:
+        yield Items([f"{ladder.graph_breaks} graph breaks, {ladder.recompilations} recompilations in a plain run"])
 
 
 def _headline(case: Case) -> str:
@@ -91,15 +117,15 @@ def _headline(case: Case) -> str:
     return one_line(f"{seen.outcome.word}: {what}", TITLE)
 
 
-def _seen(seen: Reproduction, where: str = "") -> str:
+def _seen(seen: Reproduction) -> str:
     runs = counted(seen.runs, "run")
     if seen.outcome is not Outcome.PASS and not seen.outcome.is_red:
-        return f"nothing can be said of it: {seen.outcome} in {seen.failing or seen.runs} of {runs}{where}"
+        return f"nothing can be said of it: {seen.outcome} in {seen.failing or seen.runs} of {runs}"
     if not seen.outcome.is_red:
-        return f"it passes: {seen.runs} of {runs}, {seen.seconds:.1f} s{where}"
+        return f"it passes: {seen.runs} of {runs}, {seen.seconds:.1f} s"
     others = f"; other runs: {', '.join(seen.others)}" if seen.others else ""
     runs, chain = (counted(seen.runs, "attempt"), f": {seen.chain}") if seen.chain else (runs, "")
-    return f"it {seen.outcome.row.verb} in {seen.failing} of {runs}, after {seen.seconds:.1f} s{where}{chain}{others}"
+    return f"it {seen.outcome.row.verb} in {seen.failing} of {runs}, after {seen.seconds:.1f} s{chain}{others}"
 
 
 def _class(found: Classification) -> str:
@@ -107,16 +133,6 @@ def _class(found: Classification) -> str:
         return f"{UNCLASSIFIED}: {found.words}" + (f"; the nearest is {found.nearest}" if found.nearest else "")
     stage = f", {found.stage}" if found.stage else ""
     return f"{found.category}: {found.words}; look at {found.layer or 'the script'} ({found.mode}{stage})"
-
-
-def _size(minimal: Minimal) -> str:
-    return f"{minimal.lines} of {counted(minimal.lines_before, 'line')} ({minimal.method})"
-
-
-def _shown(test: ShownTest) -> str:
-    fails = f"fails in {test.fails_in}" if test.fails_in else "was not seen to fail"
-    passes = f"passes in {test.passes_in}" if test.passes_in else "was not seen to pass"
-    return f"{fails} and {passes}"
 
 
 def _newest(newest: Newest) -> str:
@@ -142,73 +158,47 @@ def _fix(case: Case) -> str:
     return f"fix: not known after {counted(found.trials, 'trial')} of {pair}"
 
 
-def _rung_lines(ladder: Ladder) -> Iterator[str]:
-    width = max((len(rung.name) for rung in ladder.rungs), default=0)
-    for rung in ladder.rungs:
-        yield f"{rung.name:<{width}}  {rung.outcome.word:<6} {_came_to(rung)}".rstrip()
-    if ladder.graph_breaks or ladder.recompilations:
-        yield f"{ladder.graph_breaks} graph breaks, {ladder.recompilations} recompilations in a plain run"
-
-
 def _came_to(rung: Rung) -> str:
     return one_line("the same failure" if rung.is_same else described(rung.signature, rung.message), TITLE)
 
 
-class CaseCard(TypedDict):
-    """A case on a page: its heading, what is known in sentences, and the smallest script."""
-
-    heading: str
-    lines: list[str]
-    script: str
-
-
-def case_card(case: Case) -> CaseCard:
-    """Return what a page shows of a case."""
-    seen = [_seen(case.reproduction)] if case.reproduction is not None else []
-    rungs = [
-        f"{rung.name}: {rung.outcome.word} {_came_to(rung)}".rstrip()
-        for rung in (case.ladder.rungs if case.ladder else ())
-    ]
-    lines = [*seen, *(["; ".join(rungs)] if rungs else []), *_found(case)]
-    script = case.minimal.source.rstrip() if case.minimal is not None else ""
-    return CaseCard(heading=f"{case.name}{_where(case)}: {_headline(case)}", lines=lines, script=script)
-
-
-def case_markdown(case: Case) -> list[str]:
-    """Return the case as Markdown."""
-    seen, environment = case.reproduction, case.environment
+def case_document(case: Case) -> Iterator[Block]:
+    """Yield the case for an issue: what is known, and then what shows it."""
+    seen, minimal, environment = case.reproduction, case.minimal, case.environment
     outcome, colon, what = _headline(case).partition(": ")
-    answer = case.bisection and case.bisection.answer is AnswerKind.BOUNDARY and answer_lines(case.bisection)
-    facts = environment and {
-        "torch": environment.torch + (f" ({environment.git_version})" if environment.git_version else ""),
-        "Python": environment.python,
-        "system": environment.system,
-        "processor": environment.processor,
-        **{name: environment.packages[name] for name in _PACKAGES if name in environment.packages},
-    }
-    return markdown_document(
-        "case",
-        case=case,
-        outcome=outcome + colon,
-        what=what,
-        is_sentence=seen is not None and seen.outcome is Outcome.HANG,
-        seen=seen,
-        seen_words=seen and _seen(seen, _where(case)),
-        to_see_it=_to_see_it(case),
-        class_words=case.classification and _class(case.classification).partition(": ")[2],
-        size=case.minimal and _size(case.minimal),
-        error=seen and _error_lines(((case.minimal and case.minimal.error) or seen.stderr).rstrip().splitlines()),
-        newest=case.newest and _newest(case.newest),
-        boundary_lines=[line.strip() for line in answer or ()],
-        test_words=case.unit_test and _shown(case.unit_test),
-        fix=case.fix and case.fix.fix,
-        fix_words=_fix(case).removeprefix("fix: "),
-        environment=facts,
-        came_to=_came_to,
-        one_line=one_line,
-        title_length=TITLE,
-        patch_lines=PATCH_LINES,
-    )
+    is_sentence = seen is not None and seen.outcome is Outcome.HANG
+    yield Heading((outcome + colon, what if is_sentence else Code(what)), level=1)
+    yield Items([*_known(case)])
+    yield from _to_see_it(case)
+    if case.classification:
+        yield Items(case.classification.evidence)
+    if minimal:
+        yield from (Heading("Script"), Listing(minimal.source.rstrip().splitlines(), "python"))
+    if seen and seen.where:
+        yield from (Heading("Where it hangs"), Paragraph(seen.where))
+    if seen and (error := _error_lines(((minimal and minimal.error) or seen.stderr).rstrip().splitlines())):
+        yield from (Heading("Error"), Listing(error))
+    if case.bisection:
+        yield from (Heading("Versions"), timeline_table(case.bisection))
+        if case.bisected == case.script != case.smallest:
+            yield Paragraph("These are outcomes of the whole script: the smallest script passes in no release.")
+    if case.ladder and case.ladder.rungs:
+        yield from (Heading("At which layer"), *_layers(case))
+    if case.unit_test:
+        form = " is the same test in PyTorch's own form; PyTorch keeps such tests in "
+        yield from (Heading("Unit test"), Paragraph((Code(case.unit_test.test_case), form, Code(case.unit_test.place))))
+    if case.fix and case.fix.fix and case.fix.fix.patch:
+        yield from (Heading("Fix"), Listing(case.fix.fix.patch.rstrip().splitlines()[:PATCH_LINES], "diff"))
+    if environment:
+        commit = f" ({environment.git_version})" if environment.git_version else ""
+        packages = {name: environment.packages[name] for name in _PACKAGES if name in environment.packages}
+        facts = {"torch": environment.torch + commit, "Python": environment.python, "system": environment.system}
+        facts |= {"processor": environment.processor, **packages}
+        yield from (Heading("Environment"), Items([f"{name}: {value}" for name, value in facts.items() if value]))
+    if case.logs:
+        yield from (Heading("Logs"), Items([(Code(path), f": {what}") for path, what in case.logs.items()]))
+    if seen:
+        yield Paragraph(("To reproduce it elsewhere: ", Code("whichtorch replay case.zip")))
 
 
 def _error_lines(lines: list[str]) -> list[str]:
@@ -219,7 +209,3 @@ def _error_lines(lines: list[str]) -> list[str]:
     shown = lines[alone[-1] :] if alone else lines
     cut = len(shown) - ERROR_LINES
     return shown if cut <= 0 else [*shown[:ERROR_HEAD], f"[... {cut} lines ...]", *shown[ERROR_HEAD + cut :]]
-
-
-def _where(case: Case) -> str:
-    return f" in torch {case.environment.torch}" if case.environment is not None else ""

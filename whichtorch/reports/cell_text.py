@@ -157,11 +157,6 @@ def is_searchable(cell: Cell) -> bool:
     return has_own_caches(cell) or parse_version(cell.variant[WRITTEN_BY]) is not None
 
 
-def explain_command(cell: Cell, command: str) -> str:
-    """Return the command that says why a cell fails here and not there."""
-    return in_shell(command, cell.runnable)
-
-
 def bisect_between_command(name: str, good: Environment, bad: Environment, days: tuple[str, str], command: str) -> str:
     """Return the command that finds what changed between two environments, run on two days; "" where there is none.
 

@@ -1,15 +1,14 @@
-"""A fix between two releases: as lines of text, and as Markdown, ready for an issue."""
+"""A fix between two releases: as lines, and as a document, ready for an issue."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.fix.suite_check import SuiteEffect
 from whichtorch.matrix.grouping import counted
 from whichtorch.reports.bisection_text import answer_lines
-from whichtorch.reports.document import markdown_document
-from whichtorch.reports.shown_text import code_span, escaped, one_line, short_list
+from whichtorch.reports.document import Code, Heading, Items, Link, Listing, Paragraph
+from whichtorch.reports.shown_text import one_line, short_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,21 +17,20 @@ if TYPE_CHECKING:
     from whichtorch.matrix.fix.fixing import Fix
     from whichtorch.matrix.fix.origins import Origin
     from whichtorch.matrix.fix.suite_check import SuiteCell, SuiteCheck
+    from whichtorch.reports.document import Block, Line
 
 UNITS_NAMED = 8  # that a patch changes; more are counted
 ORIGINS_NAMED = 8  # likewise, of the commits
 SUBJECT = 100  # characters of a commit's subject
-_PULL_REQUEST = re.compile(r"`\(#(\d+)\):`")  # as `escaped` leaves it
-_LINK = r"([#\1](https://github.com/pytorch/pytorch/pull/\1)):"
 CELLS_NAMED = 8  # of the suite, that differ in one way; more are counted
 
 
-def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
+def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[Line]:
     """Yield what cures the test, how sure that is, and how to use it; `patch` is the file that holds it."""
     fix = answer.fix
     if fix is None and answer.interrupted and answer.bisection:
         yield f"{answer.scenario}: the two releases have not been found yet"
-        yield from (f"  {line.strip()}" for line in answer_lines(answer.bisection))
+        yield from (f"  {line}" for line in answer_lines(answer.bisection))
         return
     if fix is None:
         yield f"{answer.scenario}: no two releases could be told apart, so there is nothing to compare"
@@ -42,12 +40,14 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
     pair = f"{answer.scenario}, {answer.bad} (bad) and {answer.good} (good)"
     if fix.patch:
         yield f"{pair}: cured by {counted(fix.lines, 'line')} of Python"
-        yield from (f"  {line}" for line in (*_units(fix), *fix.manner))
-        yield from (f"  {line}" for line in _origin_lines(fix))
+        more = len(fix.units) - UNITS_NAMED
+        units = (*fix.units[:UNITS_NAMED], *([f"and {more} more"] if more > 0 else []))
+        yield from (f"  {line}" for line in (*units, *fix.manner))
+        yield from _origin_lines(fix)
         with_it, without_it = run_counts(fix.with_patch), run_counts(fix.without_patch)
         seen = f"with the patch {with_it} pass, without it {without_it}; {_reverted(fix)}"
         yield f"  {seen if any(fix.with_patch) else 'one run passed with the patch; it was not confirmed'}"
-        yield f"  the patch is in {patch}; to try it: {rerun}"
+        yield f"  the patch is in {patch}; to try it: ", Code(rerun)
         if answer.suite:
             yield f"  {_suite(answer.suite, answer.bad)}; kept as run {answer.suite.run}"
     elif fix.why_not:
@@ -57,7 +57,7 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
         yield f"{pair}: not known, no cure was found"
     yield from (f"  note: {note}" for note in (*filter(None, [fix.stopped]), *fix.notes))
     ahead = f" and {fix.trials_ahead} ahead that were not needed" if fix.trials_ahead else ""
-    cost = f"{fix.trials} trial{'' if fix.trials == 1 else 's'}{ahead}, {fix.seconds:.0f} s"
+    cost = f"{counted(fix.trials, 'trial')}{ahead}, {fix.seconds:.0f} s"
     yield f"{cost}; {fix.trials_to_cure} to the first cure" if fix.patch else cost
 
 
@@ -89,22 +89,18 @@ def _named(cells: Sequence[SuiteCell]) -> str:
     return short_list([cell.name for cell in cells], CELLS_NAMED) + (f" ({reason})" if reason else "")
 
 
-def _units(fix: Fix) -> list[str]:
-    more = len(fix.units) - UNITS_NAMED
-    return [*fix.units[:UNITS_NAMED], *([f"and {more} more"] if more > 0 else [])]
-
-
-def _origin_lines(fix: Fix) -> Iterator[str]:
+def _origin_lines(fix: Fix) -> Iterator[Line]:
     yield from (_origin_line(origin, fix) for origin in fix.origins[:ORIGINS_NAMED])
     if more := fix.origins[ORIGINS_NAMED:]:
-        yield f"and {len(more)} more commits: {sum(origin.lines for origin in more)} of {counted(fix.lines, 'line')}"
+        yield f"  and {len(more)} more commits: {sum(origin.lines for origin in more)} of {counted(fix.lines, 'line')}"
 
 
-def _origin_line(origin: Origin, fix: Fix) -> str:
+def _origin_line(origin: Origin, fix: Fix) -> Line:
     verb = "takes back" if origin.taken_back else "brought by"
-    number = f" (#{origin.pull_request})" if origin.pull_request else ""
-    subject = one_line(origin.subject.removesuffix(number), SUBJECT)
-    return f"{verb} {origin.commit[:7]} {subject}{number}: {origin.lines} of {counted(fix.lines, 'line')}"
+    number = (" (", Link(f"#{origin.pull_request}"), ")") if origin.pull_request else ()
+    subject = one_line(origin.subject.removesuffix("".join(number)), SUBJECT)
+    share = f": {origin.lines} of {counted(fix.lines, 'line')}"
+    return f"  {verb} {origin.commit[:7]} {subject}", *number, share
 
 
 def run_counts(counts: tuple[int, int]) -> str:
@@ -121,21 +117,11 @@ def _reverted(fix: Fix) -> str:
     return words.get(fix.reverted, "it could not be taken back from the good release")
 
 
-def _marked(line: str) -> str:
-    """Return a line as Markdown: code that stands between backticks in it stays code as a whole."""
-    parts = line.split("`")
-    if len(parts) % 2 == 0:
-        parts = [line]
-    shown = (code_span(part) if place % 2 else escaped(part).join(_blanks(part)) for place, part in enumerate(parts))
-    return _PULL_REQUEST.sub(_LINK, "".join(shown))
-
-
-def _blanks(text: str) -> tuple[str, str]:
-    """Return the blanks around a text, which `escaped` drops."""
-    return text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
-
-
-def fix_markdown(answer: FixAnswer, patch: str, rerun: str) -> list[str]:
-    """Return the report: the answer, the patch, and how to repeat it."""
-    lines = [_marked(line.strip()) for line in fix_lines(answer, patch, rerun)]
-    return markdown_document("fix", answer=answer, lines=lines)
+def fix_blocks(answer: FixAnswer, patch: str, rerun: str) -> Iterator[Block]:
+    """Yield the report: the answer, the patch, and how to repeat it."""
+    yield Heading(("What cures ", Code(answer.scenario)))
+    first, *others = fix_lines(answer, patch, rerun)
+    yield from (Paragraph(first), Items(others))
+    if answer.fix and answer.fix.patch:
+        yield from (Heading("The patch", 3), Listing(answer.fix.patch.splitlines(), "diff"))
+    yield from (Heading("To repeat it", 3), Listing([answer.command]))

@@ -38,11 +38,12 @@ def _html(facts: RunFacts, called: CommandPrefix) -> bytes:
 
 
 def _markdown(facts: RunFacts, called: CommandPrefix) -> Iterable[str]:
-    from whichtorch.reports.bisection_text import bisection_markdown
+    from whichtorch.reports.bisection_text import bisection_blocks
+    from whichtorch.reports.document import markdown
     from whichtorch.reports.markdown import markdown_lines
 
     if facts.stored.result.run.kind == "bisect" and facts.bisections:
-        return bisection_markdown(facts.bisections[0], facts.stored.file)
+        return markdown(bisection_blocks(facts.bisections[0], facts.stored.file))
     return markdown_lines(facts.stored, called("matrix"), facts.comparison)
 
 

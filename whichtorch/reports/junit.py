@@ -33,7 +33,7 @@ from whichtorch.matrix.compare.comparison import stream
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result
 from whichtorch.reports import cell_text
-from whichtorch.reports.shown_text import cleaned, cleaned_line, cut, first_and_last_lines, shown_path
+from whichtorch.reports.shown_text import first_and_last_lines, one_line, shown_path, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,21 +41,22 @@ if TYPE_CHECKING:
     from whichtorch.matrix.inspect.watched_run import WatchedRun
     from whichtorch.matrix.records.store import StoredRun
 
+NAME = 10_000  # characters of a name: two that differ at their ends stay two
 SCRIPTS = "script"  # family of what is no scenario of the suite
 
 
 def junit_xml(stored: StoredRun, command: str) -> bytes:
     """Return the whole report; `command` is how the user calls `matrix`."""
     result = stored.result
-    root = ET.Element("testsuites", name=cleaned_line(f"whichtorch {result.run.name or result.run.id}"))
+    root = ET.Element("testsuites", name=one_line(f"whichtorch {result.run.name or result.run.id}"))
     streams = Counter(map(stream, result.environments))
     for environment in result.environments:
         # the same from run to run, and unique in this one
         class_ = stream(environment) if streams[stream(environment)] == 1 else environment.label
         own = [cell for cell in result.cells if cell.environment == environment.id]
-        suite = ET.SubElement(root, "testsuite", name=cleaned_line(environment.label))
+        suite = ET.SubElement(root, "testsuite", name=one_line(environment.label))
         # the strictest readers accept no offset
-        suite.set("timestamp", cleaned_line(result.run.started.removesuffix("+00:00")))
+        suite.set("timestamp", one_line(result.run.started.removesuffix("+00:00")))
         _add_properties(suite, _facts(environment, result))
         for cell in own:
             suite.append(_case(cell, environment, class_, stored, command))
@@ -68,13 +69,13 @@ def watched_xml(seen: WatchedRun) -> bytes:
     """Return a report with one case, of a command that was watched."""
     root = ET.Element("testsuites", name="whichtorch run")
     suite = ET.SubElement(root, "testsuite", name="whichtorch run")
-    case = ET.SubElement(suite, "testcase", name=cleaned_line(shlex.join(seen.command)), classname="whichtorch.run")
+    case = ET.SubElement(suite, "testcase", name=one_line(shlex.join(seen.command)), classname="whichtorch.run")
     case.set("time", f"{seen.seconds:.3f}")
     if tag := seen.outcome.row.junit:
         message = seen.hang.sentence if seen.hang else f"exit code {seen.exit_code}"
-        element = ET.SubElement(case, tag, type=str(seen.outcome), message=cut(cleaned_line(message)))
+        element = ET.SubElement(case, tag, type=str(seen.outcome), message=one_line(message))
         stacks = seen.hang.diagnosis.stacks if seen.hang and seen.hang.diagnosis else ()
-        element.text = cleaned("\n\n".join(stacks))
+        element.text = visible("\n\n".join(stacks))
     _count(suite, seen.seconds)
     _count(root, seen.seconds)
     return _written(root)
@@ -92,13 +93,13 @@ def _case(cell: Cell, environment: Environment, class_: str, stored: StoredRun, 
     family = SCRIPTS if is_script else cell.scenario.rpartition("/")[0] or cell.scenario
     family = cell.scenario.partition("::")[0].removesuffix(".py").replace("/", ".") if cell.command else family
     case = ET.Element(
-        "testcase", name=cleaned_line(cell.name), classname=cleaned_line(f"{class_}.{family.replace('.', '_')}")
+        "testcase", name=one_line(cell.name, NAME), classname=one_line(f"{class_}.{family.replace('.', '_')}", NAME)
     )
     case.set("time", f"{cell.seconds:.3f}")
     _add_properties(case, _remarks(cell))
     if tag := element_of(cell):
-        element = ET.SubElement(case, tag, type=str(cell.outcome), message=cut(cleaned_line(_what(cell))))
-        element.text = cleaned("\n".join(_story(cell, environment, stored, command)))
+        element = ET.SubElement(case, tag, type=str(cell.outcome), message=one_line(_what(cell)))
+        element.text = visible("\n".join(_story(cell, environment, stored, command)))
     return case
 
 
@@ -142,8 +143,8 @@ def _remarks(cell: Cell) -> dict[str, str | None]:
 
 def _story(cell: Cell, environment: Environment, stored: StoredRun, command: str) -> Iterator[str]:
     """Yield what happened, the ends of what the cell wrote, its files, and the command that runs it again."""
-    yield cut(cleaned_line(_what(cell)))
-    yield from (cut(cleaned_line(detail)) for detail in cell_text.detail_lines(cell))
+    yield one_line(_what(cell))
+    yield from (one_line(detail) for detail in cell_text.detail_lines(cell))
     log = cell_text.log_of(stored, cell)
     lines = first_and_last_lines(log or stored.log(environment))
     if lines:
@@ -160,7 +161,7 @@ def _add_properties(parent: ET.Element, facts: dict[str, str | None]) -> None:
     if known:
         properties = ET.SubElement(parent, "properties")
         for name, value in known.items():
-            ET.SubElement(properties, "property", name=name, value=cut(cleaned_line(value)))
+            ET.SubElement(properties, "property", name=name, value=one_line(value))
 
 
 def _written(root: ET.Element) -> bytes:

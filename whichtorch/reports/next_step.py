@@ -171,7 +171,7 @@ class WrongTest:
         if earlier and bad:
             first = next(each for each in bad if age(each.torch) > age(earlier[-1].torch))
             return self._between("bisect", first, earlier[-1], "finds the release that broke it")
-        return NextStep(WHY, cell_text.explain_command(self.cell, self.called("explain")))
+        return NextStep(WHY, cell_text.in_shell(self.called("explain"), self.cell.runnable))
 
     def _between(self, name: str, bad: Environment, good: Environment, words: str) -> NextStep:
         return NextStep(

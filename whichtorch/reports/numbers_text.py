@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from tabulate import tabulate
 
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.measure.measure import change_words
 from whichtorch.matrix.model import Effect
+from whichtorch.reports.document import Code, Items, Table, screen
 from whichtorch.reports.table import column_heads
 
 if TYPE_CHECKING:
@@ -21,60 +19,34 @@ if TYPE_CHECKING:
     from whichtorch.matrix.compare.number_changes import NumberChange
     from whichtorch.matrix.compare.number_nights import LevelChange, NumberNights
     from whichtorch.matrix.model import Cell, Curve, Measurement, Quantity, Result, ValueChange
+    from whichtorch.reports.document import Block
 
 WORDS = {Effect.WORSE: "worse", Effect.BETTER: "better", Effect.DIFFERENT: "different", Effect.UNDECIDED: "?"}
 BARS, BARS_SHOWN = "▁▂▃▄▅▆▇█", 60
 
 
-def number_lines(result: Result, notes: Iterable[str]) -> Iterator[str]:
+def number_lines(result: Result, notes: Iterable[str], width: int) -> Iterator[str]:
     """Yield for each test the numbers of its environments, each with its change from the first one."""
     shared, _ = column_heads(result.environments)
-    yield ""
-    if shared:
-        yield f"Everywhere: {shared}"
-        yield ""
-    for table in number_tables(result):
-        if table.measures:
-            yield from tabulate(table.rows, headers=[table.test, *table.measures], disable_numparse=True).splitlines()
-        yield from table.reasons
-        yield ""
-        yield from table.remarks
-        yield ""
+    yield from ("", f"Everywhere: {shared}", "") if shared else ("",)
+    yield from screen(number_blocks(result), width)
     yield from (f"note: {note}" for note in notes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumberTable:
-    """The numbers of a test."""
-
-    test: str
-    measures: tuple[str, ...]
-    rows: list[list[str]]  # of an environment: what it is called, and each number
-    reasons: list[str]  # why environments have none
-    remarks: list[str]  # how small a difference of each measure could have been seen
-
-
-def number_tables(result: Result) -> Iterator[NumberTable]:
-    """Yield the numbers of each test."""
+def number_blocks(result: Result, rank: int = 0) -> Iterator[Block]:
+    """Yield for each test a table of its numbers, why environments have none, and how small a difference would show."""
     _, heads = column_heads(result.environments)
     places = {each.id: head.replace("\n", " ") for each, head in zip(result.environments, heads, strict=True)}
     for test, cells in grouped(result.cells, lambda cell: cell.name).items():
-        measures = tuple(dict.fromkeys(number.name for cell in cells for number in cell.numbers))
-        own = [
-            {number.name: "  ".join(filter(None, shown_number(number))) for number in cell.numbers} for cell in cells
-        ]
-        yield NumberTable(
-            test=test,
-            measures=measures,
-            rows=[
-                [places[cell.environment], *(numbers.get(measure, "") for measure in measures)]
-                for cell, numbers in zip(cells, own, strict=True)
-            ],
-            reasons=[
-                f"{places[each.environment]}: {each.reason}" for each in cells if each.reason and not each.numbers
-            ],
-            remarks=[resolution(measure, cells) for measure in measures],
-        )
+        measures = list(dict.fromkeys(number.name for cell in cells for number in cell.numbers))
+        rows = []
+        for cell in cells:
+            own = {number.name: "  ".join(filter(None, shown_number(number))) for number in cell.numbers}
+            rows.append([places[cell.environment], *(own.get(measure, "") for measure in measures)])
+        if measures:
+            yield Table([Code(test), *measures], rows, rank=rank)
+        reasons = [f"{places[each.environment]}: {each.reason}" for each in cells if each.reason and not each.numbers]
+        yield Items([*reasons, *(_resolution(measure, cells) for measure in measures)], rank)
 
 
 def shown_number(number: Measurement) -> tuple[str, str, str]:
@@ -93,7 +65,7 @@ def value_words(value: float, unit: str) -> str:
     return f"{value:.4g} {unit}" if unit else f"{value:.8g}"
 
 
-def resolution(measure: str, cells: Sequence[Cell]) -> str:
+def _resolution(measure: str, cells: Sequence[Cell]) -> str:
     """Return how small a difference could have been seen, what more runs would show, and what the machine did."""
     numbers = [number for cell in cells for number in cell.numbers if number.name == measure]
     compared = [number for number in numbers if number.change is not None]
@@ -144,30 +116,25 @@ def answer_lines(result: Result) -> Iterator[str]:
 
 
 def curve_lines(search: Bisection, curve: Curve) -> Iterator[str]:
-    """Yield what a measured search has found: the steps, what is gradual, and the curve."""
-    levels = level_rows(search, curve)
-    yield from step_lines(search, curve)
-    if len(levels) > 2 or curve.steps:
-        yield f"  what was measured, against {levels[0][0]}:"
-        widest = max(len(value) for value, *_ in levels)
-        yield from (f"    {value:<{widest}}  {median:<12} {change}".rstrip() for value, median, change in levels)
-    yield from curve_remarks(curve)
-
-
-def step_lines(search: Bisection, curve: Curve) -> Iterator[str]:
-    """Yield the steps of a curve, or what it shows instead of one."""
+    """Yield the steps of a curve, or what it shows instead of one; what it does not show, and what the machine did."""
     for step in curve.steps:
         change = in_words(step.change, curve)
         unasked = next((each.unasked for each in search.boundaries if each.to == step.after), "")
         yield f"{curve.name} is {WORDS[step.effect]} in {step.after}: {change} against {step.before}{unasked}"
     if not curve.steps:
-        yield _without_step(search, curve, [value for value, *_ in level_rows(search, curve)])
+        yield _without_step(search, curve, _measured(search, curve))
+    for before, after in curve.alike:
+        size = _size(curve.threshold, curve)
+        yield f"  note: no step of {size} was found between {before} and {after}"
+    for reason, values in grouped(curve.missing.items(), lambda item: item[1]).items():
+        yield f"  no evidence: {', '.join(value for value, _ in values)}: {reason}"
+    yield f"  load {curve.machine.load:g} while it was measured"
 
 
-def level_rows(search: Bisection, curve: Curve) -> list[tuple[str, str, str]]:
-    """Return each value that was measured, in order: its number, and the change from the first one."""
-    measured = [value for value in search.values if value in curve.levels or value in curve.guesses]
-    return [
+def level_table(search: Bisection, curve: Curve) -> Iterator[Table]:
+    """Yield each value that was measured, in order: its number, and the change from the first one."""
+    measured = _measured(search, curve)
+    rows = [
         (
             value,
             value_words(curve.values[value], curve.unit) if value in curve.values else "",
@@ -175,6 +142,12 @@ def level_rows(search: Bisection, curve: Curve) -> list[tuple[str, str, str]]:
         )
         for value in measured
     ]
+    if len(rows) > 2 or curve.steps:
+        yield Table([search.axis, curve.name, f"against {measured[0]}"], rows)
+
+
+def _measured(search: Bisection, curve: Curve) -> list[str]:
+    return [value for value in search.values if value in curve.levels or value in curve.guesses]
 
 
 def _change_from_first(value: str, curve: Curve) -> str:
@@ -183,16 +156,6 @@ def _change_from_first(value: str, curve: Curve) -> str:
         return in_words(curve.levels[value], curve)
     guess = curve.guesses[value]
     return f"about {in_words((guess, guess, guess), curve)}"
-
-
-def curve_remarks(curve: Curve) -> Iterator[str]:
-    """Yield what a curve does not show, and why, and what else the machine did."""
-    for before, after in curve.alike:
-        size = _size(curve.threshold, curve)
-        yield f"  note: no step of {size} was found between {before} and {after}"
-    for reason, values in grouped(curve.missing.items(), lambda item: item[1]).items():
-        yield f"  no evidence: {', '.join(value for value, _ in values)}: {reason}"
-    yield f"  load {curve.machine.load:g} while it was measured"
 
 
 def _without_step(search: Bisection, curve: Curve, measured: Sequence[str]) -> str:

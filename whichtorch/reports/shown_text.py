@@ -1,7 +1,7 @@
 """Text from anywhere, made fit to be shown.
 
-The page writes hidden characters out (`plain`), so that a reader sees that they are there. Markdown and JUnit drop
-them (`cleaned`), because few viewers of those cope with them.
+Hidden characters are written out (`visible`), so that a reader sees that they are there, and no viewer has to cope
+with them.
 
 In GitHub's Markdown nothing in a text becomes markup. A backslash does not keep `@name` from being a mention, nor `#12`
 from being a link: GitHub looks for both after it has read the Markdown. It does not look in code spans.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,24 +20,18 @@ from whichtorch.matrix.diagnosis.tracebacks import ESCAPES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-LINE = 2000  # characters of one line that the page shows
+LINE = 2000  # characters of one line of a text that the page shows
 _LINE_TAIL = 200  # of them, those from the line's end
-LONGEST = 500  # characters of a line in Markdown and JUnit: more is somebody's data
+LONGEST = 500  # characters of a line: more is somebody's data
 HEAD, TAIL = 5, 25  # lines of a failure's output that are shown
 READ = 2**16  # bytes of each end of an output file that are looked at
 
-# as ESCAPES, but a sequence that does not end is dropped too, and one may span lines
-_ANY_ANSI = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
-)
 # Controls but tab and line feed; separators that scripts take for line ends; marks that turn, join or hide text;
 # tags; lone surrogates, which no file can hold.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\ufffe\uffff\U0001d173-\U0001d17a\U000e0000-\U000e007f\ud800-\udfff]"
 )
-# what XML 1.0 forbids, lone surrogates among it, the other control characters, and what turns the direction of writing
-_UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 # in a word: markup, mentions, references, mathematics, HTML, entities, links; underscores but inside a name, brackets
 # but around numbers
 _MARKUP = re.compile(
@@ -65,10 +60,9 @@ def visible(text: str) -> str:
     return text if text.isascii() and text.isprintable() else _HIDDEN.sub(_escape, ESCAPES.sub("", text))
 
 
-def one_line(text: str, limit: int) -> str:
-    """Return plain text as one line of at most `limit` characters."""
-    shown = plain(" ".join(text.split()) if "\n" in text or "\t" in text else text)
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+def one_line(text: str, limit: int = LONGEST) -> str:
+    """Return visible text as one line of at most `limit` characters."""
+    return cut(" ".join(visible(" ".join(text.split())).split()), limit)
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -81,16 +75,6 @@ def _escape(match: re.Match[str]) -> str:
 def _without_middle(match: re.Match[str]) -> str:
     line = match[0]
     return f"{line[: LINE - _LINE_TAIL]} … {len(line) - LINE} characters cut … {line[-_LINE_TAIL:]}"
-
-
-def cleaned(text: str) -> str:
-    """Return text without terminal escapes and control characters; tabs and line ends stay."""
-    return _UNFIT.sub("", _ANY_ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
-
-
-def cleaned_line(text: str) -> str:
-    """Return cleaned text as one line."""
-    return " ".join(cleaned(text).split())
 
 
 def cut(line: str, longest: int = LONGEST) -> str:
@@ -114,7 +98,8 @@ def first_and_last_lines(path: Path | None) -> list[str]:
         head, tail, size = read_ends(path, READ)
     except OSError:
         return []
-    lines = [cut(line) for line in cleaned((head + tail).decode(errors="replace")).split("\n")]
+    text = (head + tail).decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    lines = [cut(line) for line in visible(text).split("\n")]
     while lines and not lines[-1].strip():
         lines.pop()
     is_whole = size <= len(head) + len(tail)
@@ -146,7 +131,7 @@ def is_link(text: str) -> bool:
 
 def code_span(text: str) -> str:
     """Return text as one line of code; "" for none."""
-    line = cleaned_line(text)
+    line = one_line(text, sys.maxsize)
     if not line:
         return ""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
@@ -156,7 +141,7 @@ def code_span(text: str) -> str:
 
 def escaped(text: str) -> str:
     """Return text as one line in which the words that Markdown would take for markup are code."""
-    words = cleaned_line(text).split(" ")
+    words = one_line(text, sys.maxsize).split(" ")
     needs_code = [bool(_MARKUP.search(word)) for word in words]
     needs_code[0] = needs_code[0] or bool(_BEGINS_BLOCK.fullmatch(words[0]))
     return " ".join(code_span(word) if is_code else word for word, is_code in zip(words, needs_code, strict=True))
@@ -164,17 +149,11 @@ def escaped(text: str) -> str:
 
 def fenced(lines: Iterable[str], language: str = "text") -> Iterator[str]:
     """Yield a block of text, with a fence that the text does not hold."""
-    shown = [part for line in lines for part in cleaned(line).split("\n")]
+    shown = [part for line in lines for part in visible(line).split("\n")]
     fence = "`" * max(3, 1 + max((len(run) for line in shown for run in re.findall("`+", line)), default=0))
     yield f"{fence}{language}"
     yield from shown
     yield fence
-
-
-def table_head(headers: Sequence[str]) -> Iterator[str]:
-    """Yield the head of a table."""
-    yield table_row(headers)
-    yield table_row(["---"] * len(headers))
 
 
 def table_row(row: Iterable[str]) -> str:

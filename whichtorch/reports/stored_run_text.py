@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -20,17 +21,21 @@ from whichtorch.matrix.compare.comparison import (
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import Cell, Environment, Model, Result, Run
 from whichtorch.reports.cell_text import CommandPrefix, bisect_between_command, log_of, rerun_command
+from whichtorch.reports.document import Code, Link, Strong
 from whichtorch.reports.numbers_text import number_change_words, number_night_lines, number_words
 from whichtorch.reports.shown_text import cut, short_list, shown_path
 from whichtorch.reports.table import cell_word
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
     from whichtorch.matrix.compare.nights import Histories, NightCell
     from whichtorch.matrix.records.merging import Merged
     from whichtorch.matrix.records.store import StoredRun
     from whichtorch.matrix.records.stored_runs import Pruned
+    from whichtorch.reports.document import Line
+
+    _Cells = dict[tuple[str, str], tuple[Cell, Environment]]  # by what a comparison calls them
 
 SCHEMA = 1
 COMMAND_SHOWN = 60  # columns; who needs more finds it in run.json
@@ -53,6 +58,7 @@ MEANING = {
 }
 WORSE = (ChangeKind.REGRESSION, ChangeKind.NEW_FAILURE, ChangeKind.DIFFERENT, ChangeKind.WORSE_NUMBER)
 _GOOD = (ChangeKind.FIXED, ChangeKind.BETTER_NUMBER)
+CHANGED = (*WORSE, *_GOOD)
 _NO_NEWS = {ChangeKind.STILL_PASSING, ChangeKind.STILL_FAILING, ChangeKind.INCONCLUSIVE, ChangeKind.APPEARED}
 
 
@@ -170,33 +176,38 @@ def comparison_lines(comparison: Comparison, old: StoredRun, new: StoredRun, cal
     for id_ in comparison.incomplete:
         yield f"note: {id_} did not come to its end: cells that it lacks are no evidence"
     if comparison.environments:
-        yield ""
-        for group in grouped_changes(comparison.environments):  # those that changed alike in one line
-            commits = f"; commits {group[0].commits}" if group[0].commits else ""
-            yield f"{short_list([*map(labels_of, group)], ENVIRONMENTS_NAMED)}: {changes_words(group[0])}{commits}"
-    yield ""
+        yield from ("", *map("".join, environment_items(comparison)))
+    yield from ("", *count_lines(comparison))
+    sides = _by_label_and_name(old.result), _by_label_and_name(new.result)
+    changed = list(change_items(comparison, partial(_commands, comparison, *sides, new, called)))
+    if changed:
+        yield from ("", *map("".join, changed))
+
+
+def environment_items(comparison: Comparison) -> Iterator[Line]:
+    """Yield what changed in environments, those that changed alike in one line."""
+    for (words, link), group in grouped(
+        comparison.environments, lambda each: (_changes_words(each), each.commits)
+    ).items():
+        commits = ("; commits ", Link(link)) if link else ()
+        yield f"{short_list([*map(_labels, group)], ENVIRONMENTS_NAMED)}: {words}", *commits
+
+
+def count_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield how many cells changed in which way."""
     for kind in ChangeKind:
         if cells := comparison.of(kind):
             hanging = sum(cell.new is not None and cell.new.outcome == "hang" for cell in cells)
             hangs = f", {hanging} HANG" if hanging else ""
             yield f"{len(cells):5d}  {kind:<17}  {MEANING[kind]}{hangs}"
-    changed = list(_changed_lines(comparison, old.result, new, called))
-    if changed:
-        yield ""
-        yield from changed
 
 
-def labels_of(change: EnvironmentChange) -> str:
+def _labels(change: EnvironmentChange) -> str:
     """Return what an environment is called, in both runs where that differs."""
     return change.old if change.old == change.new else f"{change.old} -> {change.new}"
 
 
-def grouped_changes(changes: Iterable[EnvironmentChange]) -> list[list[EnvironmentChange]]:
-    """Return environments that changed in the same way together."""
-    return list(grouped(changes, lambda change: (changes_words(change), change.commits)).values())
-
-
-def changes_words(change: EnvironmentChange) -> str:
+def _changes_words(change: EnvironmentChange) -> str:
     """Return which packages and facts of an environment changed."""
     # a fact may be a long list: then only its name is shown; both values are in the JSON
     both = change.packages | {name: pair for name, pair in change.facts.items() if len(str(pair)) <= FACT_SHOWN}
@@ -212,33 +223,49 @@ def shown_side(change: CellChange) -> RunSide:
     return side
 
 
-def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: CommandPrefix) -> Iterator[str]:
-    before, after = _by_label_and_name(old), _by_label_and_name(new.result)
-    days = comparison.old.started[:10], comparison.new.started[:10]
-    shown = [change for kind in (*WORSE, *_GOOD) for change in comparison.of(kind)]
+def change_items(
+    comparison: Comparison, commands: Callable[[CellChange], Iterable[str]] = lambda _change: ()
+) -> Iterator[Line]:
+    """Yield each cell that changed, the worst first, with what changed besides and what `commands` has for it."""
+    shown = [change for kind in CHANGED for change in comparison.of(kind)]
     shown += [
         change
         for change in comparison.of(ChangeKind.INCONCLUSIVE)
         if change.why or (change.old and change.new and change.old.outcome is not change.new.outcome)
     ]
     for change in shown:
-        now = after.get((change.new.environment, change.name)) if change.new else None
-        earlier = before.get((change.old.environment, change.name)) if change.old else None
         side = shown_side(change)
         what = f": {side.what}" if change.change is not ChangeKind.FIXED and side.what else ""
-        yield f"{change.change}  {transition(change)}  {change.name}  {side.environment}{what}"
-        yield from (f"    {remark}" for remark in remarks_of(change))
-        if now and change.change not in {*_GOOD, ChangeKind.WORSE_NUMBER}:  # a plain run does not measure
-            cell, environment = now
-            if log := log_of(new, cell):
-                yield f"    log: {shown_path(log)}"
-            if cell.attempts or environment.is_usable:
-                yield f"    rerun: {rerun_command(cell, environment, called('matrix'))}"
-            if change.change is ChangeKind.REGRESSION and earlier:
-                search = bisect_between_command(cell.runnable, earlier[1], environment, days, called("bisect"))
-                yield from [f"    bisect: {search}"] if search else []
+        name, environment = Code(change.name), Code(side.environment)
+        became = f"  {_word(change.old)} -> {_word(change.new)}  "
+        yield Strong(change.change), became, name, "  ", environment, what
+        yield from (f"    {remark}" for remark in (*remarks_of(change), *commands(change)))
     for kind in (ChangeKind.APPEARED, ChangeKind.DISAPPEARED):
         yield from _names(kind, comparison.of(kind))
+
+
+def _commands(
+    comparison: Comparison,
+    before: _Cells,
+    after: _Cells,
+    new: StoredRun,
+    called: CommandPrefix,
+    change: CellChange,
+) -> Iterator[str]:
+    """Yield the log of a cell that got worse, and the commands that go on from it."""
+    now = after.get((change.new.environment, change.name)) if change.new else None
+    if not now or change.change in {*_GOOD, ChangeKind.WORSE_NUMBER}:  # a plain run does not measure
+        return
+    cell, environment = now
+    if log := log_of(new, cell):
+        yield f"log: {shown_path(log)}"
+    if cell.attempts or environment.is_usable:
+        yield f"rerun: {rerun_command(cell, environment, called('matrix'))}"
+    earlier = before.get((change.old.environment, change.name)) if change.old else None
+    if change.change is ChangeKind.REGRESSION and earlier:
+        days = comparison.old.started[:10], comparison.new.started[:10]
+        search = bisect_between_command(cell.runnable, earlier[1], environment, days, called("bisect"))
+        yield from [f"bisect: {search}"] if search else []
 
 
 def remarks_of(change: CellChange) -> list[str]:
@@ -254,11 +281,6 @@ def causes_of(change: CellChange) -> list[str]:
     ]
 
 
-def transition(change: CellChange) -> str:
-    """Return what a cell was and is: "pass -> HANG!", in the words of the table."""
-    return f"{_word(change.old)} -> {_word(change.new)}"
-
-
 def _word(side: RunSide | None) -> str:
     """Return a cell of one run in one word, as the table of a matrix writes it."""
     return cell_word(side) if side else "none"
@@ -271,7 +293,7 @@ def _names(kind: ChangeKind, changes: Sequence[CellChange]) -> Iterator[str]:
         yield f"{kind}  {environment}: {short_list(names, CELLS_NAMED)}"
 
 
-def _by_label_and_name(result: Result) -> dict[tuple[str, str], tuple[Cell, Environment]]:
+def _by_label_and_name(result: Result) -> _Cells:
     """Return the cells of a run by what a comparison calls them."""
     environments = {environment.id: environment for environment in result.environments}
     pairs = ((cell, environments[cell.environment]) for cell in result.cells)

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tabulate import tabulate
-
 from whichtorch.matrix.diagnosis.failure import different
 from whichtorch.matrix.errors import GOES_ON
 from whichtorch.matrix.grouping import counted, grouped
@@ -18,23 +16,25 @@ from whichtorch.matrix.run.pipeline import with_answers
 from whichtorch.matrix.source.code_owner import normalized
 from whichtorch.matrix.suite.chain import WRITTEN_BY
 from whichtorch.reports import cell_text
+from whichtorch.reports.document import Code, Paragraph, Strong, Table, screen
 from whichtorch.reports.next_step import next_lines
-from whichtorch.reports.shown_text import shown_path
+from whichtorch.reports.shown_text import one_line, short_list, shown_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from whichtorch.matrix.compare.comparison import RunSide
     from whichtorch.matrix.records.store import StoredRun
     from whichtorch.matrix.run.planned_matrix import PlannedMatrix
     from whichtorch.reports.cell_text import CommandPrefix
+    from whichtorch.reports.document import Block, Line
 
 _AXES = {"torch": "torch", "build": "build", "python": "Python", "config": "config"}
+_RARE_AXES = {"added": "with", "patch": "patch", "hardware": "hardware"}  # only where there is one
 OmittedCells = Mapping[tuple[Outcome, bool], int]  # cells that a result lacks, by outcome and whether it is expected
 _NONE: OmittedCells = MappingProxyType({})
-# of rows and columns, where caches are written elsewhere
-WRITTEN_BY_HEAD, READ_BY_HEAD = "written by", "read by"
 KNOWN_SHOWN = 3  # expected cells that have a line each: a suite of known bugs would bury the rest
+ENVIRONMENTS_NAMED = 12  # in which a test goes wrong alike; more are counted
 
 
 def cell_word(cell: Cell | RunSide, *, is_different: bool = False) -> str:
@@ -51,54 +51,47 @@ def matrix_lines(result: Result, width: int, *, show_all: bool = False) -> Itera
 
     Tests of a command that end the same way everywhere, as expected, have no row unless `show_all`: they are counted.
     """
-    codes = outcome_words(result)
-    alike = {} if show_all else _alike_everywhere(result, codes)
-    codes = {name: words for name, words in codes.items() if name not in alike}
-    shared, heads = column_heads(result.environments)
-    if shared:
-        yield f"Everywhere: {shared}"
-        yield ""
-    plain, pairs = without_pairs(codes, result)
-    if plain or not pairs:
-        yield from _table("scenario", heads, plain, width)
-    for test, written in pairs.items():
-        yield test
-        rows = dict(written.values())
-        yield from _table(WRITTEN_BY_HEAD, [f"{READ_BY_HEAD}\n{head}" for head in heads], rows, width)
+    alike = {} if show_all else _alike_everywhere(result, outcome_words(result))
+    yield from screen(matrix_blocks(result, alike), width)
     if alike:
         kinds = ", ".join(f"{count} {word}" for word, count in Counter(alike.values()).most_common())
-        where = "in every environment" if len(heads) > 1 else "here"
+        where = "in every environment" if len(result.environments) > 1 else "here"
         yield f"{counted(len(alike), 'more test')} as expected {where} ({kinds}); --all shows each"
         yield ""
 
 
-def _table(first: str, heads: Sequence[str], codes: Mapping[str, Sequence[str]], width: int) -> Iterator[str]:
-    """Yield a table with a blank line below it, in parts where it is wider than `width` columns."""
-    left = width - max(map(len, codes), default=0)
-    for block in _blocks(heads, codes, left):
-        rows = [[name, *(words[index] for index in block)] for name, words in codes.items()]
-        shown = [heads[index] for index in block]
-        above = ""
-        if first == WRITTEN_BY_HEAD:  # beside the last line of the others
-            above = "\n" * max(head.count("\n") for head in shown)
-        yield from tabulate(rows, headers=[above + first, *shown], disable_numparse=True).splitlines()
-        yield ""
+def matrix_blocks(result: Result, left_out: Container[str], rank: int = 0) -> Iterator[Block]:
+    """Yield the table of a run without some of its rows, and a table for each test whose caches are written elsewhere.
+
+    What all environments share comes first.
+    """
+    codes = {name: words for name, words in outcome_words(result).items() if name not in left_out}
+    shared, heads = column_heads(result.environments)
+    if shared:
+        yield Paragraph(f"Everywhere: {shared}")
+    plain, pairs = _without_pairs(codes, result)
+    if plain or not pairs:
+        yield Table(["scenario", *heads], [[Code(name), *words] for name, words in plain.items()], rank=rank)
+    written_by = "\n" * (1 + heads[0].count("\n")) + "written by"  # beside the last line of the others
+    for test, written in pairs.items():
+        rows = [[Code(writer), *words] for writer, words in written]
+        yield Table([written_by, *(f"read by\n{head}" for head in heads)], rows, title=Code(test), rank=rank)
 
 
-def without_pairs(
+def _without_pairs(
     codes: Mapping[str, list[str]], result: Result
-) -> tuple[dict[str, list[str]], dict[str, dict[str, tuple[str, list[str]]]]]:
+) -> tuple[dict[str, list[str]], dict[str, list[tuple[str, list[str]]]]]:
     """Return the rows of the table, and those of a table of its own for each test whose caches are written elsewhere.
 
     Each of these has the environment that writes them, too; they are in the order of the columns, which read them.
     """
     order = [title for environment in result.environments for title in (environment.torch, environment.label)]
     known = {title: place for place, title in reversed([*enumerate(order)])}
-    pairs: dict[str, dict[str, tuple[str, list[str]]]] = {}
+    pairs: dict[str, list[tuple[str, list[str]]]] = {}
     chains = {cell.name: cell for cell in result.cells if WRITTEN_BY in cell.variant and cell.name in codes}
     for name, cell in sorted(chains.items(), key=lambda each: known.get(each[1].variant[WRITTEN_BY], len(order))):
         own = {key: value for key, value in cell.variant.items() if key != WRITTEN_BY}
-        pairs.setdefault(name_of_test(cell.scenario, own), {})[name] = cell.variant[WRITTEN_BY], codes[name]
+        pairs.setdefault(name_of_test(cell.scenario, own), []).append((cell.variant[WRITTEN_BY], codes[name]))
     return {name: words for name, words in codes.items() if name not in chains}, pairs
 
 
@@ -129,11 +122,8 @@ def distinguishing_axes(environments: Iterable[Environment]) -> dict[str, str]:
     Of one release of torch there may be several builds, each in a venv of the user's: their labels tell them apart.
     """
     environments = tuple(environments)
-    is_patched = any(environment.patch != NO_PATCH for environment in environments)
-    is_placed = any(environment.hardware for environment in environments)
-    is_added = any(environment.added for environment in environments)
-    added = {"added": "with"} if is_added else {}
-    axes = _AXES | added | ({"patch": "patch"} if is_patched else {}) | ({"hardware": "hardware"} if is_placed else {})
+    given = {axis for axis in _RARE_AXES for each in environments if getattr(each, axis) not in {"", NO_PATCH}}
+    axes = _AXES | {axis: title for axis, title in _RARE_AXES.items() if axis in given}
     seen = {tuple(getattr(environment, axis) for axis in axes) for environment in environments}
     return axes if len(seen) == len(environments) else axes | {"label": "environment"}
 
@@ -147,22 +137,6 @@ def column_heads(environments: Sequence[Environment]) -> tuple[str, list[str]]:
     shared = [f"{title} {getattr(first[0], axis)}" for axis, title in axes.items() if first and axis not in varying]
     heads = ["\n".join(getattr(environment, axis) for axis in varying) for environment in environments]
     return ", ".join(shared), heads
-
-
-def _blocks(heads: Sequence[str], codes: Mapping[str, Sequence[str]], width: int) -> Iterator[list[int]]:
-    """Yield the indices of environments that fit beside each other."""
-    block: list[int] = []
-    used = 0
-    for index, head in enumerate(heads):
-        texts = [*head.split("\n"), *(words[index] for words in codes.values())]
-        needed = max(map(len, texts)) + 4  # the gap between columns, and what tabulate adds to heads
-        if block and used + needed > width:
-            yield block
-            block, used = [], 0
-        block.append(index)
-        used += needed
-    if block:
-        yield block
 
 
 def legend_lines(result: Result, left_out: OmittedCells = _NONE) -> Iterator[str]:
@@ -189,47 +163,69 @@ def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
     Unexpected cells come first. More than KNOWN_SHOWN expected ones are one line that counts them. An environment that
     cannot be used has one line, however many cells it has. `command` is how the user calls `matrix`.
     """
-    result = stored.result
-    environments = {environment.id: environment for environment in result.environments}
-    others = different(result.cells)
-    cells = [cell for cell in result.cells if environments[cell.environment].is_usable]
-    unexpected = [cell for cell in cells if not cell.expected]
-    known = [cell for cell in cells if cell.expected]
-    known = [cell for cell in known if cell.is_red or cell.outcome.is_prevented or cell.doubt]
-    yield from (_red_line(alike, stored, others, command) for alike in _alike(unexpected, others))
-    for environment in environments.values():
-        if not environment.is_usable and any(cell.environment == environment.id for cell in result.cells):
-            log = f"; log {shown_path(environment.log)}" if environment.log else ""
-            yield f"{environment.outcome}  {environment.label}: {environment.reason}{log}"
+    unexpected, known = wrong_cells(stored.result)
+    yield from map("".join, cell_items(unexpected, stored, command))
+    yield from map("".join, unusable_items(stored.result))
     if len(known) > KNOWN_SHOWN:
         yield f"{_kinds(known)} are as expected; `report` shows each"
     else:
-        yield from (_red_line(alike, stored, others, command) for alike in _alike(known, others))
+        yield from map("".join, cell_items(known, stored, command))
 
 
-def _alike(cells: Iterable[Cell], others: frozenset[tuple[str, str]]) -> Iterable[list[Cell]]:
-    """Return cells that went wrong in the same way in several environments together."""
+def wrong_cells(result: Result) -> tuple[list[Cell], list[Cell]]:
+    """Return unexpected cells, hangs and the worst first, and expected ones that are red, prevented or doubted."""
+    usable = {environment.id for environment in result.environments if environment.is_usable}
+    cells = [cell for cell in result.cells if cell.environment in usable]
+    unexpected = (cell for cell in cells if not cell.expected)
+    known = [cell for cell in cells if cell.expected and (cell.is_red or cell.outcome.is_prevented or cell.doubt)]
+    return sorted(unexpected, key=lambda cell: (cell.outcome is not Outcome.HANG, -cell.outcome.row.severity)), known
+
+
+def unusable_items(result: Result) -> Iterator[Line]:
+    """Yield why environments that have cells cannot be used."""
+    wanted = {cell.environment for cell in result.cells}
+    for environment in result.environments:
+        if environment.id in wanted and not environment.is_usable:
+            reason = one_line(environment.reason or "-")
+            log = ("; log ", Code(shown_path(environment.log))) if environment.log else ()
+            yield Strong(environment.outcome), "  ", Code(environment.label), f": {reason}", *log
+
+
+def cell_items(cells: Iterable[Cell], stored: StoredRun, command: str = "") -> Iterator[Line]:
+    """Yield what happened to tests, those that went wrong alike in several environments together.
+
+    With a command, which is how the user calls `matrix`, each has its files and is told how to run it again. Without
+    one, it has the reason why it is expected.
+    """
+    others = different(stored.result.cells)
+    environments = {environment.id: environment for environment in stored.result.environments}
 
     def what_happened(cell: Cell) -> tuple[str, ...]:
         chain = cell.chain.words if cell.chain else ""
         remarks = (cell.name, _code(cell, others), str(cell.expected), cell_text.conditions_of(cell), chain)
         return *remarks, normalized(cell.signature or cell_text.summary(cell)), normalized(cell.message)
 
-    return grouped(cells, what_happened).values()
+    for alike in grouped(cells, what_happened).values():
+        cell, where = alike[0], [environments[each.environment] for each in alike]
+        remarks = f" ({'expected' if command else cell.known or 'expected'})" if cell.expected else ""
+        remarks += " (different)" if (cell.name, cell.environment) in others else ""
+        what = "; ".join(filter(None, (one_line(cell_text.summary(cell)), cell_text.conditions_of(cell))))
+        labels = Code(short_list([environment.label for environment in where], ENVIRONMENTS_NAMED))
+        item = Strong(_code(cell, others)), f"{remarks}  ", Code(cell.name), "  ", labels, f": {what}"
+        yield item + (_files(cell, where, stored, command) if command else ())
 
 
-def _red_line(alike: Sequence[Cell], stored: StoredRun, others: frozenset[tuple[str, str]], command: str) -> str:
-    """Return what happened to a test in one or several environments, with the files of the first."""
-    cell, known = alike[0], {environment.id: environment for environment in stored.result.environments}
-    environments = [known[each.environment] for each in alike]
-    remarks = " (expected)" if cell.expected else ""
-    remarks += " (different)" if (cell.name, cell.environment) in others else ""
-    what = "; ".join(filter(None, (cell_text.summary(cell), cell_text.conditions_of(cell))))
+def _files(cell: Cell, environments: Sequence[Environment], stored: StoredRun, command: str) -> tuple[str, ...]:
+    """Return the files of a cell, and the command that runs it again in several environments."""
     log, stacks = cell_text.log_of(stored, cell), cell_text.stacks_of(stored, cell)
-    files = f"log {shown_path(log) if log else 'none'}" + (f"; stacks {shown_path(stacks)}" if stacks else "")
-    again = cell_text.run_command(cell, environments, command, "--fresh")
-    where = ", ".join(environment.label for environment in environments)
-    return f"{_code(cell, others)}{remarks}  {cell.name}  {where}: {what}; {files}; rerun: {again}"
+    read = ("; stacks ", Code(shown_path(stacks))) if stacks else ()
+    return (
+        "; log ",
+        Code(shown_path(log)) if log else "none",
+        *read,
+        "; rerun: ",
+        Code(cell_text.run_command(cell, environments, command, "--fresh")),
+    )
 
 
 def _ended(result: Result, left_out: OmittedCells) -> Counter[tuple[Outcome, bool]]:
@@ -247,6 +243,14 @@ def _kinds(cells: Sequence[Cell]) -> str:
 
 def summary_lines(result: Result, command: CommandPrefix, left_out: OmittedCells = _NONE) -> Iterator[str]:
     """Yield what came of a run in one line, and what to do next."""
+    yield run_sentence(result, left_out)
+    missing = result.run.planned > _ended(result, left_out).total()
+    steps = [GOES_ON] if missing or result.run.interrupted else next_lines(result, command)
+    yield from (f"next: {step}" for step in steps)
+
+
+def run_sentence(result: Result, left_out: OmittedCells = _NONE) -> str:
+    """Return what came of a run."""
     ended = _ended(result, left_out)
     red = Counter({outcome: count for (outcome, expected), count in ended.items() if not expected})
     unexpected = sum(count for outcome, count in red.items() if not outcome.is_prevented)
@@ -265,9 +269,17 @@ def summary_lines(result: Result, command: CommandPrefix, left_out: OmittedCells
     doubts = counted(doubted, "doubted pass") if doubted else ""
     unused = sum(cell.doubt is Doubt.UNUSED for cell in result.cells)
     without = f"{unused} never imported torch" if unused else ""
-    yield "; ".join(filter(None, (", ".join(parts), hanging, doubts, without)))
-    steps = [GOES_ON] if missing or result.run.interrupted else next_lines(result, command)
-    yield from (f"next: {step}" for step in steps)
+    return "; ".join(filter(None, (", ".join(parts), hanging, doubts, without)))
+
+
+def incomplete(result: Result) -> str:
+    """Return why cells are missing, if they are."""
+    run, missing = result.run, result.run.planned - len(result.cells)
+    if result.is_complete:
+        return ""
+    why = "it was interrupted" if run.interrupted else "" if run.ended else "it has not come to its end"
+    how_many = f"{missing} of {run.planned} planned cells are missing" if missing > 0 else "cells may be missing"
+    return ": ".join(filter(None, (why, how_many)))
 
 
 def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
@@ -285,8 +297,7 @@ def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
         for name, row in rows.items()
     ]
     heads = [label.replace("-", "\n", 1) for label in labels]
-    yield from tabulate(body, headers=["scenario", *heads], disable_numparse=True).splitlines()
-    yield ""
+    yield from screen([Table(["scenario", *heads], body)])
     for request in {request.label: request for request in matrix.planned.requests}.values():
         installed = request.problem or ("installed" if matrix.environments.is_installed(request) else "to be installed")
         cells = counted(sum(request.label in row for row in rows.values()), "cell")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from whichtorch.matrix.run.forecast import Forecast
+    from whichtorch.reports.document import Line
 
 BAR_WIDTH = 40  # characters
 REFRESH = 4  # times a second, of the lines that say what is running
@@ -54,7 +55,7 @@ class Detail(IntEnum):
     ALL = 2  # with known cells, commands of installs, and logs
 
 
-def say(console: Console, lines: Iterable[str]) -> None:
+def say(console: Console, lines: Iterable[Line]) -> None:
     """Print finished lines: failures in color; on a terminal one part a line, wrapped at its width.
 
     Where there is no terminal, a line stays a line: programs and logs read lines.
@@ -62,7 +63,7 @@ def say(console: Console, lines: Iterable[str]) -> None:
     rows = list[Text]()
     try:
         for line in lines:
-            first, *others = _PART.split(line) if console.file.isatty() else (line,)
+            first, *others = _PART.split("".join(line)) if console.file.isatty() else ("".join(line),)
             for part in (first, *(f"    {other}" for other in others)):
                 text = Text(visible(part))
                 for found in _RED_WORD.finditer(text.plain):

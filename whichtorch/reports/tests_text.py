@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import Outcome
+from whichtorch.reports.document import Link
 from whichtorch.reports.shown_text import short_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.bisect.bisection import Bisection, Boundary, SearchedTest
+    from whichtorch.reports.document import Line
 
 TESTS_NAMED = 8  # of one change; --json names all
 
 
-def changed_lines(search: Bisection) -> Iterator[str]:
+def changed_lines(search: Bisection) -> Iterator[Line]:
     """Yield each change with its tests, then those that are flaky, those without a boundary, and the rest."""
     if search.answer is AnswerKind.NONE and not search.tests:
         yield "nothing to find: each test ends the same at both ends"
@@ -37,7 +39,7 @@ def changed_lines(search: Bisection) -> Iterator[str]:
         yield f"not searched, {what}: {counted(len(others), 'test')}{named}"
 
 
-def _boundary_lines(boundary: Boundary) -> Iterator[str]:
+def _boundary_lines(boundary: Boundary) -> Iterator[Line]:
     does = "fixed" if boundary.change is Change.FIX else "broken"
     confidence = f"confidence {min(boundary.confidence, 0.999):.3g}"
     tests = counted(len(boundary.tests), "test")
@@ -45,7 +47,7 @@ def _boundary_lines(boundary: Boundary) -> Iterator[str]:
     yield from _named(boundary.tests)
     yield from (f"  between them, {title}: {', '.join(values)}" for title, values in boundary.between.items())
     if boundary.commits:
-        yield f"  commits: {boundary.commits}"
+        yield "  commits: ", Link(boundary.commits)
 
 
 def _named(ids: tuple[str, ...] | list[str]) -> Iterator[str]:

@@ -43,7 +43,8 @@ def answer(options: AnswerOptions) -> Exit:
     from whichtorch.matrix.answer.answering import Answering, AnswerRequest
     from whichtorch.matrix.answer.report import read_report
     from whichtorch.matrix.process.sandbox import require_sandbox
-    from whichtorch.reports.answer_text import answer_lines, answer_markdown
+    from whichtorch.reports.answer_text import answer_blocks, answer_lines
+    from whichtorch.reports.document import markdown
 
     report = read_report(_content(options.report))
     if options.sandbox is not Sandbox.OFF:
@@ -63,7 +64,7 @@ def answer(options: AnswerOptions) -> Exit:
         found = Answering(request=request, cache=cache, show=options.display.progress).answer()
     command.write_json(options.json_file, found)
     if options.comment:
-        command.write_lines(options.comment, answer_markdown(found))
+        command.write_lines(options.comment, markdown(answer_blocks(found)))
     options.display.say(answer_lines(found))
     return Exit.GOOD if found.is_answer else Exit.UNANSWERED
 

@@ -240,13 +240,14 @@ def _side(lock: Path | None, python: Path | None) -> PackageSet | None:
 
 def _write_answer(bisection: "Bisection", options: BisectOptions, home: Path) -> None:
     """Print the answer, store it with the run for later reports, and write the requested files."""
-    from whichtorch.reports.bisection_text import bisection_lines, bisection_markdown
+    from whichtorch.reports.bisection_text import bisection_blocks, bisection_lines
+    from whichtorch.reports.document import markdown
 
     bisection = bisection.model_copy(update={"command": command.repeated_call("bisect")})
     command.write_json(home / "runs" / bisection.run / "bisection.json", bisection)
     command.write_json(options.json_file, bisection)
     if options.markdown_file:
-        command.write_lines(options.markdown_file, bisection_markdown(bisection, home.joinpath))
+        command.write_lines(options.markdown_file, markdown(bisection_blocks(bisection, home.joinpath)))
     if bisection.probes or bisection.has_tests or not bisection.interrupted:
         print()
         options.display.say(bisection_lines(bisection, options.display.columns))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.events import Emit, Event
     from whichtorch.matrix.run.forecast import Forecast
+    from whichtorch.reports.document import Line
     from whichtorch.reports.event_lines import EventLog
 
 _output_option = partial(option, panel="Output", default=False)
@@ -81,7 +82,7 @@ class Display:
 
             yield emit
 
-    def say(self, lines: Iterable[str]) -> None:
+    def say(self, lines: "Iterable[Line]") -> None:
         """Print finished lines, wrapped and colored as the terminal can."""
         from whichtorch.reports.terminal import say
 

@@ -124,7 +124,8 @@ def _write_patch(answer: "FixAnswer", patch_file: Path) -> bool:
 def _write_answer(answer: "FixAnswer", options: FixOptions, scenario: "Scenario") -> None:
     """Print the answer, and write the requested files."""
     from whichtorch.matrix.suite.chain import Chain
-    from whichtorch.reports.fix_text import fix_lines, fix_markdown
+    from whichtorch.reports.document import markdown
+    from whichtorch.reports.fix_text import fix_blocks, fix_lines
 
     patch = str(options.patch_file)
     kind = "script" if Path(options.test.partition("[")[0]).suffix == ".py" else "scenario"
@@ -143,5 +144,5 @@ def _write_answer(answer: "FixAnswer", options: FixOptions, scenario: "Scenario"
     rerun = f"{command.called('matrix')} --torch {answer.bad} --patch {patch} {test}"
     command.write_json(options.json_file, answer)
     if options.markdown_file:
-        command.write_lines(options.markdown_file, fix_markdown(answer, patch, rerun))
+        command.write_lines(options.markdown_file, markdown(fix_blocks(answer, patch, rerun)))
     options.display.say(fix_lines(answer, patch, rerun))

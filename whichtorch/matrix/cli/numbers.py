@@ -37,7 +37,7 @@ def measured(
         code = Exit.INTERRUPTED if store.run.interrupted else code
         store.run = store.run.model_copy(update={"exit_code": int(code)})
     stored = store.stored()  # read again: the run is marked as ended now
-    display.say(number_lines(stored.result, notes))
+    display.say(number_lines(stored.result, notes, display.columns))
     if code is not Exit.INTERRUPTED and cells and not any(cell.numbers for cell in cells):
         reasons = dict.fromkeys(cell.reason or str(cell.outcome) for cell in cells)
         raise UsageError(f"nothing could be measured: {'; '.join(reasons)}")

@@ -123,9 +123,10 @@ def _keep(folder: Path, case: "Case") -> None:
     """Write the case so far as Markdown, and pack its folder."""
     from whichtorch.matrix.privacy.redaction import Redactor
     from whichtorch.matrix.triage.replay import pack
-    from whichtorch.reports.case_text import case_markdown
+    from whichtorch.reports.case_text import case_document
+    from whichtorch.reports.document import markdown
 
-    command.write_lines(folder / "CASE.md", case_markdown(case))
+    command.write_lines(folder / "CASE.md", markdown(case_document(case)))
     pack(folder, Redactor.of_this_machine())
 
 

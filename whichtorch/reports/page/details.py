@@ -19,7 +19,7 @@ from whichtorch.matrix.diagnosis.hang.narration import cycle_sentences
 from whichtorch.matrix.explain.explanation import distance
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Attempt, Cell, Condition, Diagnosis, Environment, Measurement, Outcome, split_test
-from whichtorch.reports.cell_text import bisect_command, explain_command, representative_attempt, rerun_command
+from whichtorch.reports.cell_text import bisect_command, in_shell, representative_attempt, rerun_command
 from whichtorch.reports.numbers_text import shown_number
 from whichtorch.reports.page.excerpts import ALL_REST, EACH, Excerpt, Position, Rank, cost, encoded, excerpts, fitted
 from whichtorch.reports.page.grid import WHAT, Grid, GridEntry, GridRow
@@ -225,7 +225,7 @@ def _environment(
             "rerun": one_line(rerun_command(scenario, environment, matrix), WHAT),
             "script": one_line(rerun_command(script, environment, matrix), WHAT).replace(script.scenario, NAME_HERE),
             "bisect": one_line(bisect_command(scenario, environment, called("bisect")), WHAT),
-            "explain": one_line(explain_command(scenario, called("explain")), WHAT),
+            "explain": one_line(in_shell(called("explain"), scenario.runnable), WHAT),
         },
         **_given(problem=problem, notes=[one_line(note, WHAT) for note in environment.notes[:NOTES]]),
     }

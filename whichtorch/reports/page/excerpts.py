@@ -24,8 +24,6 @@ Position = tuple[int, int]  # row and column of the grid
 
 HEAD = 1 / 3  # share of an output's budget for its head: the first error is there, but the last words say more
 STACKS = 2**18  # bytes of a readable diagnosis that are read
-SHORT = 2**11  # bytes up to which a text is rendered once more, to know exactly what it takes
-USUAL_COST = 1.1  # bytes that a byte of output takes in a page: line ends and quotes take two
 SMALLEST = 400  # bytes below which an excerpt says nothing
 OVERHEAD = 60  # bytes that a text takes besides itself: title, brackets, its share of the list's name
 
@@ -74,21 +72,14 @@ class Excerpt:
         """How many bytes there are to show."""
         return len(self.head) + len(self.tail)
 
-    @property
-    def wanted(self) -> int:
-        """How many bytes of a page it takes; of a long text an estimate, because measuring would take long."""
-        return cost(self.text()) if self.length <= SHORT else int(self.length * USUAL_COST)
-
     def fitting(self, budget: int) -> str:
         """Return as much of it as takes `budget` bytes of a page; "" where that says nothing."""
-        if budget < min(SMALLEST, self.wanted):
-            return ""
-        length = min(self.length, budget)
+        length = min(self.length, max(0, budget))
         text = self.text(length)
         while (taken := cost(text)) > budget and length > 0:
             length = int(length * budget / taken * 0.97)
             text = self.text(length)
-        return text
+        return text if length == self.length or budget >= SMALLEST else ""
 
 
 def encoded(value: object) -> str:
@@ -104,42 +95,35 @@ def cost(text: str) -> int:
     return len(encoded(text).encode())
 
 
-def shares(wanted: Sequence[int], budget: int) -> list[int]:
-    """Divide a budget fairly: nobody gets more than wanted, and all who get less get the same."""
-    given = [0] * len(wanted)
-    left = budget
-    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
-    for done, index in enumerate(order):
-        given[index] = max(0, min(wanted[index], left // (len(order) - done)))
-        left -= given[index]
-    return given
-
-
 def fitted(
     texts: Mapping[Position, list[Excerpt]], ranks: Mapping[Position, Rank], budget: int
 ) -> dict[Position, list[TextLine]]:
-    """Return as much of the cells' texts as takes `budget` bytes of a page, in the order of their ranks."""
+    """Return as much of the cells' texts as takes `budget` bytes of a page, in the order of their ranks.
+
+    Cells of a rank share what there is; what one does not need goes to those after it.
+    """
     lines: dict[Position, list[TextLine]] = {}
     waiting = sum(ranks[position] is not Rank.REST for position in texts)
     for rank in Rank:
         positions = [position for position in texts if ranks[position] is rank]
         waiting -= len(positions) if rank is not Rank.REST else 0
         kept = min(budget // 2, waiting * (SMALLEST + 2 * OVERHEAD))  # so that no red cell goes without
-        wanted = [[excerpt.wanted + OVERHEAD for excerpt in texts[position]] for position in positions]
-        most = min(budget - kept, ALL_REST if rank is Rank.REST else budget)
-        given = shares([min(EACH[rank], sum(sizes)) for sizes in wanted], most)
-        for position, sizes, share in zip(positions, wanted, given, strict=True):
-            is_enough = share >= sum(sizes)
-            served = len(sizes) if is_enough else max(1, share // (SMALLEST + OVERHEAD))  # more would say nothing
-            parts = [
-                (excerpt.title, text, int(excerpt.is_folded))
-                for excerpt, part in zip(texts[position], shares(sizes[:served], share), strict=False)
-                if (text := excerpt.fitting(part - OVERHEAD))
-            ]
+        budget = min(budget, ALL_REST) if rank is Rank.REST else budget
+        for number, position in enumerate(positions):
+            parts = list(_parts(texts[position], min(EACH[rank], (budget - kept) // (len(positions) - number))))
             if parts:
                 lines[position] = parts
                 budget -= len(encoded({"texts": parts}).encode())
     return lines
+
+
+def _parts(excerpts: Sequence[Excerpt], left: int) -> Iterator[TextLine]:
+    """Yield as much of the texts of a cell as takes `left` bytes, the first ones first where there is little room."""
+    for number, excerpt in enumerate(excerpts):
+        room = max(min(left, SMALLEST + OVERHEAD), left // (len(excerpts) - number)) - OVERHEAD
+        if text := excerpt.fitting(room):
+            yield excerpt.title, text, int(excerpt.is_folded)
+            left -= cost(text) + OVERHEAD
 
 
 def excerpts(stored: StoredRun, attempt: Attempt, end: int) -> Iterator[Excerpt]:

@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 from whichtorch.matrix.compare.comparison import CellChange, ChangeKind, Comparison
 from whichtorch.matrix.grouping import grouped
-from whichtorch.matrix.model import Diagnosis, Environment, Outcome, Result
+from whichtorch.matrix.model import Diagnosis, Environment, Outcome
 from whichtorch.reports import cell_text
 from whichtorch.reports.next_step import WHY, NextStep, WrongTest
 from whichtorch.reports.numbers_text import number_change_words
 from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridEntry
-from whichtorch.reports.shown_text import is_link, one_line
-from whichtorch.reports.stored_run_text import WORSE, causes_of, changes_words, grouped_changes, shown_side
+from whichtorch.reports.shown_text import one_line
+from whichtorch.reports.stored_run_text import CHANGED, MEANING, WORSE, causes_of, shown_side
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,20 +30,6 @@ HANGS_SHOWN = 8  # groups of hangs
 MOST_BOUNDARIES = 8  # boundaries that are listed; more are counted
 RECOMMENDED = 5  # cells whose commands stand on top; those of the others are in their details
 
-TITLES = {  # of the changes that are listed, the worst first: singular, plural
-    ChangeKind.REGRESSION: (
-        "regression: passed before, and does not now",
-        "regressions: passed before, and do not now",
-    ),
-    ChangeKind.NEW_FAILURE: ("new failure: nothing was known of it", "new failures: nothing was known of them"),
-    ChangeKind.DIFFERENT: (
-        "different failure: failed before, in another way",
-        "different failures: failed in another way",
-    ),
-    ChangeKind.WORSE_NUMBER: ("slower, bigger or otherwise worse", "slower, bigger or otherwise worse"),
-    ChangeKind.FIXED: ("fixed", "fixed"),
-    ChangeKind.BETTER_NUMBER: ("faster, smaller or otherwise better", "faster, smaller or otherwise better"),
-}
 _NUMBER = re.compile(r"\d+")
 
 
@@ -92,10 +78,10 @@ def changed(grid: Grid, comparison: Comparison) -> list[CellGroup]:
     """Return what became of cells since the earlier run, the worst first; what is as it was is left out."""
     entries = {entry.key: entry for entry in grid.entries}
     groups = []
-    for kind, titles in TITLES.items():
+    for kind in CHANGED:
         if changes := comparison.of(kind):
             links = tuple(_change_link(change, entries) for change in changes[:NAMED])
-            title = f"{len(changes)} {titles[len(changes) > 1]}"
+            title = f"{len(changes)} {kind}: {MEANING[kind]}"
             groups.append(CellGroup(title=title, links=links, count=len(changes), kind=kind.value.replace(" ", "-")))
     return groups
 
@@ -109,18 +95,6 @@ def _change_link(change: CellChange, entries: Mapping[tuple[str, str], GridEntry
     if entry := entries.get((change.name, label)):
         return link_to(entry, note)
     return CellLink(name=one_line(change.name, NAME), label=one_line(label, NAME), href="", note=note)
-
-
-def environment_changes(comparison: Comparison) -> list[CellGroup]:
-    """Return which environments are not what they were, those that changed alike together."""
-    groups = []
-    for group in grouped_changes(comparison.environments):
-        commits = group[0].commits or ""
-        href = commits if is_link(commits) else ""
-        links = tuple(CellLink(name=one_line(change.new, NAME), label="", href=href) for change in group[:NAMED])
-        title = one_line(changes_words(group[0]), 4 * WHAT)
-        groups.append(CellGroup(title=title, links=links, count=len(group)))
-    return groups
 
 
 def hang_groups(grid: Grid) -> list[CellGroup]:
@@ -188,7 +162,7 @@ def _recommendation(
         search = cell_text.bisect_between_command(cell.runnable, before, environment, days, called("bisect"))
         steps = [NextStep("finds what changed it", search)] if search else steps
     steps += [NextStep("runs it again", cell_text.rerun_command(cell, environment, called("matrix")))]
-    steps += [NextStep(WHY, cell_text.explain_command(cell, called("explain")))] if test.passing or change else []
+    steps += [NextStep(WHY, cell_text.in_shell(called("explain"), cell.runnable))] if test.passing or change else []
     what = _stage_and_summary(entry)[1] if cell.outcome is Outcome.HANG else cell_text.summary(cell)
     return Recommendation(
         link=link_to(entry),
@@ -212,13 +186,3 @@ def _before(environment: Environment, change: CellChange, facts: RunFacts) -> En
     packages = {name: version for name, version in (environment.packages | old).items() if version is not None}
     torch = old.get("torch") or environment.torch
     return environment.model_copy(update={"torch": torch, "packages": packages})
-
-
-def incomplete(result: Result) -> str:
-    """Return why cells are missing, if they are."""
-    run, missing = result.run, result.run.planned - len(result.cells)
-    if result.is_complete:
-        return ""
-    why = "it was interrupted" if run.interrupted else "" if run.ended else "it has not come to its end"
-    how_many = f"{missing} of {run.planned} planned cells are missing" if missing > 0 else "cells may be missing"
-    return ": ".join(filter(None, (why, how_many)))

@@ -14,21 +14,23 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import jinja2
+from markupsafe import Markup
+
 from whichtorch.matrix.compare.comparison import ChangeKind
-from whichtorch.matrix.model import Outcome, Result
+from whichtorch.matrix.model import Outcome
 from whichtorch.reports import cell_text
-from whichtorch.reports.case_text import case_card
-from whichtorch.reports.document import template_environment
+from whichtorch.reports.case_text import case_blocks
 from whichtorch.reports.page import highlights, number_pictures, pictures
 from whichtorch.reports.page.details import details_of
 from whichtorch.reports.page.excerpts import encoded
 from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridEntry, GridRow, grid_of
-from whichtorch.reports.shown_text import one_line, plain
+from whichtorch.reports.shown_text import is_link, one_line, plain
+from whichtorch.reports.stored_run_text import CHANGED, environment_items
+from whichtorch.reports.table import incomplete, unusable_items
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    import jinja2
 
     from whichtorch.reports.cell_text import CommandPrefix
     from whichtorch.reports.page.highlights import Changes
@@ -71,7 +73,16 @@ def page(facts: RunFacts, called: CommandPrefix) -> str:
 
 @cache
 def _template() -> jinja2.Template:
-    return template_environment(_TEMPLATES, plain).get_template("index.html.jinja")
+    """Return what makes pages; whatever text it is given is made fit to be shown."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
+    )
+    return environment.get_template("index.html.jinja")
 
 
 def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: CommandPrefix) -> str:
@@ -80,9 +91,9 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: CommandPrefix)
     cells = Counter(cell.outcome for cell in result.cells)
     counts = [(outcome, cells[outcome]) for outcome in Outcome if cells[outcome]]
     not_passed = [pair for pair in counts if pair[0] is not Outcome.PASS]
-    changed_cells = {key for key, change in changes.items() if change.change in highlights.TITLES}
+    changed_cells = {key for key, change in changes.items() if change.change in CHANGED}
     kinds = Counter(change.change for change in comparison.cells) if comparison else Counter()
-    rest = [f"{kinds[kind]} {kind}" for kind in ChangeKind if kind not in highlights.TITLES and kinds[kind]]
+    rest = [f"{kinds[kind]} {kind}" for kind in ChangeKind if kind not in CHANGED and kinds[kind]]
     recommendations, needing = highlights.recommendations(grid, facts, changes, called)
     menus = [("tag", "tag", sorted({tag for row in grid.rows for tag in _tags(row)}))]
     menus += [(axis, title, grid.values(axis)) for axis, title in grid.axes.items()]
@@ -98,7 +109,8 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: CommandPrefix)
         unexpected=sum(entry.is_unexpected for entry in grid.entries),
         worst=sorted(not_passed, key=lambda pair: not pair[0].is_red),
         facts=facts,
-        notices=_notices(result),
+        notices=list(unusable_items(result))[: highlights.MOST_BOUNDARIES],
+        environments=list(environment_items(comparison)) if comparison else [],
         grid=grid,
         name_width=round(0.51 * max(24, name_length) + 1.2, 1),  # rem
         head_height=round(0.47 * title_length + 1, 1),  # rem
@@ -110,9 +122,12 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: CommandPrefix)
         changed_cells=changed_cells,
         rest=", ".join(rest),
         highlights=highlights,
+        missing=incomplete(result),
         pictures=pictures,
         number_pictures=number_pictures,
-        case_card=case_card,
+        case_blocks=case_blocks,
+        kind=lambda part: type(part).__name__,
+        is_link=is_link,
         recommendations=recommendations,
         needing=needing,
         link_name=_link_name,
@@ -193,15 +208,6 @@ def _flags(entry: GridEntry, is_changed: bool) -> dict[str, bool]:
     cell = entry.cell
     values = (entry.is_unexpected, is_changed, bool(cell.flaky), cell.is_doubted, entry.is_boundary)
     return dict(zip(_FLAGS, values, strict=True))
-
-
-def _notices(result: Result) -> list[str]:
-    """Return which environments could not be had: their cells say nothing about torch."""
-    return [
-        f"{environment.label}: {environment.outcome}: {one_line(environment.reason or 'no reason is known', WHAT)}"
-        for environment in result.environments
-        if environment.outcome is not None
-    ][: highlights.MOST_BOUNDARIES]
 
 
 def _duration(seconds: float) -> str:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.bisect.search_request import AxisName
 from whichtorch.matrix.model import Outcome
-from whichtorch.reports.bisection_text import answer_lines, cost, heading, probe_word, value_name
-from whichtorch.reports.shown_text import is_link, one_line, plain
+from whichtorch.reports.bisection_text import answer_lines, cost, heading, probe_word, shown_values, value_name
+from whichtorch.reports.document import Items, Paragraph
+from whichtorch.reports.shown_text import one_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,14 +35,11 @@ _UNORDERED = {AxisName.LOCK, AxisName.CONFIG, AxisName.BUILD}
 
 def bisection_picture(bisection: Bisection) -> Picture:
     """Return a search as a page shows it."""
-    answer = [line.strip() for line in answer_lines(bisection)]
     return {
-        "heading": heading(bisection),
-        "lines": [*(line for line in answer if not line.startswith("commits: ")), *bisection.reasons, cost(bisection)],
-        "commits": [
-            (f"commits between {boundary.from_} and {boundary.to}", boundary.commits)
-            for boundary in bisection.boundaries
-            if boundary.commits and is_link(boundary.commits)
+        "blocks": [
+            Paragraph(heading(bisection)),
+            Items([*answer_lines(bisection), cost(bisection)]),
+            *shown_values(bisection),
         ],
         "line": version_line(bisection),
         "command": bisection.command,
