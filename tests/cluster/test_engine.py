@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from bench.cluster_parties import ledger_lines
-from bench.cluster_rows import Party, alive, cluster, free_port, new_client
+from tests.cluster.parties import Party, alive, cluster, free_port, ledger_lines, new_client
 from tests.patience import PATIENCE
 from tests.process.running import until
 from whichtorch.matrix.cluster import engine
