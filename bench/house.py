@@ -138,13 +138,12 @@ def loose(product: Iterable[Module], layers: list[str]) -> list[str]:
     return [each.name for each in product if each.name.rpartition(".")[0] in parents and "__" not in each.path.name]
 
 
-def called_one(code: Iterable[Module]) -> Iterator[str]:
-    """Yield the places that bind the name `one`."""
-    for module in code:
-        for node in ast.walk(module.tree):
-            is_target = isinstance(node, ast.Name) and node.id == "one" and isinstance(node.ctx, ast.Store)
-            if is_target or (isinstance(node, ast.arg) and node.arg == "one"):
-                yield f"{module.path.relative_to(ROOT)}:{node.lineno}"
+def called_one(code: Iterable[Module]) -> list[str]:
+    """Return the places that bind the name `one`."""
+    nodes = [(module.path.relative_to(ROOT), node) for module in code for node in ast.walk(module.tree)]
+    arguments = [f"{path}:{node.lineno}" for path, node in nodes if isinstance(node, ast.arg) and node.arg == "one"]
+    names = [(path, node) for path, node in nodes if isinstance(node, ast.Name) and node.id == "one"]
+    return arguments + [f"{path}:{node.lineno}" for path, node in names if isinstance(node.ctx, ast.Store)]
 
 
 def followed(command: str, index: str, folder: Path) -> dict[str, list[str]]:
@@ -164,7 +163,7 @@ def followed(command: str, index: str, folder: Path) -> dict[str, list[str]]:
 
 def follow(answer: str, *words: str) -> None:
     """Give a command in this process, and write what it went through to a file; ends with its exit code."""
-    from whichtorch.__main__ import main as tool
+    from whichtorch.matrix.cli import main as tool
 
     sys.argv = ["whichtorch", *words]
     files, hops = set[str](), set[str]()
@@ -219,7 +218,7 @@ def measured() -> Iterator[tuple[str, int, list[str]]]:
     layers = next(contract["layers"] for contract in settings["contracts"] if contract["type"] == "layers")
     rows = {"ways to run a script": list(ways(product)), "circles of files": circles(arrows)}
     rows |= {"loose modules": loose(product, layers), "upward arrows": list(upward(arrows, layers))}
-    rows |= {"`one`, product": list(called_one(product)), "`one`, tests and bench": list(called_one(others))}
+    rows |= {"`one`, product": called_one(product), "`one`, tests and bench": called_one(others)}
     for command in FOLLOWED:
         found = [each for each in app().commands[command].params if isinstance(each, click.Option)]
         rows[f"options of {command}"] = [each.opts[0] for each in found if not each.hidden]

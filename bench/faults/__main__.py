@@ -47,11 +47,13 @@ def strike(folder: Path, words: Sequence[str], moments: int, seed: int, most: in
 
 
 def with_table(page: str, reports: Sequence[Report]) -> str:
-    """Return a page with what came of families now, and of the others when they struck last."""
+    """Return a page with what came of whole families now, and of the others when they struck last."""
     found = TABLE.search(page)
     lines = [tuple(map(str.strip, line.strip("|").split("|"))) for line in found[0].splitlines()] if found else []
     known = {line[0]: line[-1] for line in lines}
     for name, struck in grouped(reports, lambda report: report.fault.family).items():
+        if len(struck) < sum(each.family == name for each in FAULTS):
+            continue  # a part of a family does not count for all of it
         times, broken = sum(each.times for each in struck), sum(len(each.broken) for each in struck)
         idle = sum(not each.times for each in struck)
         known[name] = f"{times - broken} of {times}" + (f"; {idle} not tried" if idle else "")
