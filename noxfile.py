@@ -153,6 +153,6 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure what the tool costs, as ratios taken in one run."""
+    """Measure what is promised in seconds and in certainty; `-- --help` says more."""
     session.install("--quiet", "-e", ".", *nox.project.dependency_groups(PROJECT, "test"))
     session.run("python", "-m", "bench", *session.posargs)

@@ -1,14 +1,12 @@
 """`nox -s bench [-- ROW ...]`: measure, and print a table of target and figure.
 
-Rows of group `real` install torch, run the default matrix, race the shell loop and reduce scripts: minutes and
-gigabytes. Rows of group `hangs` ask how soon and how surely hangs are told from slow work: hours, with a Python that
-has torch and with `g++`. Rows of group `fork` run the suite, and scripts that look for differences, with such a Python,
-cold and forked. Rows of group `cluster` kill the parties of a cluster on this machine, some ten minutes; the row of
-group `millions` takes an hour and 5 GB of disk. The row of group `rules` measures what each rule of the reducer is
-worth, some ten minutes. The row of group `faults` lets faults strike while commands run, an hour; `--most 3 --moments
-2` takes two minutes. The rows of group `numbers` search for slowdowns that are planted in stand-ins, hours; `--searches
-5` makes fewer. The row of group `soak` makes ten thousand attempts while faults strike, half an hour; `--seconds 120`
-ends it earlier. Its row `two-paths` runs two tools on one state folder for an hour, or as many seconds.
+The row of group `real` installs a release of torch. Rows of group `hangs` ask how soon and how surely hangs are told
+from slow work: hours, with a Python that has torch and with `g++`. Rows of group `fork` run the suite, and scripts that
+look for differences, with such a Python, cold and forked. Rows of group `cluster` kill the parties of a cluster on this
+machine. The row of group `faults` lets faults strike while commands run, an hour; `--most 3 --moments 2` takes two
+minutes. The rows of group `numbers` search for slowdowns that are planted in stand-ins, hours; `--searches 5` makes
+fewer. The row of group `soak` makes ten thousand attempts while faults strike, half an hour; `--seconds 120` ends it
+earlier. Its row `two-paths` runs two tools on one state folder for an hour, or as many seconds.
 Without names everything but these runs; `all` runs everything.
 """
 
@@ -22,20 +20,14 @@ from pathlib import Path
 from tabulate import tabulate
 
 from bench import (
-    cell_rows,
+    answer_rows,
     cluster_rows,
     fault_rows,
     fork_rows,
     hang_rows,
     hangs,
-    night_rows,
     number_rows,
-    page_rows,
-    pipeline_rows,
     rank_rows,
-    real_rows,
-    record_rows,
-    reduction_rows,
     search_rows,
     soak,
     stop_rows,
@@ -56,21 +48,15 @@ def main() -> int:
     parser.add_argument("--scripts", type=Path, action="append", default=[], help="a folder more, for the group fork")
     asked = parser.parse_args()
     rows: list[BenchRow] = [
-        *cell_rows.ROWS,
-        *hang_rows.ROWS,
+        *answer_rows.ROWS,
         *stop_rows.ROWS,
-        *pipeline_rows.ROWS,
-        *record_rows.ROWS,
+        *hang_rows.ROWS,
         *search_rows.ROWS,
         *number_rows.rows(asked.searches),
-        *night_rows.ROWS,
-        *page_rows.ROWS,
-        *reduction_rows.ROWS,
         *hangs.rows(asked.interpreter, asked.runs),
+        *rank_rows.rows(asked.interpreter),
         *fork_rows.rows(asked.interpreter, asked.scripts),
         *cluster_rows.ROWS,
-        *real_rows.ROWS,
-        *rank_rows.rows(asked.interpreter),
         *fault_rows.rows(asked.moments, asked.most),
         *soak.rows(asked.seconds),
     ]

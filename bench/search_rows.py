@@ -17,8 +17,7 @@ from bench.row import BenchRow, Figure
 from tests.bisect.history import History, Trace, follow
 from tests.cli.shell import FAILS_IN_OLD, new_user
 from tests.wheels import build_companion, build_wheel, serve
-from whichtorch.matrix.bisect.strategy.decision import decide
-from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Costs, Purpose, SearchOptions, SearchState
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Costs, Purpose, SearchOptions
 
 SIZE = 128
 RELEASES = 30  # of the search with real processes
@@ -131,46 +130,6 @@ def calibration(folder: Path) -> Figure:
     return Figure(text="; ".join(parts), met=met)
 
 
-def choosing(folder: Path) -> Figure:
-    """Time every choice of searches over 1024 versions, flaky and not."""
-    worst = {}
-    for flaky in (False, True):
-        trace = follow(
-            History.regression(1024, 700, rate=0.5 if flaky else 1), SearchOptions(flaky=flaky), costs=_costs(1024)
-        )
-        observations = trace.search.observations
-        times = []
-        for length in range(0, len(observations) + 1, 1 + len(observations) // 20):
-            search = SearchState(
-                size=1024,
-                observations=observations[:length],
-                options=SearchOptions(flaky=flaky),
-                costs=trace.search.costs,
-            )
-            begin = time.thread_time()
-            decide(search)
-            times.append(time.thread_time() - begin)
-        worst[flaky] = max(times)
-    text = f"{worst[True] * 1000:.0f} ms, deterministic {worst[False] * 1000:.1f} ms"
-    return Figure(text=text, met=max(worst.values()) <= 0.05)
-
-
-def dear_hangs(folder: Path) -> Figure:
-    """Search for every culprit of 128 with a dear bad run, and compare with what bisection would cost."""
-    parts, met = [], True
-    for ratio, least in ((10, 1.37), (30, 1.72)):
-        price = Costs(good=1.0, bad=float(ratio))
-        options = SearchOptions(bound_runs=1, confirm_runs=1, pass_runs=1, confidence=0.0)
-        lopsided = even = -(SIZE - 1) * (price.good + price.bad)  # the bounds cost the same in both
-        for culprit in range(1, SIZE):
-            history = History.regression(SIZE, culprit)
-            lopsided += follow(history, options, costs=price).seconds(price)
-            even += follow(history, options).seconds(price)
-        met &= even / lopsided >= least
-        parts.append(f"{ratio}: {even / lopsided:.2f} x")
-    return Figure(text="; ".join(parts) + " (no peer does this)", met=met)
-
-
 def installed(folder: Path) -> Figure:
     """Bisect a script of a second over stand-in releases, all installed before; the tool's own time counts, too."""
     wheels = folder / "wheels"
@@ -222,17 +181,10 @@ ROWS = [
         target="within 3 points",
         measure=calibration,
     ),
-    BenchRow(name="search-choice", what="CPU time of the slowest choice, n=1024", target="<= 50 ms", measure=choosing),
     BenchRow(
         name="search-installed",
         what=f"a script of 1 s, bisected over {RELEASES} installed releases",
         target="<= 25 s",
         measure=installed,
-    ),
-    BenchRow(
-        name="search-dear-hangs",
-        what="seconds saved between the bounds where a hang costs 10 and 30 times a pass",
-        target=">= 1.37 x, 1.72 x (1.380, 1.735 is the optimum)",
-        measure=dear_hangs,
     ),
 ]

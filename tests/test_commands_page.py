@@ -1,4 +1,4 @@
-"""The reference of the commands is what their help says, kept in docs/; a shell completes them."""
+"""The reference of the commands is what their help says, but for options, kept in docs/; a shell completes them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from whichtorch.matrix.cli.app import app
 PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
 HEAD = """# Commands
 
-This page holds the help of every command. `whichtorch COMMAND --help` prints the same text.
-`nox -s COMMAND -- OPTIONS` runs the same command from a checkout.
+What every command does, and its exit codes. `whichtorch COMMAND --help` prints the same text and lists the options;
+[options.md](options.md) says what each option means and which commands take it. `nox -s COMMAND -- OPTIONS` runs the
+same command from a checkout.
 """
 
 
 def helps(command: click.Command, above: click.Context | None, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the words that call a command and its help, then those of its subcommands."""
+    """Yield the words that call a command and its help without the options, then those of its subcommands."""
     context = click.Context(command, parent=above, info_name=name, terminal_width=96, **command.context_settings)
-    yield context.command_path, command.get_help(context)
+    formatter = context.make_formatter()
+    command.format_usage(context, formatter)
+    command.format_help_text(context, formatter)
+    yield context.command_path, formatter.getvalue().rstrip("\n")
     if isinstance(command, click.Group):
         for below, inner in command.commands.items():
             yield from helps(inner, context, below)

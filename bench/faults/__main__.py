@@ -46,13 +46,23 @@ def strike(folder: Path, words: Sequence[str], moments: int, seed: int, most: in
         return strike_all(Fields(folder, index, seed), chosen, moments)
 
 
-def with_table(page: str, rows: Sequence[tuple[str, str, str]]) -> str:
-    """Return a page with what came of faults now, and of the others when they struck last."""
+def with_table(page: str, reports: Sequence[Report]) -> str:
+    """Return a page with what came of whole families now, and of the others when they struck last."""
     found = TABLE.search(page)
     lines = [tuple(map(str.strip, line.strip("|").split("|"))) for line in found[0].splitlines()] if found else []
-    known = {line[:2]: line[2] for line in lines if len(line) == len(HEADERS)} | {row[:2]: row[2] for row in rows}
-    ordered = [(each.family, each.name, known.get((each.family, each.name), "not tried yet")) for each in FAULTS]
-    return TABLE.sub(lambda _: tabulate(ordered, headers=HEADERS, tablefmt="github") + "\n", page)
+    known = {line[0]: line[-1] for line in lines}
+    for name, struck in grouped(reports, lambda report: report.fault.family).items():
+        if len(struck) < sum(each.family == name for each in FAULTS):
+            continue  # a part of a family does not count for all of it
+        times, broken = sum(each.times for each in struck), sum(len(each.broken) for each in struck)
+        idle = sum(not each.times for each in struck)
+        known[name] = f"{times - broken} of {times}" + (f"; {idle} not tried" if idle else "")
+    rows = [
+        (family.FAULTS[0].family, (family.__doc__ or "").partition("\n")[0], len(family.FAULTS)) for family in FAMILIES
+    ]
+    ordered = [(*row, known.get(row[0], "not tried yet")) for row in rows]
+    headers = ("family", "what strikes, and what must hold", "faults", "kept")
+    return TABLE.sub(lambda _: tabulate(ordered, headers=headers, tablefmt="github") + "\n", page)
 
 
 def main() -> int:
@@ -73,7 +83,7 @@ def main() -> int:
     summary = f"{len(reports)} faults, {sum(each.times for each in reports)} times, seed {asked.seed}"
     print(*broken, f"{summary}, {time.monotonic() - since:.0f} s", sep="\n\n")
     if asked.page:
-        asked.page.write_text(with_table(asked.page.read_text(), rows))
+        asked.page.write_text(with_table(asked.page.read_text(), reports))
     return int(bool(broken))
 
 

@@ -238,7 +238,7 @@ def test_nothing_hostile_runs(hostile: Path, open_page: Open) -> None:
 
 
 def test_ten_thousand_cells(huge: Path, open_page: Open) -> None:
-    """A page of ten thousand cells is all there, and filters to what is asked for; `nox -s bench` tells how fast."""
+    """A page of ten thousand cells is all there, and filters to what is asked for."""
     page = open_page(huge)
     assert page.locator("#grid td").count() == 10_000
     page.locator("#text").fill("family_3")

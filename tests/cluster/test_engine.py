@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from bench.cluster_parties import ledger_lines
-from bench.cluster_rows import Party, alive, cluster, free_port, new_client
+from tests.cluster.parties import Party, alive, cluster, free_port, ledger_lines, new_client
 from tests.patience import PATIENCE
 from tests.process.running import until
 from whichtorch.matrix.cluster import engine
@@ -216,9 +215,7 @@ def test_what_runs_on_workers_can_be_asked(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_an_idle_worker_ends_and_dials_again_before(tmp_path: Path) -> None:
     """It outlives its scheduler, joins the next one, and ends when it had nothing to do for long enough."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()  # one that the kernel may give to the worker's own connection could be answered by itself
     command = [sys.executable, "-m", "whichtorch", "worker", f"tcp://127.0.0.1:{port}", "--idle", "20s"]
     worker = Party("worker", command, tmp_path)
     serve = [sys.executable, "-m", "whichtorch", "scheduler", "--plain", "--port", str(port)]

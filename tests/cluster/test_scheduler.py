@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.cluster_rows import free_port
+from tests.cluster.parties import free_port
 from tests.patience import PATIENCE
 from whichtorch.matrix.cluster.scheduler import serve
 
