@@ -10,7 +10,7 @@ from whichtorch.matrix.bisect.search_request import Budget, SearchRequest
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTestOrCommand, failure_option, git_option
 from whichtorch.matrix.cli.display import Display
-from whichtorch.matrix.errors import INTERRUPTED, UsageError, why_stopped
+from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option
 from whichtorch.matrix.plan.option import (
     STDOUT,
@@ -57,7 +57,6 @@ class FixOptions(NamedTestOrCommand):
         metavar="N", least=1, help="Make at most N trials. [default: 60 in 10 minutes, without --max-time]"
     )
     checkout: Path | None = git_option(panel="Output")
-    check_suite: bool = running_option(default=False, help="Run the suite with the patch and without it, and compare.")
     patch_file: Path = output_file("--output", default=PATCH, parse=_patch_path, help="Write the patch here.")
     json_file: Path | None = json_output()
     markdown_file: Path | None = markdown_output()
@@ -70,10 +69,10 @@ def fix(options: FixOptions) -> Exit:
     Without --bad and --good, a bisection finds the two. Parts of the good release are tried in the bad one, in
     overlays that leave both installations as they are, until one cures the test; then all that is not needed is left
     out. The patch is run three times with and without. Where no change of Python cures it, the evidence is told. The
-    same command goes on where it was interrupted. Exit code: 0 cured, or not in Python alone; 1 cured, but the patch
-    breaks the suite that --check-suite runs; 4 not known; 2 wrong usage; 3 a release cannot be had; 130 interrupted.
+    same command goes on where it was interrupted. Exit code: 0 cured, or not in Python alone; 4 not known; 2 wrong
+    usage; 3 a release cannot be had; 130 interrupted.
     """
-    from whichtorch.matrix.fix.commission import FixRequest, fix_of, with_suite
+    from whichtorch.matrix.fix.commission import FixRequest, fix_of
 
     display, home = options.display, command.state_folder()
     search = _search_request(options, home)
@@ -84,18 +83,11 @@ def fix(options: FixOptions) -> Exit:
         order = filled(FixRequest, options, search=search, tell=say)
         answer = fix_of(order, cache, display.progress)
         is_cured = _write_patch(answer, options.patch_file)
-        if options.check_suite and is_cured and not answer.interrupted:
-            say(f"cured, the patch is in {options.patch_file}; the suite runs on {answer.bad} without it and with it")
-            try:
-                answer = with_suite(answer, search, options.patch_file, cache, display.progress)
-            except KeyboardInterrupt as interrupt:
-                answer = answer.model_copy(update={"interrupted": why_stopped(interrupt) == INTERRUPTED})
         _write_answer(answer.model_copy(update={"command": command.rerun_command("fix")}), options, search.scenario)
         if answer.interrupted:
             raise KeyboardInterrupt
     is_known = is_cured or (answer.fix is not None and bool(answer.fix.why_not))
-    code = Exit.GOOD if is_known else Exit.UNANSWERED
-    return Exit.RED if answer.suite and answer.suite.is_worse else code
+    return Exit.GOOD if is_known else Exit.UNANSWERED
 
 
 def _search_request(options: FixOptions, home: Path) -> SearchRequest:
