@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
-import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -62,19 +60,6 @@ def test_a_matrix_compares_a_printed_number(user: User) -> None:
     assert user.runs("repro.py") == 3 * (1 + 3)
     assert "0.75  +0.25  different" in said
     assert "loss: 3 runs of each, started cold" in said
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(not shutil.which("valgrind"), reason="needs valgrind")
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86-64 processor")
-def test_a_matrix_compares_instructions(user: User) -> None:
-    """Only those after the import of torch count: 1.5 times the iterations take 1.5 times the instructions."""
-    user.script("repro.py", "NOTE\nimport torch\nfor _ in range(int(float(torch.behaviour) * 2e5)): pass\n")
-    asked = ("matrix", "repro.py", "--torch", "9.2.0,9.3.0", "--measure", "instructions", "--worse", "1%")
-    assert user.start(*asked, "--rounds", "12", "--json", "answer.json", *BUILD).wait(5 * PATIENCE) == 1
-    said = (user.folder / "output.txt").read_text()
-    assert numbers(user)[1]["change"] == pytest.approx([0.5] * 3, abs=0.02)
-    assert "M  +50 %" in said
 
 
 @pytest.mark.thorough
@@ -299,7 +284,6 @@ def test_the_last_of_two_numbers_counts(user: User) -> None:
         (["bisect", "--measure", "cpu", "--axis", "config"], "--measure searches releases, days or commits"),
         (["bisect", "--measure", "cpu", "--flaky"], "--flaky cannot go with --measure"),
         (["matrix", "--measure", "cpu", "--rounds", "2"], "--rounds"),
-        (["matrix", "--measure", "cpu,instructions"], "--measure instructions cannot be combined"),
         (["explain", "--measure", "cpu", "--torch", "9.1.0"], "a number is compared between environments"),
         (["explain", "--measure", "cpu", "--torch", "9.1.0,9.2.0", "--executor", "local"], "--measure goes with"),
     ],

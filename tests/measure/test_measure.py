@@ -14,7 +14,6 @@ from whichtorch.matrix.measure.measure import (
     Measure,
     MeasureKind,
     change_words,
-    check_valgrind,
     measures_named,
     printed_pattern,
 )
@@ -241,21 +240,3 @@ def test_changes_are_written_with_their_interval(
 ) -> None:
     """An exact one has none."""
     assert change_words(change, unit, is_share=is_share) == words
-
-
-@pytest.mark.parametrize(("machine", "program", "words"), [("x86_64", None, "valgrind"), ("aarch64", "v", "aarch64")])
-def test_instructions_need_valgrind_on_x86_64(
-    monkeypatch: pytest.MonkeyPatch, machine: str, program: str | None, words: str
-) -> None:
-    """The message names what is missing; other numbers do not need it."""
-    monkeypatch.setattr("platform.machine", lambda: machine)
-    monkeypatch.setattr("shutil.which", lambda _: program)
-    check_valgrind(named("cpu"))
-    with pytest.raises(UsageError, match=words):
-        check_valgrind(named("instructions"))
-
-
-def test_instructions_are_measured_alone() -> None:
-    """Valgrind changes the seconds and the memory of a script."""
-    with pytest.raises(UsageError, match="--measure instructions cannot be combined"):
-        named("instructions", "cpu")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import platform
 import re
-import shutil
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
@@ -55,7 +53,6 @@ class MeasureKind(RowEnum):
     COMPILE = "compile", KindRow("s")  # in torch.compile, by torch's own clocks, without garbage collections
     PEAK = "peak", KindRow("MB")  # most memory of the script's process, without children
     GROWTH = "growth", KindRow("kB a line", may_fork=True, is_ratio=False, worse=10)  # per line printed
-    INSTRUCTIONS = "instructions", KindRow("M", worse=0.01)  # millions after the import of torch, by valgrind
     OUTPUT = "output", KindRow("", may_fork=True, is_ratio=False)  # the largest difference from the reference's output
     PRINTED = "printed", KindRow("")  # a number that the script prints
 
@@ -123,7 +120,7 @@ class Measure(Model):
     @property
     def search_threshold(self) -> Threshold:
         """The same for a search: 10 % less for a whole script, whose own work dilutes a change of torch."""
-        is_diluted = self.kind in {MeasureKind.WALL, MeasureKind.CPU, MeasureKind.PEAK, MeasureKind.INSTRUCTIONS}
+        is_diluted = self.kind in {MeasureKind.WALL, MeasureKind.CPU, MeasureKind.PEAK}
         return replace(self.threshold, slack=DILUTION) if is_diluted else self.threshold
 
 
@@ -153,8 +150,6 @@ def measures_named(
         wrong.append(f"--pattern is for one number that the script prints, and --measure names {len(printed)}")
     if MeasureKind.OUTPUT in names and size is None:
         wrong.append("--measure output needs --differs, the largest difference that is none")
-    if MeasureKind.INSTRUCTIONS in names and len(set(names)) > 1:
-        wrong.append("--measure instructions cannot be combined with other measures: valgrind changes them")
     if wrong:
         raise UsageError("\n".join(wrong))
     measures = []
@@ -179,18 +174,6 @@ def measures_named(
             )
         )
     return tuple(measures)
-
-
-def check_valgrind(measures: Sequence[Measure]) -> None:
-    """Raise UsageError where instructions are measured, and this machine cannot count them."""
-    if not any(each.kind is MeasureKind.INSTRUCTIONS for each in measures):
-        return
-    if platform.machine() != "x86_64":
-        raise UsageError(f"--measure instructions needs an x86-64 processor, and this one is {platform.machine()}")
-    if not shutil.which("valgrind"):
-        raise UsageError(
-            "--measure instructions needs valgrind, which is not installed", hint="install it: apt install valgrind"
-        )
 
 
 def printed_pattern(name: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 MOST_SERVERS = 8  # fork servers that are kept alive: each holds some 300 MB; with more environments, all runs are cold
 HASH_SEED = "PYTHONHASHSEED"
-UNDER_VALGRIND = 10  # factor on the default timeout
 TRIES = 2  # runs of an environment that give no number, after which it is left out
 _PRESSURE = Path("/proc/pressure/cpu")
 
@@ -90,17 +88,15 @@ class Meter:
 
     def _run(self, environment: Environment, seed: int, round_number: int) -> Sample:
         patterns = {each.kind: each.pattern for each in self.measures}
-        counts = MeasureKind.INSTRUCTIONS in patterns
         asked = {
             "file": f"{NOTES}/{NOTE}",
             "every": patterns.get(MeasureKind.GROWTH),
             "compile": MeasureKind.COMPILE in patterns,
-            "valgrind": shutil.which("valgrind") if counts else None,
         }
         planned = self.cells[environment.id]
         runner = replace(self.runner, planned=planned, environment=environment, caches=None, forks=self.forks)
         variables = {} if self.forks or HASH_SEED in planned.request.config.env else {HASH_SEED: str(seed)}
-        limit = planned.limits.timeout * (UNDER_VALGRIND if counts and planned.looks_longer else 1)
+        limit = planned.limits.timeout
         label, name = environment.label, planned.name
         variation = Variation(
             hooks={"note_numbers": asked}, variables=variables, may_fork=self.forks, is_brief=self.forks
