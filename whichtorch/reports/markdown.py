@@ -34,13 +34,10 @@ from whichtorch.reports.stored_run_text import (
     transition,
 )
 from whichtorch.reports.table import (
-    READ_BY_HEAD,
-    WRITTEN_BY_HEAD,
     cell_word,
     column_heads,
     legend_lines,
     outcome_words,
-    without_pairs,
 )
 
 if TYPE_CHECKING:
@@ -252,27 +249,15 @@ def _tables(result: Result) -> Iterator[ReportSection]:
     title += [f"Everywhere: {escaped(shared)}", ""] if shared else []
     title += [f"*Not shown, for there are many: {len(left_out):,} {Priority.PASSING_ROWS}.*", ""] if left_out else []
     yield ReportSection(head=tuple(title), tail=())
-    plain, pairs = without_pairs({name: words for name, words in codes.items() if name not in left_out}, result)
-    rows_shown = [(name, words, priorities[name]) for name, words in plain.items()]
-    yield from _in_columns("scenario", heads, rows_shown)
-    for test, written in pairs.items():
-        yield ReportSection(head=(f"{code_span(test)}:", ""), tail=())
-        shown = [(writer, words, priorities[name]) for name, (writer, words) in written.items()]
-        yield from _in_columns(WRITTEN_BY_HEAD, [f"{READ_BY_HEAD} {head}" for head in heads], shown)
-
-
-def _in_columns(
-    first: str, heads: Sequence[str], rows: Sequence[tuple[str, Sequence[str], Priority]]
-) -> Iterator[ReportSection]:
-    """Yield a table for each COLUMNS environments, with what each row is called, its words, and how important it is."""
     for begin in range(0, len(heads), COLUMNS):
         columns = slice(begin, begin + COLUMNS)
         items = [
-            ReportItem(priority=priority, lines=(table_row([code_span(name), *words[columns]]),))
-            for name, words, priority in rows
+            ReportItem(priority=priorities[name], lines=(table_row([code_span(name), *words[columns]]),))
+            for name, words in codes.items()
+            if name not in left_out
         ]
         if items:
-            headers = [first, *map(escaped, heads[columns])]
+            headers = ["scenario", *map(escaped, heads[columns])]
             yield ReportSection(head=tuple(table_head(headers)), items=tuple(items))
 
 

@@ -13,10 +13,9 @@ from whichtorch.matrix.diagnosis.code_owner import normalized
 from whichtorch.matrix.diagnosis.failure import different
 from whichtorch.matrix.errors import GOES_ON
 from whichtorch.matrix.grouping import counted, grouped
-from whichtorch.matrix.model import NO_PATCH, Cell, Doubt, Environment, Outcome, Result, name_of_test
+from whichtorch.matrix.model import NO_PATCH, Cell, Doubt, Environment, Outcome, Result
 from whichtorch.matrix.records.store import MOST_SHOWN
 from whichtorch.matrix.run.pipeline import with_answers
-from whichtorch.matrix.suite.chain import WRITTEN_BY
 from whichtorch.reports import cell_text
 from whichtorch.reports.next_step import next_lines
 from whichtorch.reports.shown_text import shown_path
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 _AXES = {"torch": "torch", "build": "build", "python": "Python", "config": "config"}
 OmittedCells = Mapping[tuple[Outcome, bool], int]  # cells that a result lacks, by outcome and whether it is expected
 _NONE: OmittedCells = MappingProxyType({})
-# of rows and columns, where caches are written elsewhere
-WRITTEN_BY_HEAD, READ_BY_HEAD = "written by", "read by"
 KNOWN_SHOWN = 3  # expected cells that have a line each: a suite of known bugs would bury the rest
 
 
@@ -58,13 +55,7 @@ def matrix_lines(result: Result, width: int, *, show_all: bool = False) -> Itera
     if shared:
         yield f"Everywhere: {shared}"
         yield ""
-    plain, pairs = without_pairs(codes, result)
-    if plain or not pairs:
-        yield from _table("scenario", heads, plain, width)
-    for test, written in pairs.items():
-        yield test
-        rows = dict(written.values())
-        yield from _table(WRITTEN_BY_HEAD, [f"{READ_BY_HEAD}\n{head}" for head in heads], rows, width)
+    yield from _table("scenario", heads, codes, width)
     if alike:
         kinds = ", ".join(f"{count} {word}" for word, count in Counter(alike.values()).most_common())
         where = "in every environment" if len(heads) > 1 else "here"
@@ -78,28 +69,8 @@ def _table(first: str, heads: Sequence[str], codes: Mapping[str, Sequence[str]],
     for block in _blocks(heads, codes, left):
         rows = [[name, *(words[index] for index in block)] for name, words in codes.items()]
         shown = [heads[index] for index in block]
-        above = ""
-        if first == WRITTEN_BY_HEAD:  # beside the last line of the others
-            above = "\n" * max(head.count("\n") for head in shown)
-        yield from tabulate(rows, headers=[above + first, *shown], disable_numparse=True).splitlines()
+        yield from tabulate(rows, headers=[first, *shown], disable_numparse=True).splitlines()
         yield ""
-
-
-def without_pairs(
-    codes: Mapping[str, list[str]], result: Result
-) -> tuple[dict[str, list[str]], dict[str, dict[str, tuple[str, list[str]]]]]:
-    """Return the rows of the table, and those of a table of its own for each test whose caches are written elsewhere.
-
-    Each of these has the environment that writes them, too; they are in the order of the columns, which read them.
-    """
-    order = [title for environment in result.environments for title in (environment.torch, environment.label)]
-    known = {title: place for place, title in reversed([*enumerate(order)])}
-    pairs: dict[str, dict[str, tuple[str, list[str]]]] = {}
-    chains = {cell.name: cell for cell in result.cells if WRITTEN_BY in cell.variant and cell.name in codes}
-    for name, cell in sorted(chains.items(), key=lambda each: known.get(each[1].variant[WRITTEN_BY], len(order))):
-        own = {key: value for key, value in cell.variant.items() if key != WRITTEN_BY}
-        pairs.setdefault(name_of_test(cell.scenario, own), {})[name] = cell.variant[WRITTEN_BY], codes[name]
-    return {name: words for name, words in codes.items() if name not in chains}, pairs
 
 
 def _alike_everywhere(result: Result, codes: Mapping[str, Sequence[str]]) -> dict[str, str]:

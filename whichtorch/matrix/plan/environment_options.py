@@ -76,11 +76,12 @@ def torch_specs(torch: Sequence[str]) -> Strings:
     return tuple(split_specs(",".join(torch)))
 
 
-def _writers_named(text: str) -> str:
-    """Return the value of --cache. Raises UsageError for what names no environments."""
-    if text == "pairs" or re.fullmatch("from=.+", text):
-        return text
-    raise UsageError(f"{text!r} names no environments", hint="write from=2.10.0, or pairs")
+def _writer_named(text: str) -> str:
+    """Return the environment that --cache names. Raises UsageError where it names none."""
+    name = text.removeprefix("from=")
+    if not name or name == text:
+        raise UsageError(f"{text!r} names no environment", hint="write from=2.10.0")
+    return name
 
 
 def _words(given: Mapping[str, Iterable[object]]) -> Strings:
@@ -284,9 +285,9 @@ class MatrixRequest(MatrixAxes, Storage):
     options: RunOptions = group(RunOptions)
     written: str | None = running_option(
         "--cache",
-        metavar="from=TORCH|pairs",
-        parse=_writers_named,
-        help="Make the first run in another environment of the matrix, from=2.10.0, or in each other one: pairs.",
+        metavar="from=TORCH",
+        parse=_writer_named,
+        help="Make the first run in another environment of the matrix, from=2.10.0.",
     )
     jobs: int | None = jobs_option()
 
@@ -306,7 +307,9 @@ class MatrixRequest(MatrixAxes, Storage):
         if self.written is None or self.options.chain:
             return self.options
         if self.options.runs is not None:
-            raise UsageError(f"--cache {self.written}: a single run reads no caches of another", hint="add --runs 2")
+            raise UsageError(
+                f"--cache from={self.written}: a single run reads no caches of another", hint="add --runs 2"
+            )
         return replace(self.options, runs=2)
 
     @property
