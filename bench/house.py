@@ -49,7 +49,7 @@ LONGEST_FUNCTION, MOST_PARAMETERS, LONGEST_MODULE = 60, 6, 300
 VERSIONS = {"2.11.0": "old", "2.12.0": "old", "2.13.0": "new", "2.14.0": "new"}  # what the default matrix asks for
 SCRIPT = "import torch\nassert torch.behaviour == 'new', 'as it was'\n"
 STATES = {"installing": SCRIPT, "running": f"{SCRIPT}#\n", "known": f"{SCRIPT}#\n"}  # the script at each time
-COMMANDS = {"matrix": ("matrix", "--script", "x.py"), "bisection": ("bisect", "x.py")}
+COMMANDS = {"matrix": ("matrix", "x.py"), "bisection": ("bisect", "x.py")}
 PATIENCE = 300  # seconds for one command
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -39,22 +39,21 @@ def _matrix(home: Path, *options: str) -> tuple[float, float]:
 def default_matrix(_: Path) -> Figure:
     """Run the default matrix anew in the project's own state, environments installed before."""
     home = state_folder()
-    _matrix(home, "--scenario", "eager/channel_shuffle*")  # installs what is missing
+    _matrix(home, "eager/channel_shuffle*")  # installs what is missing
     seconds, _first = _matrix(home, "--fresh")
     return Figure(text=f"{seconds:.0f} s", met=seconds <= 110)
 
 
 def fresh_matrix(folder: Path) -> Figure:
     """Run the default matrix where nothing is installed, up to the first cell's line."""
-    _seconds, first = _matrix(folder, "--scenario", "meta_mm/*")
+    _seconds, first = _matrix(folder, "meta_mm/*")
     return Figure(text=f"{first:.0f} s", met=0 < first <= 45)
 
 
 def shell_loop(_: Path) -> Figure:
     """Race three versions x two scripts against `timeout` and `uv run`, both with warm caches."""
     home = state_folder()
-    options = ["--torch", ",".join(LOOP_VERSIONS), "--fresh", "--build", "pypi"]
-    options += [word for name in LOOP_SCENARIOS for word in ("--scenario", name)]
+    options = ["--torch", ",".join(LOOP_VERSIONS), "--fresh", "--build", "pypi", *LOOP_SCENARIOS]
     _matrix(home, *options)  # warms the cache
     seconds, _first = _matrix(home, *options)
     environ = dict(os.environ) | {

@@ -222,7 +222,7 @@ def test_bounds_are_repaired_and_failures_told_apart(user: User, wheels: Path) -
     assert boundaries(answer) == [("9.1.0", "9.3.0", "fix")]
     assert answer["boundaries"][0]["different_between"] == ["9.2.0"]
     assert "fails in another way: 9.2.0" in answer["said"]
-    user.run("matrix", "--torch", "9.0,9.2", "--script", "repro.py")
+    user.run("matrix", "--torch", "9.0,9.2", "repro.py")
     assert boundaries(bisect(user, "--failure", "latest:torch-9.0.0-pypi")) == boundaries(answer)
     other = user.run(*command("--failure", "latest:torch-9.4.0-pypi"))
     assert (other.returncode, "no failure of repro.py in torch-9.4.0-pypi" in other.stderr) == (2, True)

@@ -109,7 +109,7 @@ def test_a_case_of_a_chain(user: User) -> None:
     assert case["fix"]["fix"]["patch"]
     folder = user.folder / "output" / "cases" / "repro"
     (command,) = re.findall(
-        r"^`whichtorch (matrix .* --script minimal.py --runs 2)`$", (folder / "CASE.md").read_text(), re.MULTILINE
+        r"^`whichtorch (matrix minimal.py .* --runs 2)`$", (folder / "CASE.md").read_text(), re.MULTILINE
     )
     (user.folder / "minimal.py").write_text((folder / "minimal.py").read_text())
     again = user.run(*shlex.split(command))
@@ -127,7 +127,7 @@ def test_a_fix_of_a_chain(user: User) -> None:
     ended = user.run("fix", script, "--bad", "9.1.0", "--good", "9.2.0", "--build", "pypi", "--runs", "2")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "repro.py[runs=2], 9.1.0 (bad) and 9.2.0 (good): cured by 2 lines of Python" in ended.stdout
-    (command,) = re.findall(r"to try it: whichtorch (.* --script repro.py --runs 2)$", ended.stdout, re.MULTILINE)
+    (command,) = re.findall(r"to try it: whichtorch (matrix repro.py .* --runs 2)$", ended.stdout, re.MULTILINE)
     tried = user.run(*shlex.split(command))
     assert (tried.returncode, "[1/1] pass     repro.py[runs=2]" in tried.stdout) == (0, True), tried.stdout
 

@@ -37,7 +37,7 @@ def test_a_script_is_cured_by_a_patch(user: User) -> None:
     jsonschema.validate(answer, json.loads(generated("fix")))
     assert (answer["bad"], answer["good"], answer["fix"]["with_patch"]) == ("9.1.0", "9.2.0", [3, 3])
     assert "+behaviour = 'new'" in (user.folder / "fix.md").read_text()
-    tried = user.run("matrix", "--torch", "9.1.0", "--patch", "output/fix.diff", "--script", script)
+    tried = user.run("matrix", "--torch", "9.1.0", "--patch", "output/fix.diff", script)
     assert tried.returncode == 0, tried.stdout + tried.stderr
 
 

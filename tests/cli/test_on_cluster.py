@@ -106,7 +106,7 @@ def test_the_patch_is_the_same(user: User, tmp_path: Path) -> None:
     with two_workers(user, tmp_path / "cluster") as (address, _):
         there = answer(user, "there", *asked, "--executor", address)
         said = user.run(*asked, "--executor", address).stdout
-    assert f"--patch output/fix.diff --script repro.py --executor {address}" in said
+    assert f"--patch output/fix.diff --executor {address}" in said
     assert "+behaviour = 'new'" in there["fix"]["patch"]
     assert cure(there) == cure(here)
     assert user.runs(script) > runs

@@ -28,7 +28,7 @@ def kind(request: pytest.FixtureRequest) -> Sandbox:
 
 def attempt(user: User, script: str, *options: str) -> dict[str, Any]:
     """Run a script in a release, and return its last attempt, with what it wrote."""
-    ended = user.run("matrix", "--torch", "9.1.0", "--script", script, "--json", "result.json", *options)
+    ended = user.run("matrix", "--torch", "9.1.0", script, "--json", "result.json", *options)
     assert ended.returncode in {0, 1}, ended.stdout + ended.stderr
     made: dict[str, Any] = json.loads((user.folder / "result.json").read_text())["cells"][0]["attempts"][-1]
     home = user.folder / ".whichtorch"
@@ -100,9 +100,7 @@ def test_script_in_a_folder_of_all_is_alone(user: User, kind: Sandbox) -> None:
 def test_none_that_works(user: User, tmp_path: Path) -> None:
     """Where the sandbox that was asked for cannot be built, nothing runs, and the remedy is told."""
     script = user.script("repro.py", "NOTE\n")
-    ended = user.run(
-        "matrix", "--torch", "9.1.0", "--script", script, "--sandbox", "bubblewrap", environ={"PATH": str(tmp_path)}
-    )
+    ended = user.run("matrix", "--torch", "9.1.0", script, "--sandbox", "bubblewrap", environ={"PATH": str(tmp_path)})
     assert ended.returncode == 3, ended.stdout + ended.stderr
     assert "no sandbox works here: bubblewrap: bwrap is not installed" in ended.stderr
     assert "hint: " in ended.stderr

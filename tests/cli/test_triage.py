@@ -95,7 +95,7 @@ def test_the_smallest_script_is_run_elsewhere(user: User, tmp_path: Path) -> Non
 def test_the_page_of_a_run_shows_its_cases(user: User) -> None:
     """A cell that is red and was triaged has its case on the page, with the smallest script."""
     script = user.script("repro.py", FAILS_IN_OLD)
-    assert user.run("matrix", "--torch", "9.1.0", "--script", script).returncode == 1
+    assert user.run("matrix", "--torch", "9.1.0", script).returncode == 1
     assert user.run("triage", script, "--torch", "9.1.0", "--until", "minimise").returncode == 0
     assert user.run("report", "--html", "page").returncode == 0
     page = (user.folder / "page" / "index.html").read_text()
@@ -110,7 +110,7 @@ def test_a_case_becomes_a_scenario(user: User) -> None:
     written = user.run("new-scenario", script, "--output", "mine.py")
     assert written.returncode == 0, written.stderr
     assert '# expect = [\n#   { torch = "<9.2.0", outcome = "fail", ' in (user.folder / "mine.py").read_text()
-    assert user.run("matrix", "--torch", "9.1.0,9.2.0", "--script", "mine.py").returncode == 0
+    assert user.run("matrix", "--torch", "9.1.0,9.2.0", "mine.py").returncode == 0
     assert user.run("new-scenario", script, "--output", "mine.py").returncode == 2  # it is there already
 
 

@@ -123,10 +123,10 @@ def test_red_cell_has_signature_log_and_rerun_command() -> None:
     assert lines == [
         "HANG~! (different)  family/case[op=mm]  torch-2.12.1-pypi: stuck: child, futex; "
         "log /state/runs/r/attempts/1/stderr.txt; "
-        "rerun: whichtorch matrix --torch 2.12.1 --build pypi --scenario 'family/case[op=mm]' --fresh",
+        "rerun: whichtorch matrix 'family/case[op=mm]' --torch 2.12.1 --build pypi --fresh",
         "FAIL (expected)  family/case[op=mm]  torch-2.11.0-pypi: RuntimeError in merge_devices (fake_tensor.py); "
         "log /state/runs/r/attempts/1/stderr.txt; "
-        "rerun: whichtorch matrix --torch 2.11.0 --build pypi --scenario 'family/case[op=mm]' --fresh",
+        "rerun: whichtorch matrix 'family/case[op=mm]' --torch 2.11.0 --build pypi --fresh",
     ]
 
 
@@ -207,12 +207,12 @@ def test_the_summary_counts_what_is_not_as_expected() -> None:
     cells += [cell(gone, Outcome.UNBUILDABLE, expected=False, attempts=()), cell(OLD, Outcome.VACUOUS, scenario="s")]
     assert list(summary_lines(result([OLD, NEW, gone], cells), called)) == [
         "4 cells, 2 not as expected, 1 kept from running; 1 unexpected hang; 1 doubted pass",
-        "next: nox -s matrix -- --torch recent:3 --build pypi --scenario 'family/worst[op=mm]'  "
+        "next: nox -s matrix -- 'family/worst[op=mm]' --torch recent:3 --build pypi  "
         "# shows whether it hangs with other releases",
     ]
     passed = result([OLD], [cell(OLD, Outcome.PASS, expected=False)])
     assert list(summary_lines(passed, called))[1] == (
-        "next: nox -s matrix -- --torch 2.11.0 --build pypi --scenario 'family/case[op=mm]' --fresh  # runs it again"
+        "next: nox -s matrix -- 'family/case[op=mm]' --torch 2.11.0 --build pypi --fresh  # runs it again"
     )
 
 

@@ -63,7 +63,7 @@ def observed(
 
 
 def measures(*names: str, **options: Any) -> tuple[Measure, ...]:
-    given: dict[str, Any] = {"pattern": None, "better": None, "worse": None, "differs": None, "every": ""}
+    given: dict[str, Any] = {"pattern": None, "worse": None}
     return measures_named(names, **(given | options))
 
 
@@ -237,7 +237,7 @@ def test_nested_phases_of_the_compiler_count_once() -> None:
 
 def test_the_output_is_compared_with_the_first(tmp_path: Path) -> None:
     """The first run is the reference, at no distance from itself."""
-    output = measures("output", differs="1e-3")
+    output = measures("output", worse="1e-3")
     first = sample_of(output, observed(tmp_path, "[0.5, 1.25]"), tmp_path, None)
     assert (first.values, first.output) == ({"output": 0.0}, "[0.5, 1.25]")
     other = sample_of(output, observed(tmp_path, "[0.5, 1.5]"), tmp_path, first.output)

@@ -55,7 +55,7 @@ def _to_see_it(case: Case) -> str:
     if case.chain is None or case.environment is None:
         return ""
     test = case.smallest + variant_suffix(without_chain(case.variant))
-    words = [*case.environment.options, "--script", test, *case.chain.options]
+    words = [test, *case.environment.options, *case.chain.options]
     words += ["--", *case.arguments] if case.arguments else []
     return f"whichtorch matrix {shlex.join(words)}"
 

@@ -59,7 +59,7 @@ def matrix_lines(result: Result, width: int, *, show_all: bool = False) -> Itera
     if alike:
         kinds = ", ".join(f"{count} {word}" for word, count in Counter(alike.values()).most_common())
         where = "in every environment" if len(heads) > 1 else "here"
-        yield f"{counted(len(alike), 'more test')} as expected {where} ({kinds}); --all shows each"
+        yield f"{counted(len(alike), 'more test')} as expected {where} ({kinds}); -v shows each"
         yield ""
 
 

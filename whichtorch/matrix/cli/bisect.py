@@ -64,7 +64,7 @@ class BisectOptions(NamedTestOrCommand):
     confidence: float = _sure(default=0.95, metavar="P", least=0.5, most=0.9999, help="Blame nothing below this.")
     fresh: bool = fresh_option(panel="How sure")
     numbers: MeasureOptions = group(MeasureOptions)
-    run_options: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", "sandbox", *CHAINED)
+    run_options: RunOptions = group(RunOptions, "timeout", "memory", "sandbox", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = jobs_option(panel="Budget")
     budget: Budget = group(Budget)
@@ -182,7 +182,6 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
         failure=command.failure_words(options.failure, (scenario, variant), home),
         jobs=options.jobs or 1,
         measure=measures[0] if measures else None,
-        rounds=options.numbers.rounds,
         attribute=options.attribute == "yes",
     )
 

@@ -27,7 +27,7 @@ class ExplainOptions(NamedTestOrCommand):
     env: str | None = known_environment()
     may_run: bool = running_option("--run", default=False, help="Run the cells that tell more, and confirm the answer.")
     axes: KnownAxes = group(KnownAxes, "path", "torch", "python", "build", "config", "patch", "added")
-    run: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", "repeat", "sandbox", *CHAINED)
+    run: RunOptions = group(RunOptions, "timeout", "memory", "repeat", "sandbox", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     storage: Storage = group(Storage, "disk_budget_mb")
     numbers: MeasureOptions = group(MeasureOptions)
@@ -104,8 +104,8 @@ def _measured(options: ExplainOptions, suite: "list[Scenario]", measures: "tuple
     if len(requests) < 2:
         raise UsageError("a number is compared between environments", hint="name two with --torch, as 2.9.1,2.15.0")
     machines = ThisMachine(environments=options.storage.cache(home))
-    rounds, display = options.numbers.rounds, options.display
-    stored, code = measured(plan(requests, suite, options.run), measures, rounds, machines, display, is_asked=False)
+    display = options.display
+    stored, code = measured(plan(requests, suite, options.run), measures, machines, display, is_asked=False)
     cells = stored.result.cells
     command.write_json(options.json_file, Explanations(explanations=(), cells=cells))
     display.say(answer_lines(stored.result))

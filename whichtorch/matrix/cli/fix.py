@@ -49,7 +49,7 @@ class FixOptions(NamedTestOrCommand):
     torch: Strings = environment_option(default=(), metavar="SPEC[,SPEC]", help="The versions that are bisected.")
     axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config", "added")
     storage: Storage = group(Storage, "disk_budget_mb")
-    run_options: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", "sandbox", *CHAINED)
+    run_options: RunOptions = group(RunOptions, "timeout", "memory", "sandbox", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = jobs_option()
     budget: Budget = group(Budget, "seconds", panel="How it runs")
@@ -119,20 +119,17 @@ def _write_answer(answer: "FixAnswer", options: FixOptions, scenario: "Scenario"
     from whichtorch.reports.fix_text import fix_lines, fix_markdown
 
     patch = str(options.patch_file)
-    kind = "script" if Path(options.test.partition("[")[0]).suffix == ".py" else "scenario"
     script_arguments = ["--", *options.script_arguments] if options.script_arguments else []
-    chain = Chain.of(options.run_options.chain)
-    added = (*options.axes.added.package_options, *options.axes.added.variable_options)
-    test = shlex.join(
-        [
-            *(*added, *scenario.command_options),
-            *([f"--{kind}", options.test] if options.test else []),
-            *(chain.options if chain else ()),
-            *options.cluster.arguments,
-            *script_arguments,
-        ]
-    )
-    rerun = f"{command.called('matrix')} --torch {answer.bad} --patch {patch} {test}"
+    chain, added = Chain.of(options.run_options.chain), options.axes.added
+    words = [
+        *([options.test] if options.test else []),
+        *("--torch", answer.bad, "--patch", patch),
+        *(*added.package_options, *added.variable_options, *scenario.command_options),
+        *(chain.options if chain else ()),
+        *options.cluster.arguments,
+        *script_arguments,
+    ]
+    rerun = f"{command.called('matrix')} {shlex.join(words)}"
     command.write_json(options.json_file, answer)
     if options.markdown_file:
         command.write_lines(options.markdown_file, fix_markdown(answer, patch, rerun))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def measured(
-    planned: Plan, measures: tuple[Measure, ...], most: int, machines: ThisMachine, display: Display, *, is_asked: bool
+    planned: Plan, measures: tuple[Measure, ...], machines: ThisMachine, display: Display, *, is_asked: bool
 ) -> tuple[StoredRun, Exit]:
     """Measure the cells of a plan and print the numbers; return the stored run and the exit code.
 
@@ -29,7 +29,7 @@ def measured(
     from whichtorch.matrix.trial.measured_matrix import measured_run
     from whichtorch.reports.numbers_text import number_lines
 
-    opened = measured_run(planned, measures, most, machines, display.progress)
+    opened = measured_run(planned, measures, machines, display.progress)
     with command.terminating_like_interrupt(), opened as (store, notes):
         cells = store.stored().result.cells
         is_worse = any(number.effect in {Effect.WORSE, Effect.DIFFERENT} for cell in cells for number in cell.numbers)

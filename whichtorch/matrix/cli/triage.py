@@ -53,7 +53,7 @@ class TriageOptions(NamedTest):
 
     torch: Strings = _torch(help="Where it fails. [default: latest]")
     environment: CaseEnvironmentOptions = group(CaseEnvironmentOptions)
-    run: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", "sandbox", *CHAINED)
+    run: RunOptions = group(RunOptions, "timeout", "memory", "sandbox", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = jobs_option()
     until: Step | None = running_option(metavar="STEP", parse=step_named, help=f"The last step: {', '.join(Step)}.")
@@ -201,4 +201,4 @@ def new_scenario(options: NewScenarioOptions) -> None:
     if file.exists():
         raise UsageError(f"{file} is there already", hint="name another file with --output")
     file.write_text(text, encoding="utf-8")
-    print(f"written: {file}; try it with {command.called('matrix')} --script {file}")
+    print(f"written: {file}; try it with {command.called('matrix')} {file}")

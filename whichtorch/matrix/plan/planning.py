@@ -115,8 +115,7 @@ class PlannedCell:
     @property
     def looks_longer(self) -> bool:
         """Whether what its timeout stops may be looked at once more, for longer: nobody chose that timeout."""
-        is_default = self.options.timeout is None and not self.scenario.has_timeout
-        return self.options.look_longer or is_default
+        return self.options.timeout is None and not self.scenario.has_timeout
 
     def key(self, environment: Environment) -> str:
         """Return the key of its records."""
@@ -481,7 +480,7 @@ def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
     Scripts that need different packages, or a different Python, get separate environments.
     """
     file, named = request.file, grouped(request.tests, selection.is_script)
-    globs, scripts = (*named.get(False, ()), *request.scenarios), (*named.get(True, ()), *request.scripts)
+    globs, scripts = named.get(False, ()), named.get(True, ())
     words, suite = request.script_arguments, list[Scenario]()
     if words is not None and globs and not scripts:
         hint = "only your own script can have arguments; a command is given alone"

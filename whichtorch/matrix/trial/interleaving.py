@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from whichtorch.matrix.events import AttemptEnded, AttemptStarted
-from whichtorch.matrix.measure.estimate import Estimate, estimate, looks
+from whichtorch.matrix.measure.estimate import MOST_ROUNDS, Estimate, estimate, looks
 from whichtorch.matrix.measure.measure import Measure, MeasureKind
 from whichtorch.matrix.model import Cell, Outcome
 from whichtorch.matrix.model.measurement import MachineState, Measurement
@@ -53,7 +53,7 @@ class Meter:
     runner: Runner
     cells: dict[str, PlannedCell]  # by the environment's id: the test as it runs there, with the config of its own
     measures: tuple[Measure, ...]
-    most: int  # rounds of a series
+    most: int = MOST_ROUNDS  # rounds of a series
     forks: bool = True
     emit: Emit = lambda _: None
     notes: dict[str, None] = field(default_factory=dict)  # on what the numbers are, each once
@@ -298,7 +298,6 @@ def opened_meter(
     cells: dict[str, PlannedCell],
     environment: Environment,
     measures: tuple[Measure, ...],
-    most: int,
     servers: int,
 ) -> Iterator[Meter]:
     """Open what makes measured runs of a test on this machine, with so many fork servers at once; stop it at the end.
@@ -311,4 +310,4 @@ def opened_meter(
         held.callback(forking.interrupt)  # the site's executor goes on with the next test
         runner = Runner.of_site(site, cells[environment.id], environment, forking=forking)
         forks = servers <= MOST_SERVERS
-        yield Meter(runner=runner, cells=cells, measures=measures, most=most, emit=site.emit, forks=forks)
+        yield Meter(runner=runner, cells=cells, measures=measures, emit=site.emit, forks=forks)
