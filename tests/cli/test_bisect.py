@@ -227,7 +227,7 @@ def test_bounds_are_repaired_and_failures_told_apart(user: User, wheels: Path) -
     other = user.run(*command("--failure", "latest:torch-9.4.0-pypi"))
     assert (other.returncode, "no failure of repro.py in torch-9.4.0-pypi" in other.stderr) == (2, True)
     assert "no failure that was seen has the words 'nonsense'" in bisect(user, "--failure", "nonsense")["reasons"]
-    assert boundaries(bisect(user, "--any-failure")) == [("9.2.0", "9.3.0", "fix")]
+    assert boundaries(bisect(user, "--failure", "any")) == [("9.2.0", "9.3.0", "fix")]
     swapped = bisect(user, "--good", "9.0", "--bad", "9.4")
     assert boundaries(swapped) == boundaries(newest)
     assert "no regression was found; the bounds show a fix instead" in swapped["reasons"]

@@ -46,7 +46,7 @@ class AxisName(RowEnum):
     VERSION = "version", AxisRow("versions")
     DATE = "date", AxisRow("days")
     COMMIT = "commit", AxisRow("commits", has_branches=True, options=("--git",), runs_on_cluster=False)
-    LOCK = "lock", AxisRow("packages", options=("--good-lock", "--bad-lock", "--good-env", "--bad-env"))
+    LOCK = "lock", AxisRow("packages", options=("--good FILE", "--bad FILE"))
     PACKAGE = "package", AxisRow("package_releases", options=("--package",), takes_one_torch=True)
     CONFIG = "config", AxisRow("values", is_ordered=False, takes_one_torch=True)
     PYTHON = "python", AxisRow("values", is_ordered=False, takes_one_torch=True)

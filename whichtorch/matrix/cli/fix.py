@@ -100,7 +100,8 @@ def _search_request(options: FixOptions, home: Path) -> SearchRequest:
     check_own_caches(variant)
     file = command.announced(file.for_script(scenario))
     failure = command.failure_words(options.failure, (scenario, variant), home)
-    test = {"scenario": scenario, "variant": variant, "failure": failure}
+    is_any = options.failure == command.ANY_FAILURE
+    test = {"scenario": scenario, "variant": variant, "failure": failure, "any_failure": is_any}
     return filled(SearchRequest, options, home=home, file=file, jobs=1, **test)
 
 
