@@ -22,7 +22,7 @@ from whichtorch.matrix.plan.environment_options import (
     interpreter_option,
 )
 from whichtorch.matrix.plan.measure_options import MeasureOptions
-from whichtorch.matrix.plan.option import Strings, filled, group, json_output, markdown_output, option
+from whichtorch.matrix.plan.option import Strings, group, json_output, markdown_output, option
 from whichtorch.matrix.plan.run_options import CHAINED, RunOptions, fresh_option, jobs_option
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class BisectOptions(NamedTestOrCommand):
     @property
     def goal(self) -> SearchOptions:
         """What to find, and how sure the answer must be."""
-        return filled(SearchOptions, self)
+        return SearchOptions(find=self.find, confidence=self.confidence, flaky=self.flaky)
 
     @property
     def values(self) -> Strings:
@@ -177,9 +177,7 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
     file = options.others.file(torch, several=options.axis)
     scenario, variant = options.one(file, options.run_options)
     file = command.announced(file.for_script(scenario))
-    return filled(
-        SearchRequest,
-        options,
+    return SearchRequest(
         home=home,
         file=file,
         scenario=scenario,
@@ -189,8 +187,17 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
         any_failure=options.failure == command.ANY_FAILURE,
         good=None if axis is AxisName.LOCK else options.good,
         bad=None if axis is AxisName.LOCK else options.bad,
+        goal=options.goal,
+        run_options=options.run_options,
+        budget=options.budget,
         jobs=options.jobs or 1,
+        fresh=options.fresh,
         measure=measures[0] if measures else None,
+        values=options.values,
+        days=options.days,
+        sides=options.sides,
+        source=options.source,
+        package=options.package,
         attribute=options.attribute == "yes",
     )
 

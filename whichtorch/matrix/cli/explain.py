@@ -11,7 +11,7 @@ from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import KnownAxes, Storage, environment_option, known_environment
 from whichtorch.matrix.plan.measure_options import MeasureOptions
-from whichtorch.matrix.plan.option import filled, group, json_output
+from whichtorch.matrix.plan.option import group, json_output
 from whichtorch.matrix.plan.run_options import CHAINED, RunOptions, running_option
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ def explain(options: ExplainOptions) -> Exit:
         return _measured(options, suite, measures, home)
     if len(suite) == 1:  # the scripts of a glob have no needs in common
         file = command.announced(file.for_script(suite[0]))
-    request = filled(
-        explainer.ExplainRequest,
-        options,
+    request = explainer.ExplainRequest(
         home=home,
         file=file,
         is_narrowed=options.axes.is_narrowed,
         here=options.here.absolute() if options.here else None,
+        env=options.env,
+        may_run=options.may_run,
         options=options.run,
     )
     cluster = options.cluster if options.may_run else ClusterAddress()

@@ -15,7 +15,6 @@ from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, envi
 from whichtorch.matrix.plan.option import (
     STDOUT,
     Strings,
-    filled,
     group,
     json_output,
     markdown_output,
@@ -80,7 +79,7 @@ def fix(options: FixOptions) -> Exit:
     cache = options.storage.cache(home)
     with command.resumable(search.budget.seconds), options.cluster.searching(cache, options.jobs) as (machines, jobs):
         search = replace(search, machines=machines, jobs=jobs)
-        order = filled(FixRequest, options, search=search, tell=say)
+        order = FixRequest(search=search, max_trials=options.max_trials, checkout=options.checkout, tell=say)
         answer = fix_of(order, cache, display.progress)
         is_cured = _write_patch(answer, options.patch_file)
         _write_answer(answer.model_copy(update={"command": command.rerun_command("fix")}), options, search.scenario)
@@ -99,10 +98,18 @@ def _search_request(options: FixOptions, home: Path) -> SearchRequest:
     scenario, variant = options.one(file, options.run_options)
     check_own_caches(variant)
     file = command.announced(file.for_script(scenario))
-    failure = command.failure_words(options.failure, (scenario, variant), home)
-    is_any = options.failure == command.ANY_FAILURE
-    test = {"scenario": scenario, "variant": variant, "failure": failure, "any_failure": is_any}
-    return filled(SearchRequest, options, home=home, file=file, jobs=1, **test)
+    return SearchRequest(
+        home=home,
+        file=file,
+        scenario=scenario,
+        variant=variant,
+        good=options.good,
+        bad=options.bad,
+        failure=command.failure_words(options.failure, (scenario, variant), home),
+        any_failure=options.failure == command.ANY_FAILURE,
+        run_options=options.run_options,
+        budget=options.budget,
+    )
 
 
 def _write_patch(answer: "FixAnswer", patch_file: Path) -> bool:
