@@ -14,6 +14,7 @@ from whichtorch.matrix.bisect.strategy.search_state import Find, SearchOptions
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTestOrCommand, failure_option, git_option
 from whichtorch.matrix.cli.display import Display
+from whichtorch.matrix.cli.numbers import MeasureOptions
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import (
     SearchAxes,
@@ -21,7 +22,6 @@ from whichtorch.matrix.plan.environment_options import (
     commas,
     interpreter_option,
 )
-from whichtorch.matrix.plan.measure_options import MeasureOptions
 from whichtorch.matrix.plan.option import Strings, group, json_output, markdown_output, option
 from whichtorch.matrix.plan.run_options import CHAINED, RunOptions, fresh_option, jobs_option
 

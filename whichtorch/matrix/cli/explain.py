@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTestOrCommand
 from whichtorch.matrix.cli.display import Display
+from whichtorch.matrix.cli.numbers import MeasureOptions, measured
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import KnownAxes, Storage, environment_option, known_environment
-from whichtorch.matrix.plan.measure_options import MeasureOptions
 from whichtorch.matrix.plan.option import group, json_output
 from whichtorch.matrix.plan.run_options import CHAINED, RunOptions, running_option
 
@@ -89,7 +89,6 @@ def _measured(options: ExplainOptions, suite: "list[Scenario]", measures: "tuple
 
     Raises UsageError where there are not two of them.
     """
-    from whichtorch.matrix.cli.numbers import measured
     from whichtorch.matrix.explain.explainer import Explanations
     from whichtorch.matrix.model import Effect
     from whichtorch.matrix.plan.expansion import expand

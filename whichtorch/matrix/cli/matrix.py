@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit
 from whichtorch.matrix.cli.display import Display
+from whichtorch.matrix.cli.numbers import MeasureOptions, measured
 from whichtorch.matrix.cli.parser import request_of
 from whichtorch.matrix.cli.runs import FormatOptions, baseline_option, named_files, write_reports
 from whichtorch.matrix.errors import FailFastError, UsageError
 from whichtorch.matrix.plan.environment_options import MatrixRequest
-from whichtorch.matrix.plan.measure_options import MeasureOptions
 from whichtorch.matrix.plan.option import group, option
 
 if TYPE_CHECKING:
@@ -125,7 +125,6 @@ def _measured(
     before: "RunFolder | None",
 ) -> Exit:
     """Measure the cells, write the files that were asked for, and compare with another run if that was asked for."""
-    from whichtorch.matrix.cli.numbers import measured
     from whichtorch.matrix.records import stored_runs
     from whichtorch.reports.cell_text import where_it_ran
 
