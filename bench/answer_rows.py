@@ -75,7 +75,7 @@ def _matrix(folder: Path) -> tuple[str, ...]:
         numbers = ", ".join(f'"{number}"' for number in range(KNOWN_CELLS))
         (folder / "thousand.py").write_text(f"# /// scenario\n# [variants]\n# n = [{numbers}]\n# ///\n")
         file.write_text(f'[axes]\ntorch = ["9.1.0"]\nbuild = ["stand-in"]\n[build.stand-in]\nfind-links = "{wheels}"\n')
-    return "matrix", "--matrix", str(file), "--script", "thousand.py"
+    return "matrix", "--matrix", str(file), "thousand.py"
 
 
 def _whichtorch(folder: Path, *arguments: str) -> tuple[float, str]:

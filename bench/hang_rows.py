@@ -52,7 +52,9 @@ def cells_of(
 ) -> list[Cell]:
     """Run every variant of some scenarios so many times, as cells of a Python; return them all."""
     bare = BareInterpreter(folder, Path(interpreter), platform.python_version())
-    planned = planning.plan([bare.request], suite, planning.RunOptions(timeout=timeout, fresh=True, look_longer=True))
+    default = {"has_timeout": False} | ({"timeout": timeout} if timeout else {})  # what is slow gets its longer look
+    suite = [each.model_copy(update=default) for each in suite]
+    planned = planning.plan([bare.request], suite, planning.RunOptions(fresh=True))
     with recorded_run(ThisMachine(environments=bare, jobs=at_once), Records(), quiet) as run:
         return list(run([cell for cell in planned for _ in range(times)])[1])
 

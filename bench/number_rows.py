@@ -31,7 +31,7 @@ hashlib.pbkdf2_hmac("sha256", b"words", b"salt", int({HASHES} * (1 + size * (rel
 """
 
 
-def searches(folder: Path, *, count: int, size: float, rounds: int, load: int, least: float) -> Figure:
+def searches(folder: Path, *, count: int, size: float, load: int, least: float) -> Figure:
     """Search for a slowdown that is planted in a release, which chance chooses; a size of 0 plants none."""
     wheels = folder / "wheels"
     wheels.mkdir()
@@ -45,7 +45,7 @@ def searches(folder: Path, *, count: int, size: float, rounds: int, load: int, l
         worse = f"{(size or 0.05) * 100:g}%"
         for number in range(count):
             planted = dice.randrange(1, RELEASES)
-            words = ("bisect", "step.py", "--measure", "cpu", "--worse", worse, "--rounds", str(rounds), "--quiet")
+            words = ("bisect", "step.py", "--measure", "cpu", "--worse", worse, "--quiet")
             command = user.command(*words, "--json", "answer.json", "--", str(planted), str(size))
             begun = time.monotonic()
             ended = subprocess.run(command, cwd=user.folder, env=user.environ, stdout=subprocess.DEVNULL, check=False)
@@ -64,10 +64,8 @@ def searches(folder: Path, *, count: int, size: float, rounds: int, load: int, l
 def rows(count: int) -> list[BenchRow]:
     """Return the rows, of so many searches each."""
 
-    def row(
-        name: str, what: str, target: str, *, size: float, rounds: int = 96, load: int = 0, least: float
-    ) -> BenchRow:
-        measure = partial(searches, count=count, size=size, rounds=rounds, load=load, least=least)
+    def row(name: str, what: str, target: str, *, size: float, load: int = 0, least: float) -> BenchRow:
+        measure = partial(searches, count=count, size=size, load=load, least=least)
         return BenchRow(name=name, what=what, target=target, measure=measure, group="numbers")
 
     return [
@@ -75,5 +73,4 @@ def rows(count: int) -> list[BenchRow]:
         row("numbers-load", "the same beside four busy processes", ">= 95 %", size=0.05, load=4, least=0.95),
         row("numbers-none", "no slowdown", "no blame", size=0.0, least=1.0),
         row("numbers-none-load", "no slowdown, beside four busy processes", "no blame", size=0.0, load=4, least=1.0),
-        row("numbers-small", "a slowdown of 3 %, twice the rounds", ">= 90 %", size=0.03, rounds=192, least=0.9),
     ]

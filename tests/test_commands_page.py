@@ -59,7 +59,7 @@ def test_a_shell_completes() -> None:
     assert completed("whichtorch", "rep") == {"plain,report", "plain,replay"}
     assert "plain,--torch" in completed("whichtorch", "matrix", "--to")
     assert completed("whichtorch", "bisect", "rep") == {"file,rep"}
-    assert completed("whichtorch", "matrix", "--script", "rep") == {"file,rep"}
+    assert completed("whichtorch", "matrix", "rep") == {"file,rep"}
 
 
 if __name__ == "__main__":

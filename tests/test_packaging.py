@@ -120,7 +120,7 @@ def test_a_run_takes_no_module_of_the_user(call: str, tmp_path: Path, index: Ind
         command = [sys.executable, "-m", "whichtorch"]
     (user.folder / "below").mkdir()
     user.script("below/repro.py", FAILS_IN_OLD)
-    asked = ["matrix", "--torch", "9.2.0", "--script", "below/repro.py"]
+    asked = ["matrix", "--torch", "9.2.0", "below/repro.py"]
     ended = run([*command, *asked], user.folder, **(user.environ | {"PYTHONPATH": "."}))
     assert "1 cell, all as expected" in ended.stdout
 

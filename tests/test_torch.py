@@ -47,7 +47,7 @@ EACH = pytest.mark.parametrize("torch", ["2.11.0", "2.12.1", pytest.param("2.15.
 @EACH
 def test_fake_tensor_add_fails_only_before_its_fix(tmp_path: Path, torch: str) -> None:
     """FakeTensor add_ with a meta right-hand side fails in 2.11.0 and passes in 2.12.1 and 2.15.0."""
-    found = outcomes(tmp_path, "--torch", torch, "--scenario", "fake_tensor/add_meta[level=fake]")
+    found = outcomes(tmp_path, "--torch", torch, "fake_tensor/add_meta[level=fake]")
     assert found["fake_tensor/add_meta", torch, "default"] == ("fail" if torch == "2.11.0" else "pass")
 
 
@@ -57,7 +57,7 @@ def test_fork_after_openmp_hangs_only_with_libgomp_and_threads(tmp_path: Path, t
     found = outcomes(
         tmp_path,
         *("--torch", torch, "--config", "default,single-thread,iomp"),
-        *("--scenario", "threads/fork_after_openmp[threads=2]"),
+        "threads/fork_after_openmp[threads=2]",
     )
     by_config = [found["threads/fork_after_openmp", torch, config] for config in ("default", "single-thread", "iomp")]
     assert by_config == ["hang", "pass", "pass"]
@@ -66,5 +66,5 @@ def test_fork_after_openmp_hangs_only_with_libgomp_and_threads(tmp_path: Path, t
 @pytest.mark.releases
 def test_crash_is_seen_on_its_side_of_the_boundary(tmp_path: Path) -> None:
     """channel_shuffle with no groups kills 2.7.1 by SIGFPE, and no later release."""
-    found = outcomes(tmp_path, "--torch", "2.7.1,2.8.0", "--scenario", "eager/channel_shuffle_zero")
+    found = outcomes(tmp_path, "--torch", "2.7.1,2.8.0", "eager/channel_shuffle_zero")
     assert [found["eager/channel_shuffle_zero", torch, "default"] for torch in ("2.7.1", "2.8.0")] == ["crash", "pass"]

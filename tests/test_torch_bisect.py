@@ -72,7 +72,7 @@ def test_the_one_package_of_two_lock_files_is_found(tmp_path: Path) -> None:
     (tmp_path / "from_numpy.py").write_text(FROM_NUMPY)
     (tmp_path / "good.txt").write_text(GOOD_LOCK)
     (tmp_path / "bad.txt").write_text(BAD_LOCK)
-    found = bisect(tmp_path, "from_numpy.py", "--good-lock", "good.txt", "--bad-lock", "bad.txt", cwd=tmp_path)
+    found = bisect(tmp_path, "from_numpy.py", "--good", "good.txt", "--bad", "bad.txt", cwd=tmp_path)
     assert (found["changes"], found["along"], found["differing"]) == (["numpy 1.26.4 -> 2.0.0"], [], 4)
 
 

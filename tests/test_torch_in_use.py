@@ -33,7 +33,7 @@ def test_a_late_import_while_another_tool_uses_the_environment(tmp_path: Path) -
     (tmp_path / "quick.py").write_text("import torch\nprint(torch.ones(2).sum())\n")
 
     def start(home: Path, script: str) -> subprocess.Popen[bytes]:
-        words = ["matrix", "--build", "pypi", "--torch", RELEASE, "--script", script, "--json", f"{script}.json"]
+        words = ["matrix", "--build", "pypi", "--torch", RELEASE, script, "--json", f"{script}.json"]
         command = [sys.executable, "-m", "whichtorch", *words, "--fresh"]
         environ = {"PYTHONPATH": str(ROOT)} | os.environ | {"WHICHTORCH_HOME": str(home)}
         return subprocess.Popen(command, cwd=tmp_path, env=environ)

@@ -39,7 +39,7 @@ def test_the_fix_of_the_next_release_as_a_patch(tmp_path: Path) -> None:
 
     def run(patches: str) -> dict[str, Any]:
         """Run the scenario with these patches in the project's own state."""
-        options = ("--torch", "2.11.0", "--build", "pypi", "--scenario", TEST, "--patch", patches, "--fresh")
+        options = ("--torch", "2.11.0", "--build", "pypi", TEST, "--patch", patches, "--fresh")
         ended = subprocess.run(
             [sys.executable, "-m", "whichtorch", "matrix", *options, "--json", "result.json"],
             cwd=tmp_path,

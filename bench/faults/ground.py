@@ -87,8 +87,7 @@ def restore_default_signals() -> None:
 
 def matrix(*scripts: str, torch: str = "9.1.0,9.2.0", more: tuple[str, ...] = ()) -> Command:
     """Return the command that runs scripts in some releases."""
-    named = [word for script in scripts for word in ("--script", script)]
-    return Command(("matrix", "--torch", torch, *named, "--json", "result.json", *more), "result.json", _cells)
+    return Command(("matrix", "--torch", torch, *scripts, "--json", "result.json", *more), "result.json", _cells)
 
 
 ALL = matrix(*SCRIPTS, more=("--jobs", "2"))

@@ -174,7 +174,7 @@ def _words(run: Path, secret: Path) -> None:
         text = file.read_text().replace("fails.py", evil).replace("as it was", evil).replace("torch-9.1.0-pypi", evil)
         file.write_text(text)
     text = (run / "run.json").read_text()
-    (run / "run.json").write_text(text.replace('"name": ""', f'"name": "{evil}"').replace("--script", evil))
+    (run / "run.json").write_text(text.replace('"name": ""', f'"name": "{evil}"').replace("--torch", evil))
 
 
 def _identity(run: Path, secret: Path) -> None:
@@ -195,7 +195,7 @@ def patch(text: str, fields: Fields, ground: Ground, moment: Moment) -> None:
     secret, _ = _watch(ground)
     (ground.user.folder / "evil.diff").write_text(text.format(secret=secret))
     before = _outside(ground)
-    words = ("matrix", "--torch", "9.1.0", "--patch", "evil.diff", "--script", "passes.py")
+    words = ("matrix", "--torch", "9.1.0", "--patch", "evil.diff", "passes.py")
     told = _check(ground, before, 1, 2, 3, words=words)
     if secret.read_text() != PRIVATE or "pass  " in told.partition("Everywhere")[2]:
         raise BrokenError(f"it is applied: {told[-500:]}")
@@ -206,7 +206,7 @@ def matrix_file(content: bytes, fields: Fields, ground: Ground, moment: Moment) 
     _watch(ground)
     (ground.user.folder / "evil.toml").write_bytes(content)
     before = _outside(ground)
-    words = ("matrix", "--matrix", "evil.toml", "--script", "passes.py")
+    words = ("matrix", "--matrix", "evil.toml", "passes.py")
     _check(ground, before, 2, 3, words=words)
 
 

@@ -112,8 +112,8 @@ def strike(source: str, allowed: set[str], fields: Fields, ground: Ground, momen
     forks = moment.dice.choice((False, True))
     beginning = "import torch\n" if forks else ""
     (ground.user.folder / "odd.py").write_text(HEADER.format(timeout=60 if source == FORKS else 8) + beginning + source)
-    words = ("matrix", "--torch", "9.2.0", "--script", "odd.py", "--script", "passes.py", "--json", "result.json")
-    ended = ground.give((*words, "--script", "tree.py", "--script", "writes.py") if forks else words)
+    words = ("matrix", "--torch", "9.2.0", "odd.py", "passes.py", "--json", "result.json")
+    ended = ground.give((*words, "tree.py", "writes.py") if forks else words)
     ground.check_line(ended)
     cells = json.loads((ground.user.folder / "result.json").read_text())["cells"]
     outcomes = {cell["scenario"]: cell["outcome"] for cell in cells}
@@ -137,7 +137,7 @@ def wait_for_a_silent_disk(fields: Fields, ground: Ground, moment: Moment) -> No
     folder = ground.user.folder.parent / "silent"
     source = HEADER.format(timeout=8) + f"import os\nos.stat({str(folder / 'file')!r})\n"
     (ground.user.folder / "odd.py").write_text(source)
-    words = ("matrix", "--torch", "9.2.0", "--script", "odd.py", "--script", "passes.py", "--json", "result.json")
+    words = ("matrix", "--torch", "9.2.0", "odd.py", "passes.py", "--json", "result.json")
     with silent_disk(folder):
         ended = ground.give(words)
         ground.check_line(ended)

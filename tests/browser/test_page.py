@@ -16,7 +16,7 @@ from whichtorch.matrix.model import Effect, Outcome
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 HUNG = "meta_mm/worker_thread[op=matmul,guard=none,gil=held,device=meta]"
-RERUN = f"nox -s matrix -- --torch 2.15.0 --build pypi --scenario '{HUNG}' --fresh"
+RERUN = f"nox -s matrix -- '{HUNG}' --torch 2.15.0 --build pypi --fresh"
 
 
 def shown_rows(page: Page) -> list[str]:

@@ -23,7 +23,7 @@ def test_what_follows_the_dashes_is_the_scripts(user: User) -> None:
     (user.folder / "my scripts").mkdir()
     script = user.script("my scripts/repro.py", "NOTE\nimport sys\nraise SystemExit(repr(sys.argv[1:]))\n")
     own = ["--torch", "a b", "--executor", "tls://nowhere:1", "--", "last"]
-    ended = user.run("matrix", "--torch", "9.2.0", "--script", script, "--json", "result.json", "--", *own)
+    ended = user.run("matrix", "--torch", "9.2.0", script, "--json", "result.json", "--", *own)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     result = json.loads((user.folder / "result.json").read_text())
     jsonschema.validate(result, json.loads(generated()))
@@ -45,9 +45,9 @@ def test_what_follows_the_dashes_is_the_scripts(user: User) -> None:
 def test_other_arguments_are_another_test(user: User) -> None:
     """Each set has its own records and its own row; the same again runs nothing, cold or forked."""
     script = user.script("repro.py", TAKES_SIZE)
-    sizes = {size: ["matrix", "--torch", "9.1.0", "--script", script, "--", "--size", size] for size in ("4", "8")}
+    sizes = {size: ["matrix", "--torch", "9.1.0", script, "--", "--size", size] for size in ("4", "8")}
     assert [user.run(*words).returncode for words in sizes.values()] == [1, 0]
-    assert user.run("matrix", "--torch", "9.1.0", "--script", script, "--cold").returncode == 0
+    assert user.run("matrix", "--torch", "9.1.0", script, "--cold").returncode == 0
     assert user.runs(script) == 3
     assert "all known" in user.run(*sizes["4"]).stdout
     assert user.runs(script) == 3
@@ -80,7 +80,7 @@ def test_searches_run_the_script_with_its_arguments(user: User, words: list[str]
 def test_explain_knows_the_test_with_its_arguments(user: User) -> None:
     """Its records are those with the same arguments, and the command that lets it run has its option before them."""
     script = user.script("repro.py", TAKES_SIZE)
-    user.run("matrix", "--torch", "9.1.0", "--script", script, "--", "--size", "4")
+    user.run("matrix", "--torch", "9.1.0", script, "--", "--size", "4")
     ended = user.run("explain", script, "--torch", "9.1.0", "--", "--size", "4")
     assert "repro.py -- --size 4" in ended.stdout, ended.stdout + ended.stderr
     assert "--run -- --size 4" in ended.stdout

@@ -222,12 +222,12 @@ def test_bounds_are_repaired_and_failures_told_apart(user: User, wheels: Path) -
     assert boundaries(answer) == [("9.1.0", "9.3.0", "fix")]
     assert answer["boundaries"][0]["different_between"] == ["9.2.0"]
     assert "fails in another way: 9.2.0" in answer["said"]
-    user.run("matrix", "--torch", "9.0,9.2", "--script", "repro.py")
+    user.run("matrix", "--torch", "9.0,9.2", "repro.py")
     assert boundaries(bisect(user, "--failure", "latest:torch-9.0.0-pypi")) == boundaries(answer)
     other = user.run(*command("--failure", "latest:torch-9.4.0-pypi"))
     assert (other.returncode, "no failure of repro.py in torch-9.4.0-pypi" in other.stderr) == (2, True)
     assert "no failure that was seen has the words 'nonsense'" in bisect(user, "--failure", "nonsense")["reasons"]
-    assert boundaries(bisect(user, "--any-failure")) == [("9.2.0", "9.3.0", "fix")]
+    assert boundaries(bisect(user, "--failure", "any")) == [("9.2.0", "9.3.0", "fix")]
     swapped = bisect(user, "--good", "9.0", "--bad", "9.4")
     assert boundaries(swapped) == boundaries(newest)
     assert "no regression was found; the bounds show a fix instead" in swapped["reasons"]

@@ -178,7 +178,7 @@ def test_only_the_searched_axis_may_have_several_values(named: dict[str, Any], s
         (["--git"], "a commit needs to be built"),
         (["--torch", "--axis", "--git", "--build-command"], "--torch and --axis cannot go with --git"),
         (["--git", "--build-command", "--install"], "--install cannot go with --git"),
-        (["--good-lock", "--bad-lock", "--with", "--constraint"], "--with and --constraint: two lock files or"),
+        (["--good FILE", "--bad FILE", "--with", "--constraint"], "--with and --constraint: two lock files or"),
     ],
 )
 def test_history_and_how_to_build_it_belong_together(given: list[str], message: str) -> None:
@@ -192,7 +192,7 @@ def test_only_a_checkout_is_not_searched_on_other_machines() -> None:
     with pytest.raises(UsageError, match="--executor cannot go with --git: the checkout and what is built in it"):
         check_options(AxisName.VERSION, ["--git", "--build-command", "--executor"])
     assert check_options(AxisName.DATE, ["--since", "--executor"]) is AxisName.DATE
-    assert check_options(AxisName.VERSION, ["--good-env", "--bad-lock", "--executor"]) is AxisName.LOCK
+    assert check_options(AxisName.VERSION, ["--good FILE", "--bad FILE", "--executor"]) is AxisName.LOCK
     for searched in (AxisName.VERSION, AxisName.CONFIG, AxisName.PYTHON, AxisName.BUILD):
         assert check_options(searched, ["--executor"]) is searched
 
@@ -202,7 +202,7 @@ def test_only_a_checkout_is_not_searched_on_other_machines() -> None:
     [
         (AxisName.VERSION, [], AxisName.VERSION),
         (AxisName.CONFIG, ["--axis"], AxisName.CONFIG),
-        (AxisName.VERSION, ["--good-lock", "--bad-env"], AxisName.LOCK),
+        (AxisName.VERSION, ["--good FILE", "--bad FILE"], AxisName.LOCK),
         (AxisName.VERSION, ["--git", "--build-command", "--good", "--bad"], AxisName.COMMIT),
     ],
 )

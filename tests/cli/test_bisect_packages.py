@@ -97,7 +97,7 @@ BAD = "torch==9.2.0\ncublas==13.1\nnumpy==2.3.0\nfilelock==3.1\nidna==3.7\nsetup
 def locks(user: User) -> tuple[str, ...]:
     (user.folder / "good.txt").write_text(GOOD)
     (user.folder / "bad.txt").write_text(BAD)
-    return ("--good-lock", "good.txt", "--bad-lock", "bad.txt")
+    return ("--good", "good.txt", "--bad", "bad.txt")
 
 
 def test_the_one_package_of_many_that_matters_is_found(user: User) -> None:
@@ -142,9 +142,9 @@ def test_the_environment_of_a_python_is_one_side(user: User, tmp_path: Path) -> 
     bisect(user, *locks(user))
     good = next((user.folder / ".whichtorch" / "envs").glob("*/venv/bin/python"))
     versions = {path.name.split("-")[1] for path in good.parent.parent.glob("lib/*/site-packages/numpy-*.dist-info")}
-    sides = ("--good-env", str(good), "--bad-lock", "bad.txt")
+    sides = ("--good", str(good), "--bad", "bad.txt")
     if any(name.startswith("2.3") for name in versions):
-        sides = ("--good-lock", "good.txt", "--bad-env", str(good))
+        sides = ("--good", "good.txt", "--bad", str(good))
     answer = bisect(user, *sides)
     assert answer["changes"] == ["numpy 2.2.6 -> 2.3.0"]
 
@@ -156,9 +156,9 @@ def test_the_environment_of_a_python_is_one_side(user: User, tmp_path: Path) -> 
         (["--since", "2026-01-01"], "go with --axis date"),
         (["--axis", "date", "--since", "spring"], "'spring' is no day"),
         (["--axis", "date", "--since", "2026-03-03", "--until", "2026-03-02"], "is not before"),
-        (["--good-lock", "good.txt"], "two sides are compared"),
-        (["--good-lock", "good.txt", "--good-env", "p", "--bad-lock", "bad.txt"], "name the same side"),
-        (["--good-lock", "none.txt", "--bad-lock", "nor.txt"], "nor.txt"),
+        (["--good", "good.txt"], "two sides are compared"),
+        (["--good", "good.txt", "--bad", "9.1.0"], "two sides are compared"),
+        (["--good", "none.txt", "--bad", "nor.txt"], "nor.txt"),
         (["--max-time", "soon"], "'soon' is not a duration"),
     ],
 )

@@ -93,10 +93,11 @@ def test_each_test_is_a_cell(user: User, project: Path) -> None:
     assert not (user.folder / "left.txt").exists()
     assert sorted(path.name for path in project.iterdir()) == ["test_it.py"]
     shown = (user.folder.parent / "output.txt").read_text()
-    assert "6 more tests as expected in every environment (5 pass, 1 skip); --all shows each" in shown
+    assert "6 more tests as expected in every environment (5 pass, 1 skip); -v shows each" in shown
     before = len(user.records())
-    assert cells_of(user, *BOTH, *PYTEST, code=1).keys() == cells.keys()
+    assert cells_of(user, "-v", *BOTH, *PYTEST, code=1).keys() == cells.keys()
     assert len(user.records()) == before
+    assert "more tests as expected" not in (user.folder.parent / "output.txt").read_text()
 
 
 @pytest.mark.thorough

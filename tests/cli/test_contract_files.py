@@ -39,7 +39,7 @@ def left_by(folder: Path) -> set[str]:
 def test_files_of_runs(user: User, wheels: Path) -> None:
     """A matrix with all outcomes, a chain, a command, a bisection, a case: all files that the contract names."""
     scripts = [user.script("repro.py", FAILS_IN_OLD), user.script("stuck.py", STUCK), user.script("seen.py", OBSERVED)]
-    ended = user.run("matrix", "--torch", "9.1.0,9.2.0", *(word for script in scripts for word in ("--script", script)))
+    ended = user.run("matrix", "--torch", "9.1.0,9.2.0", *scripts)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     ended = user.run("matrix", "--torch", "9.1.0", "--runs", "2", user.script("again.py", STALE_IN_OLD))
     assert ended.returncode == 1, ended.stdout + ended.stderr

@@ -12,7 +12,7 @@ from tests.wheels import build_wheel
 def test_dispatch_tables_are_compared_live(user: User, wheels: Path) -> None:
     """Two known environments by their labels, one of them with its Meta kernel registered from Python."""
     build_wheel(wheels, "9.3.0", behaviour="Python meta kernels")
-    user.run("matrix", "--torch", "9.2.0,9.3.0", "--script", user.script("repro.py", "NOTE\n"))
+    user.run("matrix", "--torch", "9.2.0,9.3.0", user.script("repro.py", "NOTE\n"))
     ended = user.run("dispatch", "mm", "torch-9.2.0-pypi", "torch-9.3.0-pypi", "--json", "tables.json")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.splitlines()[2:] == [

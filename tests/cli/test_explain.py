@@ -18,7 +18,7 @@ FAILS_BY_CONFIG = "NOTE\nimport os, torch\nassert os.environ.get('OMP_NUM_THREAD
 def test_version_is_explained_from_what_is_recorded(user: User) -> None:
     """After a matrix the answer costs no run, and the JSON holds it with its evidence."""
     script = user.script("repro.py", FAILS_IN_OLD)
-    user.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script)
+    user.run("matrix", "--torch", "9.1.0,9.2.0", script)
     ended = user.run("explain", script, "--json", "why.json")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "last version that fails: 9.1.0, first that passes: 9.2.0" in ended.stdout
@@ -42,7 +42,7 @@ def test_config_is_found_by_running_what_it_takes(user: User) -> None:
 def test_here_is_asked_about_by_its_python(newcomer: User) -> None:
     """An environment of the user's, in which it passes, is told by what sets it apart."""
     script = newcomer.script("repro.py", FAILS_IN_OLD)
-    newcomer.run("matrix", "--torch", "9.2.0", "--script", script)
+    newcomer.run("matrix", "--torch", "9.2.0", script)
     (python,) = (newcomer.folder / ".whichtorch" / "envs").glob("*/venv/bin/python")
     before = newcomer.run("explain", script, "--here", str(python))
     assert before.returncode == 4

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
+from tests.cli.shell import FAILS_IN_OLD, User, wait_for
 from tests.patience import PATIENCE
 from tests.repository import Repository
 from tests.test_schema import generated
@@ -24,37 +22,6 @@ import importlib.metadata
 import torch
 assert importlib.metadata.version("torch") >= "9.2"
 """
-
-SUITE = {
-    "cured": "assert torch.behaviour == 'new'\n",
-    "broken": "assert torch.behaviour == 'old', 'not any more'\n",
-    "same": "",
-}
-
-
-@dataclass
-class SuiteOwner(User):
-    """Somebody whose tool has another suite."""
-
-    run = User.run_anew  # a fork has the suite of the product
-
-    def command(self, *arguments: str) -> list[str]:
-        """Return a command of the tool that finds its scenarios in the folder `suite`."""
-        suite = "from whichtorch.matrix.suite import selection; from pathlib import Path"
-        code = f"{suite}; selection.SUITE_ROOT = Path('suite'); from whichtorch.matrix.cli import main; main()"
-        return [sys.executable, "-c", code, *arguments]
-
-    def scenario(self, name: str, source: str) -> None:
-        """Add a scenario to the suite."""
-        path = self.folder / "suite" / "family" / f"{name}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"# /// scenario\n# summary = 'it'\n# timeout = 60\n# ///\nimport torch\n{source}")
-
-
-@pytest.fixture
-def owner(user: User) -> SuiteOwner:
-    """Return somebody with a suite of their own."""
-    return SuiteOwner(user.folder, user.environ)
 
 
 def test_a_script_is_cured_by_a_patch(user: User) -> None:
@@ -70,7 +37,7 @@ def test_a_script_is_cured_by_a_patch(user: User) -> None:
     jsonschema.validate(answer, json.loads(generated("fix")))
     assert (answer["bad"], answer["good"], answer["fix"]["with_patch"]) == ("9.1.0", "9.2.0", [3, 3])
     assert "+behaviour = 'new'" in (user.folder / "fix.md").read_text()
-    tried = user.run("matrix", "--torch", "9.1.0", "--patch", "output/fix.diff", "--script", script)
+    tried = user.run("matrix", "--torch", "9.1.0", "--patch", "output/fix.diff", script)
     assert tried.returncode == 0, tried.stdout + tried.stderr
 
 
@@ -125,47 +92,6 @@ def test_what_is_wrong_is_told(user: User) -> None:
     same = user.run("fix", user.script("passes.py", "import torch\n"))
     assert same.returncode == 4
     assert "no two releases could be told apart" in same.stdout
-
-
-def test_a_patch_that_breaks_the_suite_is_told(owner: SuiteOwner) -> None:
-    """The answer begins with what the patch breaks; the same command again runs nothing of the suite anew."""
-    script = owner.script("repro.py", FAILS_IN_OLD)
-    for name, source in SUITE.items():
-        owner.scenario(name, source)
-    asked = ("fix", script, "--bad", "9.1.0", "--good", "9.2.0", "--check-suite", "--json", "fix.json")
-    ended = owner.run(*asked)
-    assert ended.returncode == 1, ended.stdout + ended.stderr
-    broken = "the patch breaks 1 of 3 cells of the suite: family/broken (pass -> FAIL)"
-    suite = "  the suite on 9.1.0: 1 of 3 cells as without the patch; cured: family/cured; broken: family/broken; "
-    lines = ended.stdout.splitlines()
-    assert lines[lines.index(broken) + 1] == "repro.py, 9.1.0 (bad) and 9.2.0 (good): cured by 2 lines of Python"
-    assert any(line.startswith(suite) for line in lines), ended.stdout
-    assert "  it changes a setting: `behaviour = 'old'` becomes `'new'`" in lines
-    answer = json.loads((owner.folder / "fix.json").read_text())
-    jsonschema.validate(answer, json.loads(generated("fix")))
-    assert answer["suite"]["counts"]["broken"] == 1
-    (folder,) = (owner.folder / ".whichtorch" / "runs").glob(answer["suite"]["run"])
-    assert json.loads((folder / "run.json").read_text())["ended"]
-    before = len(owner.records())
-    assert owner.run(*asked).returncode == 1
-    assert len(owner.records()) == before
-
-
-def test_an_interrupted_check_leaves_nothing_running(owner: SuiteOwner) -> None:
-    """Ctrl-C while the suite runs ends all of it; the patch is there, and what has run is known the next time."""
-    script = owner.script("repro.py", FAILS_IN_OLD)
-    owner.scenario("same", "")
-    owner.scenario("slow", f"import time\nopen({str(owner.folder / 'started')!r}, 'w')\ntime.sleep(50)\n")
-    asked = ("fix", script, "--bad", "9.1.0", "--good", "9.2.0", "--check-suite", "--json", "fix.json")
-    process = owner.start(*asked)
-    wait_for((owner.folder / "started").exists)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(PATIENCE) == 130, (owner.folder / "output.txt").read_text()
-    assert "what is done is kept" in (owner.folder / "output.txt").read_text()
-    assert (owner.folder / "output" / "fix.diff").exists()
-    answer = json.loads((owner.folder / "fix.json").read_text())
-    assert (answer["interrupted"], answer["suite"], answer["fix"]["with_patch"]) == (True, None, [3, 3])
-    wait_for(lambda: not alive_in(owner.folder))
 
 
 @pytest.mark.parametrize(("at_run", "has_patch"), [(1, False), (5, False), (6, True)])

@@ -45,7 +45,7 @@ def test_help_begins_with_two_examples_that_are_commands() -> None:
 def test_options_of_matrix_stand_by_panel(user: User) -> None:
     """The help keeps examples in their lines, and tells options apart by what they are about."""
     lines = user.run("matrix", "--help", environ={"COLUMNS": "80"}).stdout.splitlines()
-    assert "    whichtorch matrix --script repro.py --torch '>=2.9'" in lines[:5]
+    assert "    whichtorch matrix repro.py --torch '>=2.9'" in lines[:5]
     sections = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
     panels = ["Positional arguments:", "Environments:", "Scenarios:", "Command after --:", "How it runs:", "Output:"]
     assert sections == [*panels, "Numbers:", "Options:"]
@@ -55,8 +55,8 @@ def test_tilde_is_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     """Within quotes no shell expands it, so each value and each element of a list is expanded here."""
     monkeypatch.setenv("HOME", str(tmp_path))
     command = dict(commands(app()))[("matrix",)]
-    words = ["--script", "~/a.py", "--script=~/b.py", "--json", "~/c", "--torch", "~d"]
+    words = ["~/a.py", "--matrix=~/b.toml", "--json", "~/c", "--torch", "~d"]
     given = parser.request_of(MatrixOptions, command.make_context("matrix", words))
-    assert given.scripts == (f"{tmp_path}/a.py", f"{tmp_path}/b.py")
+    assert (given.tests, given.path) == ((f"{tmp_path}/a.py",), tmp_path / "b.toml")
     assert given.files.json == tmp_path / "c"
     assert given.torch == ("~d",)

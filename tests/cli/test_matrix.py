@@ -21,9 +21,7 @@ from tests.wheels import build_wheel
 def test_matrix_from_nothing_to_a_table(newcomer: User) -> None:
     """Two versions are installed, a script is run in both, and table, legend, red line and JSON agree."""
     script = newcomer.script("repro.py", FAILS_IN_OLD)
-    ended = newcomer.run(
-        "matrix", "--torch", "9.1.0,9.2.0", "--script", script, "--json", "result.json", "--markdown", "r.md"
-    )
+    ended = newcomer.run("matrix", "--torch", "9.1.0,9.2.0", script, "--json", "result.json", "--markdown", "r.md")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "repro.py    FAIL!    pass" in ended.stdout
     assert "AssertionError: as it was, in <module> (repro.py:3)" in ended.stdout
@@ -42,8 +40,8 @@ def test_matrix_from_nothing_to_a_table(newcomer: User) -> None:
 def test_second_run_costs_no_install_and_no_attempt(newcomer: User, wheels: Path) -> None:
     """What is known is told at once, even with the index gone and the environments evicted."""
     script = newcomer.script("repro.py", FAILS_IN_OLD)
-    first = newcomer.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script)
-    again = newcomer.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script)
+    first = newcomer.run("matrix", "--torch", "9.1.0,9.2.0", script)
+    again = newcomer.run("matrix", "--torch", "9.1.0,9.2.0", script)
     assert newcomer.runs("repro.py") == 2
     assert again.stdout.count("known") == 1
     assert "2 environments, 2 cells; all known\n" in again.stdout
@@ -76,8 +74,8 @@ def test_what_changes_a_script_from_outside_runs_it_again(user: User, change: st
 def test_list_runs_nothing_and_shows_what_is_known(newcomer: User) -> None:
     """--list is a look: known outcomes, what would run, what would be installed."""
     script = newcomer.script("repro.py", FAILS_IN_OLD)
-    newcomer.run("matrix", "--torch", "9.2.0", "--script", script)
-    listed = newcomer.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script, "--list")
+    newcomer.run("matrix", "--torch", "9.2.0", script)
+    listed = newcomer.run("matrix", "--torch", "9.1.0,9.2.0", script, "--list")
     assert listed.returncode == 0
     assert "torch-9.1.0-pypi: to be installed; 1 of 1 cell to run" in listed.stdout
     assert "torch-9.2.0-pypi: installed; 0 of 1 cell to run" in listed.stdout
@@ -88,7 +86,7 @@ def test_rerun_command_of_a_red_cell_reruns_just_that(user: User) -> None:
     """The command printed for a red cell, given as it stands, runs that one variant again."""
     header = "# /// scenario\n# [variants]\n# case = ['good', 'bad']\n# ///\nimport os\n"
     script = user.script("repro.py", header + "NOTE\nassert os.environ['WHICHTORCH_CASE'] == 'good'\n")
-    ended = user.run("matrix", "--torch", "9.2.0", "--script", script)
+    ended = user.run("matrix", "--torch", "9.2.0", script)
     (command,) = (
         line.rpartition("rerun: ")[2] for line in ended.stdout.splitlines() if "FAIL!" in line and "rerun: " in line
     )
@@ -101,9 +99,9 @@ def test_rerun_command_of_a_red_cell_reruns_just_that(user: User) -> None:
 def test_existing_environment_is_taken_as_it_is(newcomer: User, tmp_path: Path) -> None:
     """--interpreter runs in an environment that whichtorch did not make, and changes nothing in it."""
     script = newcomer.script("repro.py", FAILS_IN_OLD)
-    newcomer.run("matrix", "--torch", "9.2.0", "--script", script)
+    newcomer.run("matrix", "--torch", "9.2.0", script)
     (python,) = (newcomer.folder / ".whichtorch" / "envs").glob("*/venv/bin/python")
-    ended = newcomer.run("matrix", "--interpreter", str(python), "--script", script)
+    ended = newcomer.run("matrix", "--interpreter", str(python), script)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "python-venv" in ended.stdout
     assert newcomer.runs("repro.py") == 2
@@ -113,7 +111,7 @@ def test_dead_index_prevents_and_says_so(newcomer: User) -> None:
     """Without network the cells are unbuildable with the index named, and the exit code is 3."""
     script = newcomer.script("repro.py", FAILS_IN_OLD)
     ended = newcomer.run(
-        "matrix", "--torch", "9.2.0", "--script", script, environ={"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple"}
+        "matrix", "--torch", "9.2.0", script, environ={"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple"}
     )
     assert ended.returncode == 3, ended.stdout + ended.stderr
     assert "unbuildable" in ended.stdout
@@ -124,7 +122,7 @@ def test_dead_index_prevents_and_says_so(newcomer: User) -> None:
 def test_no_room_prevents_and_says_so(newcomer: User) -> None:
     """A budget that no environment fits is told with its figures, and the exit code is 3."""
     script = newcomer.script("repro.py", FAILS_IN_OLD)
-    ended = newcomer.run("matrix", "--torch", "9.2.0", "--script", script, "--disk", "0.001MB")
+    ended = newcomer.run("matrix", "--torch", "9.2.0", script, "--disk", "0.001MB")
     assert ended.returncode == 3, ended.stdout + ended.stderr
     assert "room" in ended.stdout or "disk" in ended.stdout
 
@@ -142,10 +140,10 @@ def test_broken_environment_costs_only_its_own_cells(newcomer: User, wheels: Pat
     """An environment whose canary fails is told with its log; the others run, and a red cell still means 1."""
     build_wheel(wheels, "9.3.0", behaviour="fails to import")
     script = newcomer.script("repro.py", FAILS_IN_OLD)
-    ended = newcomer.run("matrix", "--torch", "9.2.0,9.3.0", "--script", script)
+    ended = newcomer.run("matrix", "--torch", "9.2.0,9.3.0", script)
     assert ended.returncode == 3
     assert "broken  torch-9.3.0-pypi" in ended.stdout
-    assert newcomer.run("matrix", "--torch", "9.1.0,9.3.0", "--script", script).returncode == 1
+    assert newcomer.run("matrix", "--torch", "9.1.0,9.3.0", script).returncode == 1
 
 
 @pytest.mark.thorough
@@ -157,7 +155,7 @@ def test_matrix_larger_than_the_disk_completes(user: User, wheels: Path) -> None
     (user.folder / "matrix.toml").write_text(
         f'[axes]\ntorch = [">=9.4"]\nbuild = ["mine"]\n[build.mine]\nfind-links = "{wheels}"\n'
     )
-    ended = user.run("matrix", "--matrix", "matrix.toml", "--script", script, "--disk", "30MB")
+    ended = user.run("matrix", "--matrix", "matrix.toml", script, "--disk", "30MB")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert user.runs("repro.py") == 3
     assert len(list((user.folder / ".whichtorch" / "envs").glob("*/venv"))) < 3
@@ -169,7 +167,7 @@ SLEEPS = "NOTE\nimport time\ntime.sleep(3600)\n"
 def test_interrupt_keeps_what_is_done_and_leaves_nothing(user: User) -> None:
     """Ctrl-C once: running cells are stopped, finished ones are kept, and the exit code is 130."""
     quick, endless = user.script("quick.py", "NOTE\n"), user.script("endless.py", SLEEPS)
-    options = ["--torch", "9.2.0", "--script", quick, "--script", endless, "--jobs", "2"]
+    options = ["--torch", "9.2.0", quick, endless, "--jobs", "2"]
     process = user.start("matrix", *options)
     wait_for(lambda: user.runs(endless) == 1 and len(user.records()) == 1)
     process.send_signal(signal.SIGINT)
@@ -188,7 +186,7 @@ def test_a_signal_tells_what_runs_and_the_run_goes_on(user: User, number: int) -
     """Every running cell is told with its time and its Python line; what runs is not stopped."""
     waits = f"NOTE\nimport os, time\nwhile not os.path.exists({str(user.folder / 'go')!r}):\n    time.sleep(0.05)\n"
     script = user.script("repro.py", waits)
-    process = user.start("matrix", "--torch", "9.2.0", "--script", script)
+    process = user.start("matrix", "--torch", "9.2.0", script)
     output = user.folder / "output.txt"
     wait_for(lambda: user.runs(script) == 1)
     process.send_signal(number)
@@ -213,7 +211,7 @@ take_twice()
 def test_a_hang_is_shown_with_its_place(user: User) -> None:
     """The stacks of a hung cell are kept, and its place is on its line, in its signature and in the JSON."""
     script = user.script("repro.py", STUCK)
-    ended = user.run("matrix", "--torch", "9.2.0", "--script", script, "--json", "result.json")
+    ended = user.run("matrix", "--torch", "9.2.0", script, "--json", "result.json")
     assert ended.returncode == 1
     said = "the main thread waits (repro.py:6) for the lock `lock`, which the same thread has held since line 5"
     assert ended.stdout.count(said) == 2, ended.stdout  # as it ends, and below the table
@@ -236,7 +234,7 @@ def test_killed_tool_loses_nothing_and_leaves_nothing(newcomer: User, times: int
     gate = newcomer.folder / "go"
     waits = f"NOTE\nimport os, time\nwhile not os.path.exists({str(gate)!r}):\n    time.sleep(0.05)\n"
     first, second = newcomer.script("first.py", "NOTE\n"), newcomer.script("second.py", waits)
-    options = ["--torch", "9.2.0", "--script", first, "--script", second, "--jobs", "1"]
+    options = ["--torch", "9.2.0", first, second, "--jobs", "1"]
     for killed in range(1, times + 1):
         process = newcomer.start("matrix", *options)
         wait_for(lambda killed=killed: newcomer.runs(second) == killed)  # type: ignore[misc]
@@ -254,7 +252,7 @@ def test_killed_tool_loses_nothing_and_leaves_nothing(newcomer: User, times: int
 def test_output_that_nobody_reads_is_no_error(user: User) -> None:
     """`whichtorch matrix | head -1` ends quietly."""
     script = user.script("repro.py", "NOTE\n")
-    command = shlex.join(user.command("matrix", "--torch", "9.2.0", "--script", script)) + " | head -1"
+    command = shlex.join(user.command("matrix", "--torch", "9.2.0", script)) + " | head -1"
     ended = subprocess.run(  # noqa: S602  a shell's pipe is what this is about
         command,
         shell=True,
@@ -271,8 +269,8 @@ def test_output_that_nobody_reads_is_no_error(user: User) -> None:
 def test_a_forecast_says_what_it_depends_on(newcomer: User) -> None:
     """Tests that nobody has timed may hang, so the time is announced with that; what was timed is known."""
     script = newcomer.script("repro.py", "import torch\n")
-    first = newcomer.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script)
+    first = newcomer.run("matrix", "--torch", "9.1.0,9.2.0", script)
     assert "longer if a test that never ran takes more than 3 s\n" in first.stdout
-    again = newcomer.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script, "--fresh")
+    again = newcomer.run("matrix", "--torch", "9.1.0,9.2.0", script, "--fresh")
     assert "about 10 seconds with" in again.stdout
     assert "never ran" not in again.stdout

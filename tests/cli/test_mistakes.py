@@ -71,9 +71,9 @@ def test_a_disk_that_fails_ends_with_one_line(
     [
         (["matrix", "--torch", "9.9.9"], "9.2.0"),
         (["matrix", "--torch", "two"], "'two' names no torch version"),
-        (["matrix", "--scenario", "fake_tensr/*"], "fake_tensor/*"),
-        (["matrix", "--scenario", "fake_tensor/add_meta[level=none]"], "level = "),
-        (["matrix", "--script", "nowhere.py"], "no such script: nowhere.py"),
+        (["matrix", "fake_tensr/*"], "fake_tensor/*"),
+        (["matrix", "fake_tensor/add_meta[level=none]"], "level = "),
+        (["matrix", "nowhere.py"], "no such script: nowhere.py"),
         (["matrix", "--matrix", "nowhere.toml"], "no such matrix file"),
         (["matrix", "--config", "singel-thread"], "single-thread"),
         (["matrix", "--build", "pipy"], "pypi"),

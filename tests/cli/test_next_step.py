@@ -28,7 +28,7 @@ if pid := os.fork():
     os.waitpid(pid, 0)
 lock.acquire()
 """
-BOTH = ("matrix", "--torch", "9.1.0,9.2.0", "--script")
+BOTH = ("matrix", "--torch", "9.1.0,9.2.0")
 
 
 @pytest.mark.thorough
@@ -38,14 +38,14 @@ BOTH = ("matrix", "--torch", "9.1.0,9.2.0", "--script")
         (
             NEEDS,
             "ModuleNotFoundError: No module named 'cv2', in <module> (repro.py:2)",
-            "repro.py --with opencv-python",
+            " --with opencv-python",
         ),
         (
             UNREADABLE,
             "SyntaxError: '(' was never closed, in <module> (repro.py:2)",
             "cannot read it; look at repro.py:2",
         ),
-        (ARGUMENTS, "the following arguments are required: --size", "--script repro.py -- ARGUMENTS"),
+        (ARGUMENTS, "the following arguments are required: --size", " -- ARGUMENTS"),
         (SAYS, "exit code 1: FAILED: 3 mismatches", "it is not the release; it says: FAILED: 3 mismatches"),
         (COPIED_LOCK, "the lock `lock`", "next: Start children with `spawn` or `forkserver`, or fork before"),
     ],

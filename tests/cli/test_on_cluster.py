@@ -106,7 +106,7 @@ def test_the_patch_is_the_same(user: User, tmp_path: Path) -> None:
     with two_workers(user, tmp_path / "cluster") as (address, _):
         there = answer(user, "there", *asked, "--executor", address)
         said = user.run(*asked, "--executor", address).stdout
-    assert f"--patch output/fix.diff --script repro.py --executor {address}" in said
+    assert f"--patch output/fix.diff --executor {address}" in said
     assert "+behaviour = 'new'" in there["fix"]["patch"]
     assert cure(there) == cure(here)
     assert user.runs(script) > runs
@@ -271,11 +271,11 @@ def test_chains_run_there(user: User, tmp_path: Path) -> None:
     with two_workers(user, tmp_path / "cluster") as (address, _):
         ended = user.run("matrix", script, *asked, "--executor", address)
         cured = user.run("fix", script, "--bad", "9.1.0", "--good", "9.2.0", *build, "--executor", address)
-        pairs = user.run("matrix", script, *asked, "--cache", "pairs", "--executor", address)
+        written = user.run("matrix", script, *asked, "--cache", "from=9.1.0", "--executor", address)
         named = user.run("matrix", f"{script}[runs=2,written-by=9.2.0]", *asked[:4], "--executor", address)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "repro.py[runs=2]  FAIL!    pass" in ended.stdout
     assert f"run 2 of 2; run 1 passes; {CURE}" in ended.stdout
     assert "cured by 2 lines of Python" in cured.stdout, cured.stdout + cured.stderr
-    assert (pairs.returncode, "error: --cache cannot go with --executor\n" in pairs.stderr) == (2, True)
+    assert (written.returncode, "error: --cache cannot go with --executor\n" in written.stderr) == (2, True)
     assert (named.returncode, "error: a test with written-by cannot go with --exec" in named.stderr) == (2, True)

@@ -29,7 +29,7 @@ def wheels(wheels: Path) -> Path:
 @pytest.mark.thorough
 def test_a_version_that_torch_does_not_allow(user: User) -> None:
     """It is installed and told, part of the identity, and of the command that runs a cell again."""
-    words = ("--torch", "9.1.0", "--script", user.script("repro.py", SHOWS))
+    words = ("--torch", "9.1.0", user.script("repro.py", SHOWS))
     plain = result_of(user, *words, code=1)
     changed = result_of(user, *words, "--override", "SymPy == 1.12", code=1)
     assert (labels(plain), labels(changed)) == (["torch-9.1.0-pypi"], ["torch-9.1.0-pypi+override-sympy==1.12"])
@@ -57,7 +57,7 @@ def test_alternatives_and_what_applies_together(user: User) -> None:
         "--override",
         "numpy==1.26.4",
     )
-    result = result_of(user, "--torch", "9.1.0", "--script", script, *given, code=1)
+    result = result_of(user, "--torch", "9.1.0", script, *given, code=1)
     found = [(each["packages"]["sympy"], each["packages"]["numpy"]) for each in result["environments"]]
     assert found == [("1.12", "1.26.4"), ("1.13.1", "1.26.4"), ("1.14", "1.26.4")]
     assert [cell["outcome"] for cell in result["cells"]] == ["fail", "fail", "pass"]
@@ -78,12 +78,12 @@ def test_a_matrix_file_overrides(user: User) -> None:
     )
     script = user.script("repro.py", SHOWS)
     for words, version in (((), "1.12"), (("--override", "sympy==1.13.1"), "1.13.1")):
-        (environment,) = result_of(user, "--script", script, *words, code=1)["environments"]
+        (environment,) = result_of(user, script, *words, code=1)["environments"]
         assert (environment["packages"]["sympy"], environment["packages"]["numpy"]) == (version, "1.26.4")
-        (again,) = result_of(user, "--script", script, *environment["options"], code=1)["environments"]
+        (again,) = result_of(user, script, *environment["options"], code=1)["environments"]
         assert again["id"] == environment["id"]
     (user.folder / "whichtorch.toml").write_text('overrides = ["foo=", "torch==9.1.0"]\n')
-    refused = user.run("matrix", "--script", script)
+    refused = user.run("matrix", script)
     assert refused.returncode == 2
     assert "whichtorch.toml:1: overrides: foo=: 'foo=' is not a requirement" in refused.stderr
     assert "whichtorch.toml:1: overrides: torch==9.1.0: torch is chosen by --torch and --build" in refused.stderr
@@ -100,10 +100,10 @@ def test_all_mistakes_are_told_at_once(newcomer: User) -> None:
         "sympy": "it names no version; write sympy==VERSION",
         "sympy==1.12; python_version < '3'": "an override has no marker",
     }
-    ended = newcomer.run("matrix", "--script", script, *(word for text in mistakes for word in ("--override", text)))
+    ended = newcomer.run("matrix", script, *(word for text in mistakes for word in ("--override", text)))
     assert ended.returncode == 2
     assert all(f"--override {text}: {told}" in ended.stderr for text, told in mistakes.items()), ended.stderr
-    ended = newcomer.run("matrix", "--script", script, "--override", "sympy==1.12", "--interpreter", sys.executable)
+    ended = newcomer.run("matrix", script, "--override", "sympy==1.12", "--interpreter", sys.executable)
     assert ended.returncode == 2
     assert "--override: for what whichtorch installs, not for --interpreter" in ended.stderr
     assert not (newcomer.folder / ".whichtorch" / "envs").exists()
@@ -132,7 +132,7 @@ def test_what_cannot_be_had_is_a_mistake(user: User, wheels: Path, words: tuple[
         )
         build_companion(wheels, "broken", "1")
     script = user.script("repro.py", SHOWS)
-    ended = user.run("matrix", "--torch", "9.2.0", "--script", script, *words)
+    ended = user.run("matrix", "--torch", "9.2.0", script, *words)
     assert ended.returncode == 2, ended.stdout + ended.stderr
     (line,) = (line for line in ended.stderr.splitlines() if line.startswith("error: "))
     assert line.startswith("error: the requirements cannot be resolved: ")
@@ -143,7 +143,7 @@ def test_what_cannot_be_had_is_a_mistake(user: User, wheels: Path, words: tuple[
 def test_a_constraint_gives_way(user: User) -> None:
     """A lock file need not be edited to try one other version; the note says so."""
     (user.folder / "limits.txt").write_text("sympy==1.14\nnumpy==1.26.4\n")
-    words = ("--torch", "9.1.0,9.2.0", "--script", user.script("repro.py", SHOWS), "--constraint", "limits.txt")
+    words = ("--torch", "9.1.0,9.2.0", user.script("repro.py", SHOWS), "--constraint", "limits.txt")
     old, new = result_of(user, *words, "--override", "sympy==1.12", code=1)["environments"]
     assert [each["packages"]["sympy"] for each in (old, new)] == ["1.12", "1.12"]
     assert old["packages"]["numpy"] == "1.26.4"
@@ -185,7 +185,7 @@ def test_a_case_has_it(user: User) -> None:
 @pytest.mark.thorough
 def test_workers_have_it(user: User, tmp_path: Path) -> None:
     """What a cluster installs, tells and knows again is the same as here."""
-    words = ("--torch", "9.1.0", "--script", user.script("repro.py", SHOWS), "--override", "sympy==1.12,sympy==1.14")
+    words = ("--torch", "9.1.0", user.script("repro.py", SHOWS), "--override", "sympy==1.12,sympy==1.14")
     with two_workers(user, tmp_path / "cluster") as (address, _):
         there = result_of(user, *words, "--executor", address, code=1)
         assert "all known" in str(result_of(user, *words, "--executor", address, code=1)["said"])

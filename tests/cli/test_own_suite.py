@@ -55,13 +55,13 @@ def test_the_suite_runs_from_each_folder(repository: User) -> None:
     assert repository.runs("repros/old.py") == 3
     searched = below.run("bisect", "repros/old.py")
     assert "fixed in 9.2.0" in searched.stdout, searched.stdout + searched.stderr
-    assert below.run("matrix", "--scenario", "repros/re*").returncode == 0
+    assert below.run("matrix", "repros/re*").returncode == 0
 
 
 def test_options_come_before_the_file(repository: User) -> None:
     """A script and a version that are named replace the suite and the axis."""
     other = repository.script("other.py", "NOTE\n")
-    ended = repository.run("matrix", "--torch", "9.2.0", "--script", other, "--json", "result.json")
+    ended = repository.run("matrix", "--torch", "9.2.0", other, "--json", "result.json")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     result = json.loads((repository.folder / "result.json").read_text())
     assert [cell["scenario"] for cell in result["cells"]] == ["other.py"]

@@ -42,8 +42,8 @@ def labels(result: dict[str, Any]) -> list[str]:
 def test_a_package_is_installed_and_told(user: User) -> None:
     """It is in the label, in the identity, and in the command that runs a cell again, which then reruns just that."""
     script = user.script("repro.py", NEEDS_EINOPS)
-    plain = result_of(user, "--torch", "9.1.0", "--script", script, code=1)
-    added = result_of(user, "--torch", "9.1.0", "--script", script, "--with", "einops<1", code=1)
+    plain = result_of(user, "--torch", "9.1.0", script, code=1)
+    added = result_of(user, "--torch", "9.1.0", script, "--with", "einops<1", code=1)
     assert (labels(plain), labels(added)) == (["torch-9.1.0-pypi"], ["torch-9.1.0-pypi+einops<1"])
     (before,), (after,) = plain["environments"], added["environments"]
     assert before["id"] != after["id"]
@@ -57,14 +57,14 @@ def test_a_package_is_installed_and_told(user: User) -> None:
     (following,) = (line for line in said.splitlines() if line.startswith("next: "))
     assert "--with 'einops<1'" in following
     assert "einops was there" in user.run(*shlex.split(command)[1:]).stdout
-    assert "all known" in user.run("matrix", "--torch", "9.1.0", "--script", script, "--with", "Einops <1").stdout
+    assert "all known" in user.run("matrix", "--torch", "9.1.0", script, "--with", "Einops <1").stdout
 
 
 def test_a_script_says_itself_what_it_needs(user: User) -> None:
     """Its PEP 723 block adds packages to its own environments only; its torch is the matrix's."""
     user.script("needy.py", BLOCK.format(python=">=3.8") + NEEDS_EINOPS)
     user.script("plain.py", "import torch\n")
-    result = result_of(user, "--torch", "9.2.0", "--script", "plain.py", "--script", "needy.py")
+    result = result_of(user, "--torch", "9.2.0", "plain.py", "needy.py")
     assert labels(result) == ["torch-9.2.0-pypi", "torch-9.2.0-pypi+einops<1+numpy"]
     assert [cell["scenario"] for cell in result["cells"]] == ["plain.py", "needy.py"]
     assert "needy.py: torch>=2 is left out: the matrix decides which torch is installed" in str(result["said"])
@@ -84,7 +84,7 @@ def test_requirements_files_are_read_as_pip_reads_them(user: User) -> None:
         "colorama; sys_platform == 'win32'\n"
     )
     script = user.script("repro.py", NEEDS_EINOPS)
-    result = result_of(user, "--torch", "9.2.0", "--script", script, "-r", "r.txt")
+    result = result_of(user, "--torch", "9.2.0", script, "-r", "r.txt")
     (environment,) = result["environments"]
     assert environment["packages"]["einops"] == "0.7.0"
     assert "colorama" not in environment["packages"]
@@ -98,7 +98,7 @@ def test_all_mistakes_are_told_at_once(newcomer: User) -> None:
     (newcomer.folder / "r.txt").write_text("-r gone.txt\n-c limits.txt\neinops =< 1\n-e ./nothing\n")
     script = newcomer.script("repro.py", NEEDS_EINOPS)
     words = ["--with", "torch==2.5", "--with", "a b", "-r", "r.txt", "-r", "missing.txt"]
-    for command in (["matrix", "--torch", "9.2.0", "--script", script], ["bisect", script], ["fix", script]):
+    for command in (["matrix", "--torch", "9.2.0", script], ["bisect", script], ["fix", script]):
         ended = newcomer.run(*command, *words)
         assert ended.returncode == 2
         for told in (
@@ -119,7 +119,7 @@ def test_what_cannot_be_resolved_is_unbuildable(user: User, wheels: Path) -> Non
     build_companion(wheels, "numpy", "1.26.0")
     build_companion(wheels, "torchlike", "1.0", requires=("torch==9.2.0",))
     script = user.script("repro.py", "import torch\n")
-    result = result_of(user, "--torch", "9.1.0,9.2.0", "--script", script, "--with", "torchlike", code=3)
+    result = result_of(user, "--torch", "9.1.0,9.2.0", script, "--with", "torchlike", code=3)
     assert [cell["outcome"] for cell in result["cells"]] == ["unbuildable", "pass"]
     assert "torchlike" in result["cells"][0]["reason"]
     assert "torch==9.2.0" in result["cells"][0]["reason"]
@@ -130,7 +130,7 @@ def test_a_project_and_a_wheel_are_installed_by_their_paths(user: User, wheels: 
     """What changes there is another environment, whose script runs again."""
     wheel = build_companion(user.folder / "dist", "einops", "0.9.0")
     script = user.script("repro.py", "NOTE\nimport torch, einops\nassert einops.__version__ == '0.9.0'\n")
-    words = ("--torch", "9.2.0", "--script", script, "--with", "dist/einops-0.9.0-py3-none-any.whl")
+    words = ("--torch", "9.2.0", script, "--with", "dist/einops-0.9.0-py3-none-any.whl")
     first = result_of(user, *words)
     assert "all known" in str(result_of(user, *words)["said"])
     build_companion(user.folder / "dist", "einops", "0.9.0", padding=10)
@@ -144,16 +144,14 @@ def test_a_python_that_the_script_does_not_take(user: User) -> None:
     """It is left out where others are named, and refused where there is no other."""
     below = f"<{DEFAULT_PYTHON}"
     user.script("repro.py", BLOCK.format(python=below) + "import torch\n")
-    ended = user.run("matrix", "--torch", "9.2.0", "--script", "repro.py", "--python", DEFAULT_PYTHON)
+    ended = user.run("matrix", "--torch", "9.2.0", "repro.py", "--python", DEFAULT_PYTHON)
     assert ended.returncode == 2
     assert f"Python {DEFAULT_PYTHON} is left out: repro.py requires {below}" in ended.stderr
-    listed = user.run(
-        "matrix", "--torch", "9.2.0", "--script", "repro.py", "--python", f"3.9,{DEFAULT_PYTHON}", "--list"
-    )
+    listed = user.run("matrix", "--torch", "9.2.0", "repro.py", "--python", f"3.9,{DEFAULT_PYTHON}", "--list")
     assert "torch-9.2.0-pypi-py3.9" in listed.stdout
     assert f"py{DEFAULT_PYTHON}" not in listed.stdout
     user.script("repro.py", BLOCK.format(python=">=3.19,<3.20") + "import torch\n")
-    ended = user.run("matrix", "--torch", "9.2.0", "--script", "repro.py")
+    ended = user.run("matrix", "--torch", "9.2.0", "repro.py")
     assert ended.returncode == 2
     assert "repro.py requires Python >=3.19,<3.20, and there is none on this machine" in ended.stderr
 
@@ -161,7 +159,7 @@ def test_a_python_that_the_script_does_not_take(user: User) -> None:
 def test_packages_are_not_put_into_a_users_environment(user: User) -> None:
     """--interpreter is used as it is: --with is refused there; a script's own requirements change nothing."""
     script = user.script("repro.py", BLOCK.format(python=">=3.8") + "import sys\n")
-    refused = user.run("matrix", "--interpreter", sys.executable, "--script", script, "--with", "einops")
+    refused = user.run("matrix", "--interpreter", sys.executable, script, "--with", "einops")
     assert refused.returncode == 2
     assert "not for --interpreter" in refused.stderr
 
@@ -217,7 +215,7 @@ def test_explain_runs_where_the_packages_are(user: User) -> None:
 def test_a_pass_without_torch_is_told(user: User, source: str, is_told: bool) -> None:
     """Below the table and in the last line; it is as expected all the same."""
     script = user.script("repro.py", source)
-    result = result_of(user, "--torch", "9.2.0", "--script", script)
+    result = result_of(user, "--torch", "9.2.0", script)
     (cell,) = result["cells"]
     assert (cell["outcome"], cell["expected"], cell["doubt"]) == ("pass", True, "unused" if is_told else None)
     assert ("pass (expected)  repro.py  torch-9.2.0-pypi: never imported torch" in result["said"]) is is_told
@@ -227,7 +225,7 @@ def test_a_pass_without_torch_is_told(user: User, source: str, is_told: bool) ->
 def test_a_script_that_only_defines_tests_is_doubted(user: User) -> None:
     """Its pass says nothing, and that is told."""
     script = user.script("repro.py", "import torch\ntorch.ones(1)\ndef test_it():\n    assert False\n")
-    result = result_of(user, "--torch", "9.2.0", "--script", script)
+    result = result_of(user, "--torch", "9.2.0", script)
     (cell,) = result["cells"]
     assert (cell["outcome"], cell["doubt"]) == ("pass", "uncalled")
     assert "it only defines test_it, and nothing calls a test" in str(result["said"])

@@ -30,7 +30,7 @@ def test_a_patch_is_tried_on_releases(user: User) -> None:
     """Each release runs with and without it; the table has a line for the patch, and all is known the next time."""
     script = user.script("repro.py", FAILS_IN_OLD)
     (user.folder / "fix.diff").write_text(behaviour_patch("old", "new"))
-    asked = ("matrix", "--torch", "9.1.0,9.2.0", "--patch", "none", "--patch", "fix.diff", "--script", script)
+    asked = ("matrix", "--torch", "9.1.0,9.2.0", "--patch", "none", "--patch", "fix.diff", script)
     ended = user.run(*asked)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     lines = ended.stdout.splitlines()
@@ -46,9 +46,9 @@ def test_a_patch_is_tried_on_releases(user: User) -> None:
     edited = user.run(*asked)
     assert "FAIL!  repro.py  torch-9.1.0-pypi, torch-9.1.0-pypi+fix: " in edited.stdout
     assert "unbuildable  torch-9.2.0-pypi+fix: patch fix does not apply: torch/__init__.py at @@ -" in edited.stdout
-    alone = user.run("matrix", "--torch", "9.1.0", "--patch", "fix.diff", "--script", "repro.py")
+    alone = user.run("matrix", "--torch", "9.1.0", "--patch", "fix.diff", "repro.py")
     assert "FAIL!  repro.py  torch-9.1.0-pypi+fix: " in alone.stdout
-    assert "--patch fix.diff --script repro.py --fresh" in alone.stdout
+    assert "--patch fix.diff --fresh" in alone.stdout
 
 
 def test_what_cannot_be_tried_is_told_before_any_install(newcomer: User) -> None:
@@ -89,7 +89,7 @@ def test_a_patch_explains(user: User) -> None:
     """That a test passes with a patch, and not without, is an answer of `explain`, which an experiment confirms."""
     script = user.script("repro.py", FAILS_IN_OLD)
     (user.folder / "fix.diff").write_text(behaviour_patch("old", "new"))
-    user.run("matrix", "--torch", "9.1.0", "--patch", "none,fix.diff", "--script", script)
+    user.run("matrix", "--torch", "9.1.0", "--patch", "none,fix.diff", script)
     ended = user.run("explain", script)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "fails in 1 of 1 environment with patch none, passes in 1 of 1 without" in ended.stdout

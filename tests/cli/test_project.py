@@ -37,7 +37,7 @@ def test_a_project_is_asked_for_and_asked_for_again(user: User) -> None:
     """Its dependencies and a group are installed, its torch is told; the command of the report asks for the same."""
     (user.folder / "pyproject.toml").write_text(PROJECT)
     script = user.script("repro.py", SHOWS)
-    words = ("--script", script, "--torch", "9.1.0", "--group", "test", "--constraint", pinned(user, einops="0.7.0"))
+    words = (script, "--torch", "9.1.0", "--group", "test", "--constraint", pinned(user, einops="0.7.0"))
     result = result_of(user, *words, "--project", code=1)
     (environment,) = result["environments"]
     assert labels(result) == ["torch-9.1.0-pypi+einops+rich"]
@@ -55,7 +55,7 @@ def test_the_python_of_a_project_counts(user: User) -> None:
         f"{PROJECT}[x]\n".replace("'tide'\n", f"'tide'\nrequires-python = '<{DEFAULT_PYTHON}'\n")
     )
     script = user.script("repro.py", SHOWS)
-    ended = user.run("matrix", "--script", script, "--torch", "9.2.0", "--python", DEFAULT_PYTHON, "--project")
+    ended = user.run("matrix", script, "--torch", "9.2.0", "--python", DEFAULT_PYTHON, "--project")
     assert ended.returncode == 2
     assert f"Python {DEFAULT_PYTHON} is left out: the project requires <{DEFAULT_PYTHON}" in ended.stderr
 
@@ -69,7 +69,7 @@ def test_a_lock_holds_as_far_as_torch_allows(user: User, wheels: Path) -> None:
     build_wheel(wheels, "9.1.0", behaviour="old", requires=("sympy==1.12",))
     build_wheel(wheels, "9.2.0", behaviour="new", requires=("sympy>=1.12",))
     script = user.script("repro.py", "import torch\n")
-    words = ("--torch", "9.1.0,9.2.0", "--script", script, "--with", "einops")
+    words = ("--torch", "9.1.0,9.2.0", script, "--with", "einops")
     locked = ("--constraint", pinned(user, einops="0.7.0", sympy="1.14", torch="9.2.0"))
     old, new = result_of(user, *words, *locked)["environments"]
     assert [each["packages"]["einops"] for each in (old, new)] == ["0.7.0", "0.7.0"]
@@ -97,7 +97,7 @@ def test_what_cannot_be_resolved_in_one_environment_is_unbuildable_there(user: U
     build_companion(wheels, "sympy", "1.12")
     build_companion(wheels, "sympy", "1.14")
     build_wheel(wheels, "9.1.0", behaviour="old", requires=("sympy==1.12",))
-    words = ("--torch", "9.1.0,9.2.0", "--script", user.script("repro.py", "import torch\n"), "--with", "sympy>1.12")
+    words = ("--torch", "9.1.0,9.2.0", user.script("repro.py", "import torch\n"), "--with", "sympy>1.12")
     old, new = result_of(user, *words, code=3)["cells"]
     assert (old["outcome"], new["outcome"]) == ("unbuildable", "pass")
     assert old["reason"].startswith("the requirements cannot be resolved: ")
@@ -106,14 +106,16 @@ def test_what_cannot_be_resolved_in_one_environment_is_unbuildable_there(user: U
 def test_variables_are_given_to_what_is_run(user: User) -> None:
     """They are part of what is tested, of the environment's identity and of the command that runs it again."""
     script = user.script("repro.py", SHOWS)
-    words = ("--torch", "9.1.0", "--script", script)
+    words = ("--torch", "9.1.0", script)
     plain = result_of(user, *words, code=1)
     green = result_of(user, *words, "--env", "COLOUR=light green", code=1)
     assert [each["environments"][0]["label"] for each in (plain, green)] == ["torch-9.1.0-pypi"] * 2
     assert plain["environments"][0]["id"] != green["environments"][0]["id"]
     assert green["environments"][0]["variables"]["COLOUR"] == "light green"
     assert "AssertionError: light green" in str(green["said"])
-    assert "rerun: whichtorch matrix --torch 9.1.0 --build pypi --env 'COLOUR=light green'" in str(green["said"])
+    assert "rerun: whichtorch matrix repro.py --torch 9.1.0 --build pypi --env 'COLOUR=light green'" in str(
+        green["said"]
+    )
     assert user.runs(script) == 2
     assert "all known" in str(result_of(user, *words, code=1)["said"])
     assert "all known" in str(result_of(user, *words, "--env", "COLOUR=light green", code=1)["said"])
@@ -122,13 +124,13 @@ def test_variables_are_given_to_what_is_run(user: User) -> None:
 def test_a_variable_of_the_shell_is_passed_on(user: User) -> None:
     """Also one that would be kept from torch, and into a user's own Python; a secret is in no record."""
     script = user.script("repro.py", "import os\nprint(os.environ['TORCH_LOGS'], os.environ['MY_TOKEN'])\n")
-    words = ("--interpreter", sys.executable, "--script", script, "--pass-env", "TORCH_LOGS", "--pass-env", "MY_TOKEN")
+    words = ("--interpreter", sys.executable, script, "--env", "TORCH_LOGS", "--env", "MY_TOKEN")
     environ = {"TORCH_LOGS": "+dynamo", "MY_TOKEN": "quite-a-secret"}
     ended = user.run("matrix", *words, environ=environ)
     assert ended.returncode == 3, ended.stdout  # the Python of the tests has no torch
     refused = user.run("matrix", *words, environ={"MY_TOKEN": "quite-a-secret"})
     assert refused.returncode == 2
-    assert "--pass-env TORCH_LOGS: this shell has no such variable" in refused.stderr
+    assert "--env TORCH_LOGS: this shell has no such variable" in refused.stderr
     ended = user.run("matrix", *words[2:], "--torch", "9.2.0", environ=environ)
     assert ended.returncode == 0, ended.stdout
     kept = "".join(path.read_text() for path in (user.folder / ".whichtorch" / "runs").rglob("*.*") if path.is_file())
@@ -137,7 +139,7 @@ def test_a_variable_of_the_shell_is_passed_on(user: User) -> None:
 
 
 def test_mistakes_about_variables(user: User) -> None:
-    """A name alone is no variable, and whoever means a known environment is told its option."""
+    """What is no name is no variable, and whoever means a known environment is told its option."""
     for words, told in (
         (("matrix", "--env", "1A=2"), "--env 1A=2: not NAME=VALUE"),
         (
@@ -200,7 +202,7 @@ def test_a_project_is_installed_from_a_copy(user: User) -> None:
     (folder / "tide.py").write_text("LEVEL = 1\n")
     before = sorted(folder.iterdir())
     script = user.script("repro.py", "NOTE\nimport tide, torch\nassert torch.behaviour == 'new', tide.LEVEL\n")
-    words = ("--torch", "9.1.0,9.2.0", "--script", script, "--install", "tide")
+    words = ("--torch", "9.1.0,9.2.0", script, "--install", "tide")
     first = result_of(user, *words, code=1)
     assert [cell["outcome"] for cell in first["cells"]] == ["fail", "pass"]
     assert all(each["packages"]["tide"] == "1.0" for each in first["environments"])
@@ -216,7 +218,7 @@ def test_a_project_is_installed_from_a_copy(user: User) -> None:
         (["--install", script], f"--install: {script} is no folder; --with takes a wheel"),
         (["--install", "tide", "--interpreter", sys.executable], "--install: for what whichtorch installs"),
     ):
-        refused = user.run("matrix", "--script", script, *options)
+        refused = user.run("matrix", script, *options)
         assert refused.returncode == 2
         assert told in refused.stderr
 

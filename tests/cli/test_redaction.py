@@ -87,9 +87,8 @@ def test_nothing_planted_is_left_behind(carol: User, wheels: Path) -> None:
         carol.script("leaves.py", LEAVES_ONE),
         str(carol.folder / carol.script("stuck.py", STUCK)),
     ]
-    options = [word for name in names for word in ("--script", name)]
     written = ["--json", "result.json", "--markdown", "report.md", "--jobs", "3"]
-    ended = carol.run("matrix", "--torch", "9.1.0,9.3.0", *options, *written)
+    ended = carol.run("matrix", "--torch", "9.1.0,9.3.0", *names, *written)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     bisected = carol.run("bisect", "fails.py", "--torch", "9.1.0,9.2.0", "--json", "b.json", "--report", "b.md")
     assert bisected.returncode == 0, bisected.stdout + bisected.stderr
@@ -124,7 +123,7 @@ def test_what_is_recorded_below_home_is_found_again(carol: User) -> None:
         (packages / name).parent.mkdir(exist_ok=True)
         (packages / name).write_text(text)
     python = carol.folder / "venv" / "bin" / "python"
-    ended = carol.run("matrix", "--interpreter", str(python), "--script", script, "--markdown", "report.md")
+    ended = carol.run("matrix", "--interpreter", str(python), script, "--markdown", "report.md")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     shown = carol.run("dispatch", "aten::mm", "python-venv")
     assert shown.returncode == 0, shown.stdout + shown.stderr

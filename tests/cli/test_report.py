@@ -38,9 +38,9 @@ def run_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
 
 def _run_twice(user: User) -> None:
     script = user.script("repro.py", FAILS_TONIGHT)
-    assert user.run("matrix", *BOTH, "--script", script).returncode == 0
+    assert user.run("matrix", *BOTH, script).returncode == 0
     (user.folder / "tonight").touch()
-    assert user.run("matrix", *BOTH, "--script", script, "--fresh").returncode == 1
+    assert user.run("matrix", *BOTH, script, "--fresh").returncode == 1
 
 
 def test_all_formats_of_the_latest_run(run_user: User) -> None:

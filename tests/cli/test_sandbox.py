@@ -25,7 +25,7 @@ def _sandboxed() -> None:
 
 def attempt(user: User, script: str, *options: str) -> dict[str, Any]:
     """Run a script in a release, and return its last attempt, with what it wrote."""
-    ended = user.run("matrix", "--torch", "9.1.0", "--script", script, "--json", "result.json", *options)
+    ended = user.run("matrix", "--torch", "9.1.0", script, "--json", "result.json", *options)
     assert ended.returncode in {0, 1}, ended.stdout + ended.stderr
     made: dict[str, Any] = json.loads((user.folder / "result.json").read_text())["cells"][0]["attempts"][-1]
     home = user.folder / ".whichtorch"
@@ -105,7 +105,7 @@ def test_none_that_works(user: User, tmp_path: Path) -> None:
     (tmp_path / "bwrap").chmod(0o755)
     script = user.script("repro.py", "NOTE\n")
     path = f"{tmp_path}:{os.environ['PATH']}"
-    ended = user.run("matrix", "--torch", "9.1.0", "--script", script, "--sandbox", environ={"PATH": path})
+    ended = user.run("matrix", "--torch", "9.1.0", script, "--sandbox", "bubblewrap", environ={"PATH": path})
     assert ended.returncode == 3, ended.stdout + ended.stderr
     assert "no sandbox works here: " in ended.stderr
     assert "no permissions to create a new namespace" in ended.stderr

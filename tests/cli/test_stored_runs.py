@@ -35,7 +35,7 @@ def failing_later(user: User) -> str:
 
 def scripts(user: User, **sources: str) -> list[str]:
     """Write scripts, and return the options that run them."""
-    return [option for name, source in sources.items() for option in ("--script", user.script(f"{name}.py", source))]
+    return [user.script(f"{name}.py", source) for name, source in sources.items()]
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_compare_finds_exactly_what_was_planted(two_nights: User) -> None:
     assert (
         ended.stdout.count("the test itself changed: the script, or a module beside it\n") == 6
     )  # told once of each cell
-    assert "rerun: whichtorch matrix --torch 9.1.0 --build pypi --script worse.py --fresh" in ended.stdout
+    assert "rerun: whichtorch matrix worse.py --torch 9.1.0 --build pypi --fresh" in ended.stdout
     itself = two_nights.run("compare", "latest", "latest")
     assert itself.returncode == 0  # what still fails is no news
     assert "regression" not in itself.stdout
@@ -104,7 +104,7 @@ def test_a_matrix_is_red_only_for_what_got_worse(user: User) -> None:
 def test_a_baseline_that_is_not_there_is_told_before_anything_runs(user: User) -> None:
     """Hours of work do not end in a typing mistake."""
     script = user.script("script.py", "NOTE\n")
-    ended = user.run("matrix", "--torch", "9.1.0", "--script", script, "--baseline", "last-week")
+    ended = user.run("matrix", "--torch", "9.1.0", script, "--baseline", "last-week")
     assert ended.returncode == 2
     assert "no run is called last-week" in ended.stderr
     assert user.runs("script.py") == 0
@@ -114,7 +114,7 @@ def test_jobs_become_one_run(user: User) -> None:
     """Runs of single environments, as artifacts from two machines, merge into what one machine would have made."""
     script = user.script("repro.py", FAILS_IN_OLD)
     for torch in ("9.1.0", "9.2.0"):
-        user.run("matrix", "--torch", torch, "--script", script)
+        user.run("matrix", "--torch", torch, script)
         shutil.move(user.folder / ".whichtorch" / "runs", user.folder / "artifacts" / torch / "runs")
     ended = user.run("merge", "artifacts", "artifacts/9.1.0")
     assert ended.returncode == 0, ended.stderr

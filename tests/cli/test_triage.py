@@ -95,7 +95,7 @@ def test_the_smallest_script_is_run_elsewhere(user: User, tmp_path: Path) -> Non
 def test_the_page_of_a_run_shows_its_cases(user: User) -> None:
     """A cell that is red and was triaged has its case on the page, with the smallest script."""
     script = user.script("repro.py", FAILS_IN_OLD)
-    assert user.run("matrix", "--torch", "9.1.0", "--script", script).returncode == 1
+    assert user.run("matrix", "--torch", "9.1.0", script).returncode == 1
     assert user.run("triage", script, "--torch", "9.1.0", "--until", "minimise").returncode == 0
     assert user.run("report", "--html", "page").returncode == 0
     page = (user.folder / "page" / "index.html").read_text()

@@ -40,7 +40,7 @@ def call(user: User, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_hangs_are_judged_and_diagnosed(user: User) -> None:
     """What the processes and the kernel tell by themselves gives verdict, stacks and diagnosis; once it says why."""
-    options = [word for name in ("deadlock", "gil_deadlock") for word in ("--scenario", f"control/{name}")]
+    options = [f"control/{name}" for name in ("deadlock", "gil_deadlock")]
     ended = call(user, "-m", "whichtorch", "matrix", "--torch", "9.2.0", "--json", "result.json", *options)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert (ended.stdout + ended.stderr).count(NOT_PERMITTED) == 1

@@ -121,7 +121,7 @@ def matrix(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Give a command in an empty folder."""
     (folder / "a.py").write_text("print(1)")
     environ = os.environ | {"WHICHTORCH_HOME": str(folder / "home")}
-    command = [sys.executable, "-m", "whichtorch", "matrix", "--script", "a.py", "--torch", "2.0.0", *arguments]
+    command = [sys.executable, "-m", "whichtorch", "matrix", "a.py", "--torch", "2.0.0", *arguments]
     return subprocess.run(
         command, cwd=folder, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False
     )

@@ -79,7 +79,7 @@ def _row(process: Process) -> dict[str, Any]:
 
 def record(names: Sequence[str], interpreter: str) -> None:
     """Run programs with the tool, and keep what their stacks showed."""
-    scripts = [word for name in names for word in ("--script", str(PROGRAMS / f"{name}.py"))]
+    scripts = [str(PROGRAMS / f"{name}.py") for name in names]
     with tempfile.TemporaryDirectory() as home:
         command = [sys.executable, "-m", "whichtorch", "matrix", "--interpreter", interpreter, *scripts]
         environ = os.environ | {"WHICHTORCH_HOME": home}

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
-import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -41,20 +38,16 @@ def run(
     folder: Path,
     script: str,
     every: str | None = None,
-    *,
-    options: tuple[str, ...] = (),
-    arguments: tuple[str, ...] = (),
-    valgrind: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script with its arguments as a measured one is run; the options are Python's."""
+    """Run a script as a measured one is run."""
     path = folder / "script.py"
     path.write_text(script)
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "WHICHTORCH_"))}
     environ["PYTHONPATH"] = os.pathsep.join(map(str, (FOLDER, folder)))
     environ["WHICHTORCH_HOOKS"] = "note_numbers"
-    asked = {"file": str(folder / "notes"), "every": every, "compile": True, "valgrind": valgrind}
+    asked = {"file": str(folder / "notes"), "every": every, "compile": True}
     environ["WHICHTORCH_MEASURE"] = json.dumps(asked)
-    command = [sys.executable, *options, str(path), *arguments]
+    command = [sys.executable, str(path)]
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
@@ -207,25 +200,3 @@ def test_the_script_does_not_see_that_it_is_measured(folder: Path) -> None:
     script = "import os, torch\nprint('WHICHTORCH_MEASURE' in os.environ, end='')"
     ended = run(folder, script, every="")
     assert (ended.stdout, ended.stderr, ended.returncode) == ("False", "", 0)
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(not shutil.which("valgrind"), reason="needs valgrind")
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86-64 processor")
-def test_instructions_after_the_import_are_counted(folder: Path) -> None:
-    """The process that restarts keeps its arguments; twice the work takes twice the instructions."""
-    (folder / "torch" / "__init__.py").write_text("sum(range(100_000))\n")
-    script = "import sys, torch\nassert sys.flags.dont_write_bytecode and sys.argv[1:] == ['a b', '']\nsum(range({}))\n"
-    given: dict[str, Any] = {"options": ("-B",), "arguments": ("a b", ""), "valgrind": shutil.which("valgrind")}
-
-    def counted(size: int) -> int:
-        ended = run(folder, script.format(size), **given)
-        assert (ended.returncode, ended.stderr) == (0, "")
-        (file,) = folder.glob("notes-*.counts")
-        (count,) = re.findall(r"^totals: (\d+)$", file.read_text(), re.MULTILINE)
-        file.unlink()
-        return int(count)
-
-    idle, once, twice = map(counted, (0, 200_000, 400_000))
-    assert (twice - idle) / (once - idle) == pytest.approx(2, abs=0.01)
-    assert idle < (once - idle) / 10  # with the import, it would be half of it

@@ -141,7 +141,7 @@ def test_factors_that_cannot_be_told_apart_are_both_named_with_the_cell_that_wou
     axes = {"config": "iomp", "patch": "none", "torch": "2.11.0", "python": "3.11", "build": "pypi"}
     axes["hardware"] = "any"
     assert found.missing[0].axes == axes
-    command = "whichtorch matrix --torch 2.11.0 --build pypi --python 3.11 --config iomp --scenario family/case"
+    command = "whichtorch matrix family/case --torch 2.11.0 --build pypi --python 3.11 --config iomp"
     assert command in text(found)
 
 

@@ -14,7 +14,6 @@ from whichtorch.matrix.measure.measure import (
     Measure,
     MeasureKind,
     change_words,
-    check_valgrind,
     measures_named,
     printed_pattern,
 )
@@ -23,7 +22,7 @@ from whichtorch.matrix.model import Effect
 
 def named(*names: str, **options: Any) -> tuple[Measure, ...]:
     """Return the measures of options, of which most are not given."""
-    given: dict[str, Any] = {"pattern": None, "better": None, "worse": None, "differs": None, "every": ""}
+    given: dict[str, Any] = {"pattern": None, "worse": None}
     return measures_named(names, **(given | options))
 
 
@@ -71,10 +70,10 @@ def test_any_other_name_is_a_number_that_the_script_prints() -> None:
     ],
 )
 def test_more_is_better_where_the_name_says_so(name: str, is_better: bool) -> None:
-    """A rate or an accuracy is worse if it is less; --better says otherwise."""
-    assert named(name)[0].more_is_better is is_better
-    assert named(name, better="lower")[0].more_is_better is False
-    assert named(name, better="higher")[0].more_is_better is True
+    """A rate or an accuracy is worse if it is less; a sign of --worse says otherwise."""
+    assert named(name)[0].more_is_better is named(name, worse="10%")[0].more_is_better is is_better
+    assert named(name, worse="+10%")[0].more_is_better is False
+    assert named(name, worse="-10%")[0].more_is_better is True
 
 
 @pytest.mark.parametrize(
@@ -82,8 +81,8 @@ def test_more_is_better_where_the_name_says_so(name: str, is_better: bool) -> No
     [("10%", 0.1, True), ("0.5 %", 0.005, True), ("1e-4", 1e-4, False), (" .5 ", 0.5, False), ("3", 3.0, False)],
 )
 def test_a_change_is_a_share_or_a_number(text: str, size: float, is_share: bool) -> None:
-    """--worse and --differs read the same texts; --differs is for a change in either direction."""
-    (worse,), (differs,) = named("loss", worse=text), named("loss", differs=text)
+    """It may have a sign; +- is for a change in either direction."""
+    (worse,), (differs,) = named("loss", worse=text), named("loss", worse=f"+-{text}")
     for measure in (worse, differs):
         assert measure.change == pytest.approx(size)
         assert measure.is_share is is_share
@@ -91,7 +90,7 @@ def test_a_change_is_a_share_or_a_number(text: str, size: float, is_share: bool)
     assert (worse.either_way, differs.either_way) == (False, True)
 
 
-@pytest.mark.parametrize("text", ["-3%", "0", "0%", "much", "", "3 percent", "nan", "inf", "1e400", "1,5"])
+@pytest.mark.parametrize("text", ["--3%", "-+3%", "-0", "0%", "much", "", "3 percent", "nan", "inf", "1e400", "1,5"])
 def test_a_change_that_is_none_is_refused(text: str) -> None:
     """The message has the option, what was written and what to write."""
     with pytest.raises(UsageError, match=f"^--worse {re.escape(text)}: write how large a change counts, as 10%"):
@@ -101,28 +100,35 @@ def test_a_change_that_is_none_is_refused(text: str) -> None:
 def test_only_what_may_grow_without_end_can_become_worse_by_its_size() -> None:
     """Twice as slow is a change of 100 %; a rate cannot fall by that."""
     assert named("cpu", worse="100%")[0].change == 1
-    with pytest.raises(UsageError, match="tokens/s cannot fall by so much"):
-        named("tokens/s", worse="100%")
+    for name, worse in (("tokens/s", "100%"), ("cpu", "-100%")):
+        with pytest.raises(UsageError, match=f"{name} cannot fall by so much"):
+            named(name, worse=worse)
 
 
 def test_all_that_is_wrong_is_in_one_message() -> None:
     """Nobody repairs one option after another."""
     with pytest.raises(UsageError) as refused:
-        named("wall", "output", pattern="loss (", every="[", worse="-3%", differs="x")
+        named("wall", "output", pattern="loss (", worse="x")
     lines = str(refused.value).splitlines()
-    assert [line.split(" ")[0] for line in lines] == [
-        "--worse",
-        "--worse",
-        "--pattern",
-        "--every",
-        "--pattern",
-        "--measure",
-    ]
-    assert "exclude each other" in lines[0]
-    assert "'loss (' is no regular expression" in lines[2]
-    assert "'[' is no regular expression" in lines[3]
-    assert lines[4].endswith("--measure names 0")
-    assert lines[5] == "--measure output needs --differs, the largest difference that is none"
+    assert [line.split(" ")[0] for line in lines] == ["--worse", "--pattern", "--pattern", "--measure"]
+    assert "'loss (' is no regular expression" in lines[1]
+    assert lines[2].endswith("--measure names 0")
+    assert lines[3] == "--measure output needs --worse, the largest difference that is none"
+
+
+def test_the_pattern_of_growth_says_at_which_lines_memory_is_measured() -> None:
+    """It has no number to find, and is not another number's as well."""
+    assert named("growth", "cpu", pattern="step")[0].pattern == "step"
+    assert named("growth")[0].pattern == ""
+    with pytest.raises(UsageError, match="--measure names 2"):
+        named("growth", "loss", pattern="step")
+    with pytest.raises(UsageError, match=re.escape("'[' is no regular expression")):
+        named("growth", pattern="[")
+
+
+def test_any_change_of_the_output_counts() -> None:
+    """It is a distance, which has no good direction."""
+    assert named("output", worse="1e-3")[0].either_way
 
 
 @pytest.mark.parametrize(("pattern", "groups"), [("loss: .*", 0), (r"(loss): (\d+)", 2)])
@@ -139,11 +145,11 @@ def test_a_pattern_is_for_one_printed_number() -> None:
     assert named("cpu", "loss", pattern=r"l=(\d+)")[1].pattern == r"l=(\d+)"
 
 
-@pytest.mark.parametrize(("name", "option"), [("growth", "worse"), ("output", "differs")])
-def test_what_may_be_zero_takes_no_share(name: str, option: str) -> None:
+@pytest.mark.parametrize("name", ["growth", "output"])
+def test_what_may_be_zero_takes_no_share(name: str) -> None:
     """A share of no growth, or of no difference, says nothing."""
     with pytest.raises(UsageError, match=f"--measure {name} has no value to take a share of"):
-        named(name, **{option: "5%"})
+        named(name, worse="5%")
 
 
 @pytest.mark.parametrize(
@@ -179,7 +185,7 @@ def test_a_name_is_no_pattern_itself() -> None:
 
 def test_more_is_worse_on_the_scale_of_differences() -> None:
     """Shares are differences of logarithms; a rate that falls is worse."""
-    (seconds,), (rate,), (loss,) = named("cpu"), named("tokens/s"), named("loss", differs="1e-4")
+    (seconds,), (rate,), (loss,) = named("cpu"), named("tokens/s"), named("loss", worse="+-1e-4")
     assert seconds.on_scale(1.1) - seconds.on_scale(1.0) == pytest.approx(math.log(1.1))
     assert rate.on_scale(90) - rate.on_scale(100) == pytest.approx(-math.log(0.9))
     assert loss.on_scale(0.5) - loss.on_scale(0.25) == 0.25
@@ -203,7 +209,7 @@ def test_changes_are_those_of_the_value() -> None:
 
 def test_no_change_has_no_sign() -> None:
     """Also where more is better, on whose scale it is negative."""
-    for measure in (*named("tokens/s"), *named("tokens/s", differs="1")):
+    for measure in (*named("tokens/s"), *named("tokens/s", worse="+-1")):
         assert measure.words(exactly(0.0)) == ("+0 %" if measure.is_share else "+0")
 
 
@@ -218,8 +224,8 @@ def test_a_change_of_the_size_counts_in_both_scales() -> None:
 @pytest.mark.parametrize("value", [0.25, 0.2501, 0.2499, 12345.6])
 @pytest.mark.parametrize("size", [1e-4, 0.1, 3.0])
 def test_rounding_does_not_hide_a_change_of_the_size(value: float, size: float) -> None:
-    """A printed number is exact: one that differs by 1e-4 differs by --differs 1e-4, in either direction."""
-    (measure,) = named("loss", differs=str(size))
+    """A printed number is exact: one that differs by 1e-4 differs by --worse +-1e-4, in either direction."""
+    (measure,) = named("loss", worse=f"+-{size}")
     for other in (value + size, value - size):
         assert measure.threshold.effect(exactly(measure.on_scale(other) - measure.on_scale(value))) is Effect.DIFFERENT
 
@@ -241,21 +247,3 @@ def test_changes_are_written_with_their_interval(
 ) -> None:
     """An exact one has none."""
     assert change_words(change, unit, is_share=is_share) == words
-
-
-@pytest.mark.parametrize(("machine", "program", "words"), [("x86_64", None, "valgrind"), ("aarch64", "v", "aarch64")])
-def test_instructions_need_valgrind_on_x86_64(
-    monkeypatch: pytest.MonkeyPatch, machine: str, program: str | None, words: str
-) -> None:
-    """The message names what is missing; other numbers do not need it."""
-    monkeypatch.setattr("platform.machine", lambda: machine)
-    monkeypatch.setattr("shutil.which", lambda _: program)
-    check_valgrind(named("cpu"))
-    with pytest.raises(UsageError, match=words):
-        check_valgrind(named("instructions"))
-
-
-def test_instructions_are_measured_alone() -> None:
-    """Valgrind changes the seconds and the memory of a script."""
-    with pytest.raises(UsageError, match="--measure instructions cannot be combined"):
-        named("instructions", "cpu")

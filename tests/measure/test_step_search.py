@@ -117,7 +117,7 @@ def test_a_change_may_lack_some_of_the_size(slack: float, effect: Effect) -> Non
 @pytest.mark.parametrize(("name", "effect"), [("cpu", Effect.WORSE), ("peak", Effect.WORSE), ("loss", Effect.SAME)])
 def test_only_numbers_of_a_whole_script_may_lack_some(name: str, effect: Effect) -> None:
     """What a script prints is not diluted by what else it does."""
-    (measure,) = measures_named([name], None, None, "5%", None, "")
+    (measure,) = measures_named([name], None, "5%")
     found = Estimate(center=math.log(1.048), low=math.log(1.047), high=math.log(1.049), rounds=12)
     assert measure.search_threshold.effect(found) is effect
     assert measure.threshold.effect(found) is Effect.SAME
@@ -212,7 +212,7 @@ def test_what_became_better_is_found_as_well(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_of_a_rate_less_is_worse(seed: int) -> None:
     """Tokens a second that fall by 10 % are worse, by the measure's own scale and threshold."""
-    (measure,) = measures_named(["tokens/s"], None, None, "10%", None, "")
+    (measure,) = measures_named(["tokens/s"], None, "10%")
     machine = Machine(stepped(30, (12, 0.88)), seed=seed, scale=measure.on_scale)
     effect, search = machine.searched(measure.threshold)
     assert effect is Effect.WORSE
@@ -275,8 +275,8 @@ def test_a_step_whose_confirmation_fails_is_no_step(lost: int) -> None:
 
 
 def test_in_either_direction_both_are_different() -> None:
-    """With --differs, there is no better or worse: a loss that falls has changed, too."""
-    (measure,) = measures_named(["loss"], None, None, None, "5%", "")
+    """With +-, there is no better or worse: a loss that falls has changed, too."""
+    (measure,) = measures_named(["loss"], None, "+-5%")
     _, search = Machine(stepped(30, (5, 1.3), (20, 0.9))).searched(measure.threshold)
     assert found(search) == [(4, 5, Effect.DIFFERENT), (19, 20, Effect.DIFFERENT)]
 

@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 
-from whichtorch.matrix.compare.comparison import RunSide
 from whichtorch.matrix.fix.commission import FixAnswer
 from whichtorch.matrix.fix.fixing import Fix
 from whichtorch.matrix.fix.origins import Origin
-from whichtorch.matrix.fix.suite_check import SuiteCell, SuiteCheck, SuiteEffect
-from whichtorch.matrix.model import Outcome
 from whichtorch.reports.document import markdown
 from whichtorch.reports.fix_text import fix_blocks, fix_lines
 
@@ -124,44 +121,6 @@ def test_the_report_has_the_answer_the_patch_and_the_command() -> None:
     assert f"- brought by 3f2a91c Fix add of meta tensors ({link}): 2 of 2 lines" in text
     assert DIFF.strip() in text
     assert text.endswith("```text\nnox -s fix -- repro.py\n```")
-
-
-def checked(*cells: SuiteCell) -> list[str]:
-    """Return what is told of a cure that was checked over four cells."""
-    counts = {effect: sum(cell.effect is effect for cell in cells) for effect in SuiteEffect}
-    counts[SuiteEffect.SAME] = 4 - len(cells)
-    suite = SuiteCheck(run="20261101-000000-abcd", counts=counts, differing=cells)
-    answer = FixAnswer(scenario="repro.py", bad="2.11.0", good="2.12.0", fix=CURED, suite=suite)
-    return ["".join(line) for line in fix_lines(answer, "output/fix.diff", "nox -s matrix")]
-
-
-def suite_cell(name: str, effect: SuiteEffect, outcomes: tuple[Outcome, Outcome], why: str = "") -> SuiteCell:
-    sides = [
-        RunSide(environment="e", outcome=outcome, signature=None, flaky=None, expected=True) for outcome in outcomes
-    ]
-    return SuiteCell(name=name, effect=effect, without=sides[0], patched=sides[1], why=why)
-
-
-CURED_CELL = suite_cell("a/cured", SuiteEffect.CURED, (Outcome.FAIL, Outcome.PASS))
-
-
-def test_a_suite_that_stays_as_it_is() -> None:
-    """One line counts the cells, names what is cured, and says that nothing is broken."""
-    lines = checked(CURED_CELL)
-    assert (
-        "  the suite on 2.11.0: 3 of 4 cells as without the patch; cured: a/cured; broken: none; "
-        "kept as run 20261101-000000-abcd"
-    ) in lines
-    assert "cured by 2 lines" in lines[0]
-
-
-def test_what_breaks_comes_first() -> None:
-    """What the patch breaks is the first line; what is not comparable says why, once where that is the same."""
-    outcomes = (Outcome.PASS, Outcome.ERROR)
-    unknown = [suite_cell(name, SuiteEffect.NOT_COMPARABLE, outcomes, "no memory") for name in ("a/x", "a/y")]
-    lines = checked(suite_cell("a/b[c=d]", SuiteEffect.BROKEN, (Outcome.PASS, Outcome.HANG)), *unknown)
-    assert lines[0] == "the patch breaks 1 of 4 cells of the suite: a/b[c=d] (pass -> HANG)"
-    assert any("broken: a/b[c=d]; not comparable: a/x, a/y (no memory)" in line for line in lines)
 
 
 def test_the_manner_of_a_cure_is_told() -> None:

@@ -169,7 +169,7 @@ def test_what_changed_what_hangs_what_to_do(real: str) -> None:
     assert "(pass → hang)" in text
     assert "boxed kernel, Python-registered Meta kernel of aten::mm, waiting for the GIL" in text
     name = "'meta_mm/worker_thread[op=matmul,guard=none,gil=held,device=meta]'"
-    assert f"nox -s matrix -- --torch 2.11.0 --build pypi --scenario {name} --fresh" in text
+    assert f"nox -s matrix -- {name} --torch 2.11.0 --build pypi --fresh" in text
     assert f"nox -s bisect -- {name} --build pypi --axis date --torch 2.11.0 --since 2026-10-31" in text
     assert f"nox -s explain -- {name}" in text
     assert "numpy 2.4.5 -> 2.4.6" in text.replace("&gt;", ">")
@@ -287,7 +287,7 @@ def test_commands_are_quoted(tmp_path: Path) -> None:
     assert "quoted" not in Page(made(stored([where], [cell(where, Outcome.FAIL, "a[b=1]")], tmp_path))).details[0]
     found = Page(made(stored([where], [script], tmp_path)))
     assert found.shared["environments"][0]["commands"]["script"] == (
-        "nox -s matrix -- --torch 2.11.0 --build cpu --script THE_CELL_HERE --fresh"
+        "nox -s matrix -- THE_CELL_HERE --torch 2.11.0 --build cpu --fresh"
     )
 
 

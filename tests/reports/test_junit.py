@@ -86,7 +86,7 @@ def test_a_hang_says_where_it_is_stuck_and_how_to_go_on(tmp_path: Path) -> None:
     assert "line 999" in lines
     assert f"log: {folder / 'attempts' / 'stderr.txt'}" in lines
     assert f"stacks: {folder / 'attempts' / 'stacks'}" in lines
-    assert lines[-1] == ("rerun: whichtorch matrix --torch 2.12.1 --build pypi --scenario 'family/case[op=mm]' --fresh")
+    assert lines[-1] == ("rerun: whichtorch matrix 'family/case[op=mm]' --torch 2.12.1 --build pypi --fresh")
 
 
 @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome.is_red])

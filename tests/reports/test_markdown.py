@@ -33,7 +33,7 @@ def test_it_stands_alone() -> None:
     assert (
         "- **HANG~!** (different) `family/case[op=mm]` `torch-2.12.1-pypi`: stuck: child, futex; "
         "log `/state/runs/r/attempts/1/stderr.txt`; "
-        "rerun: `whichtorch matrix --torch 2.12.1 --build pypi --scenario 'family/case[op=mm]' --fresh`"
+        "rerun: `whichtorch matrix 'family/case[op=mm]' --torch 2.12.1 --build pypi --fresh`"
     ) in text
     assert list(reading.tables(text)) == [
         [["scenario", "2.11.0", "2.12.1"], ["family/case[op=mm]", "FAIL", "HANG~!"], ["family/other", "pass", "pass"]]

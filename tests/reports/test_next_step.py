@@ -72,7 +72,7 @@ def no_module(name: str) -> str:
 def test_a_missing_module_is_installed_by_the_name_of_its_package(module: str, package: str) -> None:
     """Whether the names are the same or not, and in all environments that lack it."""
     assert steps(failed(OLD, no_module(module)), failed(NEW, no_module(module))) == [
-        "whichtorch matrix --torch 2.10.0,2.12.1 --build pypi --script repro.py "
+        "whichtorch matrix repro.py --torch 2.10.0,2.12.1 --build pypi "
         f"--with {package}  # module '{module}' is not installed"
     ]
 
@@ -143,7 +143,7 @@ def test_missing_arguments_are_given_behind_two_dashes(said: str) -> None:
     """As argparse and click say it; in one environment or in several."""
     (step,) = steps(failed(NEW, f"usage: repro.py [-h]\n{said}\n", exit_code=2))
     assert step == (
-        f"whichtorch matrix --torch 2.12.1 --build pypi --script repro.py -- ARGUMENTS  # it needs arguments: {said}"
+        f"whichtorch matrix repro.py --torch 2.12.1 --build pypi -- ARGUMENTS  # it needs arguments: {said}"
     )
 
 
@@ -183,7 +183,7 @@ def test_what_torch_raises_everywhere_may_be_a_bug_of_torch() -> None:
 
 def test_one_release_tells_nothing_of_others() -> None:
     """Neither does one release in two configs: other releases are tried."""
-    others = "whichtorch matrix --torch recent:3 --build pypi --script repro.py  # shows whether it fails with other"
+    others = "whichtorch matrix repro.py --torch recent:3 --build pypi  # shows whether it fails with other"
     assert steps(failed(NEW, ASSERTION))[0].startswith(others)
     assert steps(failed(NEW, ASSERTION), failed(THREADS, ASSERTION))[0].startswith(others)
 
@@ -247,7 +247,7 @@ def test_a_hang_that_an_older_release_has_not_is_bisected_first() -> None:
 
 def test_a_hang_of_a_kind_that_a_later_version_knows_has_no_remedy() -> None:
     """It is treated as any failure of one release."""
-    assert steps(hung(NEW, "wait for the moon"))[0].startswith("whichtorch matrix --torch recent:3")
+    assert steps(hung(NEW, "wait for the moon"))[0].startswith("whichtorch matrix repro.py --torch recent:3")
 
 
 def test_what_needs_more_memory_gets_more() -> None:
@@ -272,9 +272,7 @@ def test_what_is_slow_gets_more_time() -> None:
     """Four times its limit, as in the longer look."""
     made = attempt(Outcome.SLOW, limit=15)
     slow = cell(NEW, Outcome.SLOW, "repro.py", attempts=(made,))
-    assert steps(slow) == [
-        "whichtorch matrix --torch 2.12.1 --build pypi --script repro.py --timeout 60  # gives it more time"
-    ]
+    assert steps(slow) == ["whichtorch matrix repro.py --torch 2.12.1 --build pypi --timeout 60  # gives it more time"]
 
 
 def test_environments_that_cannot_be_had_are_read_up_on() -> None:

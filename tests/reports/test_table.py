@@ -123,10 +123,10 @@ def test_red_cell_has_signature_log_and_rerun_command() -> None:
     assert lines == [
         "HANG~! (different)  family/case[op=mm]  torch-2.12.1-pypi: stuck: child, futex; "
         "log /state/runs/r/attempts/1/stderr.txt; "
-        "rerun: whichtorch matrix --torch 2.12.1 --build pypi --scenario 'family/case[op=mm]' --fresh",
+        "rerun: whichtorch matrix 'family/case[op=mm]' --torch 2.12.1 --build pypi --fresh",
         "FAIL (expected)  family/case[op=mm]  torch-2.11.0-pypi: RuntimeError in merge_devices (fake_tensor.py); "
         "log /state/runs/r/attempts/1/stderr.txt; "
-        "rerun: whichtorch matrix --torch 2.11.0 --build pypi --scenario 'family/case[op=mm]' --fresh",
+        "rerun: whichtorch matrix 'family/case[op=mm]' --torch 2.11.0 --build pypi --fresh",
     ]
 
 
@@ -207,12 +207,12 @@ def test_the_summary_counts_what_is_not_as_expected() -> None:
     cells += [cell(gone, Outcome.UNBUILDABLE, expected=False, attempts=()), cell(OLD, Outcome.VACUOUS, scenario="s")]
     assert list(summary_lines(result([OLD, NEW, gone], cells), called)) == [
         "4 cells, 2 not as expected, 1 kept from running; 1 unexpected hang; 1 doubted pass",
-        "next: nox -s matrix -- --torch recent:3 --build pypi --scenario 'family/worst[op=mm]'  "
+        "next: nox -s matrix -- 'family/worst[op=mm]' --torch recent:3 --build pypi  "
         "# shows whether it hangs with other releases",
     ]
     passed = result([OLD], [cell(OLD, Outcome.PASS, expected=False)])
     assert list(summary_lines(passed, called))[1] == (
-        "next: nox -s matrix -- --torch 2.11.0 --build pypi --scenario 'family/case[op=mm]' --fresh  # runs it again"
+        "next: nox -s matrix -- 'family/case[op=mm]' --torch 2.11.0 --build pypi --fresh  # runs it again"
     )
 
 
@@ -236,28 +236,3 @@ def test_the_summary_of_a_run_that_was_stopped_says_what_is_missing() -> None:
     interrupted = {"planned": 5, "interrupted": True}
     nothing = stopped.model_copy(update={"run": stopped.run.model_copy(update=interrupted), "cells": ()})
     assert list(summary_lines(nothing, called)) == ["interrupted after 0 cells, 5 of 5 not run", goes_on]
-
-
-def test_caches_of_other_environments_have_a_table_of_their_own() -> None:
-    """Rows are the environments that write them, in the order of the columns, which read them; in Markdown, too."""
-    chain = {"runs": "2", "written-by": "2.12.1"}
-    cells = [
-        cell(OLD, Outcome.FAIL, expected=False, scenario="repro.py", variant=chain),
-        cell(NEW, Outcome.PASS, scenario="repro.py", variant=chain | {"written-by": "2.11.0"}),
-    ]
-    pairs = [
-        "repro.py[runs=2]",
-        "              read by    read by",
-        "written by    2.11.0     2.12.1",
-        "------------  ---------  ---------",
-        "2.11.0        -          pass",
-        "2.12.1        FAIL!      -",
-        "",
-    ]
-    shared = "Everywhere: build pypi, Python 3.11.7, config default"
-    assert list(matrix_lines(result([OLD, NEW], cells), 100)) == [shared, "", *pairs]
-    beside = list(matrix_lines(result([OLD, NEW], [*cells, cell(OLD, Outcome.PASS)]), 100))
-    assert (beside[2].split(), beside[-7:]) == (["scenario", "2.11.0", "2.12.1"], pairs)
-    text = "\n".join(markdown_lines(stored(result([OLD, NEW], cells)), COMMAND))
-    assert "`repro.py[runs=2]`:\n\n| written by | read by 2.11.0 | read by 2.12.1 |\n| --- | --- | --- |\n" in text
-    assert "| `2.11.0` | - | pass |\n| `2.12.1` | FAIL! | - |\n" in text

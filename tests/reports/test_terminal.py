@@ -52,7 +52,7 @@ class Terminal(io.StringIO):
 
 
 LINE = "HANG!  train.py  torch-2.15.0-pypi: rank 0 waits in torch.distributed.all_gather; log runs/a long path/x.txt; "
-LINE += "stacks runs/stacks; rerun: whichtorch matrix --torch 2.15.0 --build pypi --script train.py --fresh"
+LINE += "stacks runs/stacks; rerun: whichtorch matrix train.py --torch 2.15.0 --build pypi --fresh"
 
 
 def test_a_terminal_shows_a_thing_a_line_and_wraps() -> None:
@@ -65,7 +65,7 @@ def test_a_terminal_shows_a_thing_a_line_and_wraps() -> None:
         "    torch.distributed.all_gather",
         "    log runs/a long path/x.txt",
         "    stacks runs/stacks",
-        "    rerun: whichtorch matrix --torch 2.15.0 --build pypi --script train.py --fresh",
+        "    rerun: whichtorch matrix train.py --torch 2.15.0 --build pypi --fresh",
         "  two  words",
     ]
 

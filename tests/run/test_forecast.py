@@ -72,7 +72,7 @@ def test_the_runs_of_a_chain_count(tmp_path: Path) -> None:
         "1 environment, 1 cell; installs about 1 GB; about 2 minutes with 1 job" + GUESS
     ]
     requests = [request("2.11.0", CPU), request("2.12.0", CPU)]
-    planned = _joined([(requests, [scenario("family/a")])], RunOptions(runs=2), "from=2.11.0")
+    planned = _joined([(requests, [scenario("family/a")])], RunOptions(runs=2), "2.11.0")
     matrix = PlannedMatrix(planned=planned, machines=ThisMachine.of(EnvironmentCache(tmp_path), 1), records=Records())
     assert next(matrix.forecast().lines()).startswith("2 environments, 1 cell; installs about 2 GB; ")
 

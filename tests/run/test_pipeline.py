@@ -284,16 +284,11 @@ def test_longer_look_is_made_once(tmp_path: Path, stretch: float, outcome: Outco
 def test_a_timeout_that_somebody_chose_is_not_looked_beyond(
     tmp_path: Path, fields: dict[str, object], options: planning.RunOptions
 ) -> None:
-    """What is slow at a timeout of the user's, or of a header, stays slow, unless a longer look is asked for."""
+    """What is slow at a timeout of the user's, or of a header, stays slow."""
     suite = [scenario(tmp_path, "one", timeout=30, **fields)]
     ended = run(tmp_path, planning.plan(requests("2.0.0"), suite, options), moving)
     assert [(task.timeout, task.is_hard) for task in ended.executor.tasks] == [(30, True)]
     assert ended.outcomes() == {("one", "id-2.0.0-default"): Outcome.SLOW}
-    asked = planning.plan(requests("2.0.0"), suite, replace(options, look_longer=True, fresh=True))
-    assert [(task.timeout, task.is_hard) for task in run(tmp_path, asked, moving).executor.tasks] == [
-        (30, False),
-        (90, False),
-    ]
 
 
 @pytest.mark.parametrize(("place", "outcome", "timeouts"), [("a", Outcome.HANG, [15]), ("b", Outcome.SLOW, [15, 60])])
@@ -311,7 +306,7 @@ def test_expected_hang_is_confirmed_by_a_brief_look(
 def test_default_limit_is_raised_for_a_test_that_takes_long(tmp_path: Path) -> None:
     """Twice the longest run known, at most four times the limit; what ends at a raised limit is not looked at again."""
     suite = [scenario(tmp_path, "one")]
-    options = planning.RunOptions(look_longer=True)
+    options = planning.RunOptions()
     failed = replace(PASSED, seconds=50.0, exit_code=1)
     run(tmp_path, planning.plan(requests("1.0.0"), suite, options), lambda _: failed)
     ended = run(tmp_path, planning.plan(requests("2.0.0"), suite, options), moving)
@@ -324,7 +319,7 @@ def test_default_limit_is_raised_for_a_test_that_takes_long(tmp_path: Path) -> N
 
 def test_a_search_on_a_busy_machine_gives_each_run_more_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The default limit grows with the load, up to four times; a brief look and a chosen timeout stay within it."""
-    suite, search = [scenario(tmp_path, "one")], planning.RunOptions(look_longer=True, provisional=True, fresh=True)
+    suite, search = [scenario(tmp_path, "one")], planning.RunOptions(provisional=True, fresh=True)
     for load, timeouts in ((3.0, [180.0, 45.0]), (5.0, [240.0, 60.0])):
         monkeypatch.setattr("whichtorch.matrix.run.site.load_slowdown", lambda load=load: load)
         home = tmp_path / str(load)
@@ -332,7 +327,7 @@ def test_a_search_on_a_busy_machine_gives_each_run_more_time(tmp_path: Path, mon
         first = run(home, planning.plan(requests("1.0.0"), suite, search), moving)
         second = run(home, planning.plan(requests("2.0.0"), suite, search), moving)
         assert [task.timeout for task in (*first.executor.tasks, *second.executor.tasks)] == timeouts
-        chosen = planning.plan(requests("3.0.0"), suite, replace(search, timeout=60, look_longer=False))
+        chosen = planning.plan(requests("3.0.0"), suite, replace(search, timeout=60))
         assert {task.timeout for task in run(home, chosen).executor.tasks} == {timeouts[1]}
 
 
@@ -418,7 +413,7 @@ def test_longer_look_that_had_its_goal_ends_before_its_limit(tmp_path: Path) -> 
     assert [(task.timeout, task.goal) for task in ended.executor.tasks] == [(20, None), (180, 60)]
     (cell,) = ended.run.cells
     assert [(attempt.outcome, attempt.limit) for attempt in cell.attempts] == [(Outcome.SLOW, 20), (Outcome.HANG, 75)]
-    again = planning.plan(requests("2.0.0"), suite, planning.RunOptions(timeout=100, look_longer=True))
+    again = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one", timeout=100)], planning.RunOptions())
     assert [task.goal for task in run(tmp_path, again, behave).executor.tasks] == [None]
 
 
@@ -427,8 +422,11 @@ def test_longer_look_is_skipped_where_one_is_on_record(tmp_path: Path) -> None:
     suite = [scenario(tmp_path, "one")]
     run(tmp_path, planning.plan(requests("2.0.0"), suite, planning.RunOptions()), moving)
     for timeout, timeouts in ((30, [10]), (70, [17.5]), (100, [25, 300])):  # a brief look, as it is known to hang
-        options = planning.RunOptions(timeout=timeout, look_longer=True)
-        again = run(tmp_path, planning.plan(requests("2.0.0"), suite, options), moving)
+        again = run(
+            tmp_path,
+            planning.plan(requests("2.0.0"), [scenario(tmp_path, "one", timeout=timeout)], planning.RunOptions()),
+            moving,
+        )
         assert [task.timeout for task in again.executor.tasks] == timeouts
         assert again.outcomes() == {("one", "id-2.0.0-default"): Outcome.HANG}
 

@@ -22,8 +22,8 @@ class FakeMeter:
     """Answers with what `run` says of an environment and the number of its run."""
 
     def __init__(self, run: Callable[[Environment, int], float], most: int = 12, **options: str) -> None:
-        given: dict[str, str | None] = {"pattern": None, "better": None, "worse": None, "differs": None}
-        self.measures: tuple[Measure, ...] = measures_named(["loss"], **(given | options), every="")
+        given: dict[str, str | None] = {"pattern": None, "worse": None}
+        self.measures: tuple[Measure, ...] = measures_named(["loss"], **(given | options))
         self.most, self.answer = most, run
         self.runs: list[tuple[str, int]] = []  # version and seed
         self.rounds: list[int] = []  # of each run

@@ -16,7 +16,6 @@ from whichtorch.matrix.measure.measure import Measure, measures_named
 from whichtorch.matrix.model import Limits, Outcome, Record
 from whichtorch.matrix.trial.observation import Observation
 from whichtorch.matrix.trial.sample import (
-    COUNTS,
     NOTE,
     NoNumberError,
     Sample,
@@ -27,7 +26,7 @@ from whichtorch.matrix.trial.sample import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    pass
 
 NOTES: dict[str, Any] = {
     "wall": 2.0,
@@ -64,7 +63,7 @@ def observed(
 
 
 def measures(*names: str, **options: Any) -> tuple[Measure, ...]:
-    given: dict[str, Any] = {"pattern": None, "better": None, "worse": None, "differs": None, "every": ""}
+    given: dict[str, Any] = {"pattern": None, "worse": None}
     return measures_named(names, **(given | options))
 
 
@@ -162,7 +161,6 @@ def test_a_note_says_that_memory_leaves_out_children(tmp_path: Path) -> None:
         ("cpu", {"problem": "OSError: no"}, "could not be measured: OSError: no"),
         ("import", NOTES | {"import": None}, "does not import torch"),
         ("import-memory", NOTES | {"import": None}, "does not import torch"),
-        ("instructions", NOTES | {"import": None}, "does not import torch"),
         ("compile", NOTES, "compiles nothing, or this release does not time its compilers"),
         ("growth", NOTES | {"steps": [1, 2, 3]}, "prints 3 lines to measure the memory at; 8 are the least"),
     ],
@@ -171,20 +169,6 @@ def test_what_was_not_noted_is_missing(tmp_path: Path, name: str, notes: dict[st
     """The reason says why."""
     with pytest.raises(NoNumberError, match=reason):
         sample_of(measures(name), observed(tmp_path, notes=notes), tmp_path, None)
-
-
-def test_instructions_are_read_from_the_file_of_callgrind(tmp_path: Path) -> None:
-    """They are told in millions, of the process that is measured. A count of none is no number."""
-    seen = observed(tmp_path)
-
-    def counted(text: str) -> Mapping[str, float]:
-        notes = {**seen.notes, f"{NOTE}-7{COUNTS}": text, f"{NOTE}-8{COUNTS}": "totals: 5\n"}
-        return sample_of(measures("instructions"), replace(seen, notes=notes), tmp_path, None).values
-
-    assert counted("events: Ir\nsummary: 0\n\ntotals: 13335281\n") == {"instructions": 13.335281}
-    for text in ("events: Ir\ntotals: 0\n", ""):
-        with pytest.raises(NoNumberError, match="valgrind left no count"):
-            counted(text)
 
 
 def test_of_several_processes_the_one_with_torch_counts(tmp_path: Path) -> None:
@@ -253,7 +237,7 @@ def test_nested_phases_of_the_compiler_count_once() -> None:
 
 def test_the_output_is_compared_with_the_first(tmp_path: Path) -> None:
     """The first run is the reference, at no distance from itself."""
-    output = measures("output", differs="1e-3")
+    output = measures("output", worse="1e-3")
     first = sample_of(output, observed(tmp_path, "[0.5, 1.25]"), tmp_path, None)
     assert (first.values, first.output) == ({"output": 0.0}, "[0.5, 1.25]")
     other = sample_of(output, observed(tmp_path, "[0.5, 1.5]"), tmp_path, first.output)

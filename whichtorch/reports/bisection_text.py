@@ -286,7 +286,7 @@ def _release_of_companion(boundary: Boundary, attribution: Attribution, search: 
     if "none" not in {old, new} and probe:
         words = ["--package", f"{name}>={old},<={new}", "--torch", attribution.release]
         words += cell_text.options_without_torch(probe.environment)
-        command = cell_text.in_shell("whichtorch bisect", search.scenario, after=words)
+        command = cell_text.in_shell("whichtorch bisect", search.scenario, *words)
         yield f"  which release of {name} it was: ", Code(command)
 
 

@@ -60,7 +60,7 @@ def _to_see_it(case: Case) -> Iterator[Block]:
     """Yield the command that shows the failure of a chain; of a single run nobody needs one."""
     if case.chain is not None and case.environment is not None:
         test = case.smallest + variant_suffix(without_chain(case.variant))
-        words = [*case.environment.options, "--script", test, *case.chain.options]
+        words = [test, *case.environment.options, *case.chain.options]
         words += ["--", *case.arguments] if case.arguments else []
         how = f"it takes {case.chain.runs} runs of the script, in fresh processes that share one set of compiler caches"
         yield Paragraph((f"{how}: ", Code(f"whichtorch matrix {shlex.join(words)}")))

@@ -88,18 +88,15 @@ def stacks_of(stored: StoredRun, cell: Cell) -> Path | None:
     return stored.file(folder) if folder else None
 
 
-def script_option(test: str) -> str:
-    """Return the option that `matrix` takes a test by; "" for a command, which stands after `--`."""
-    if is_command(test):
-        return ""
-    return "--script" if split_test(test)[0].partition("[")[0].endswith(".py") else "--scenario"
+def is_script(test: str) -> bool:
+    """Return whether a test is a script of the user's own."""
+    return not is_command(test) and split_test(test)[0].partition("[")[0].endswith(".py")
 
 
-def in_shell(command: str, test: str, *before: str, after: Sequence[str] = ()) -> str:
-    """Return a command with a test among its options; the test's own arguments, or a command, are the last."""
+def in_shell(command: str, test: str, *options: str) -> str:
+    """Return a command with a test and options; the test's own arguments, or a command, are the last."""
     name, own = split_test(test)
-    words = filter(None, [*before, name, *after])
-    return " ".join([command, *map(shlex.quote, words)]) + own
+    return " ".join([command, *map(shlex.quote, filter(None, [name, *options]))]) + own
 
 
 def rerun_command(cell: Cell, environment: Environment, command: str) -> str:
@@ -122,7 +119,7 @@ def run_command(cell: Cell, environments: Sequence[Environment], command: str, *
         options += ["--interpreter", writer]
     if cell.chain and cell.chain.writer_options:
         options = _beside(options, cell.chain.writer_options)
-    return in_shell(command, cell.runnable, *options, *cell.sandbox_options, script_option(cell.runnable), after=more)
+    return in_shell(command, cell.runnable, *options, *cell.sandbox_options, *more)
 
 
 def _beside(options: Sequence[str], writer: Sequence[str]) -> list[str]:
@@ -144,7 +141,7 @@ def bisect_command(cell: Cell, environment: Environment, command: str) -> str:
         return ""
     if environment.interpreter is not None and "--interpreter" in environment.options:
         return ""
-    return in_shell(command, cell.runnable, after=[*options_without_torch(environment), *cell.sandbox_options])
+    return in_shell(command, cell.runnable, *options_without_torch(environment), *cell.sandbox_options)
 
 
 def has_own_caches(cell: Cell) -> bool:
@@ -167,11 +164,11 @@ def bisect_between_command(name: str, good: Environment, bad: Environment, days:
     if "--interpreter" in bad.options or "--interpreter" in good.options:
         return ""
     if good.torch != bad.torch:
-        return in_shell(command, name, after=[*options, "--good", good.torch, "--bad", bad.torch])
+        return in_shell(command, name, *options, "--good", good.torch, "--bad", bad.torch)
     if good.packages == bad.packages or days[0] == days[1]:
         return ""
     since = ["--axis", "date", "--torch", bad.torch, "--since", days[0], "--until", days[1]]
-    return in_shell(command, name, after=[*options, *since])
+    return in_shell(command, name, *options, *since)
 
 
 def options_without_torch(environment: Environment) -> list[str]:

@@ -11,7 +11,7 @@ from whichtorch.matrix.diagnosis.missing_package import missing_in_all
 from whichtorch.matrix.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, KnownResult
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import NO_PATCH, Outcome
-from whichtorch.reports.cell_text import in_shell, script_option
+from whichtorch.reports.cell_text import in_shell
 from whichtorch.reports.shown_text import cut
 
 if TYPE_CHECKING:
@@ -42,10 +42,9 @@ def explanation_lines(explanation: Explanation, command: str, again: str) -> Ite
     yield from (f"  {line}" for line in _evidence_lines(explanation, does))
     if not explanation.is_answered:
         test = next((each.cell.runnable for each in explanation.observations), explanation.test)
-        option = script_option(test)
         for cell in explanation.missing:
             axes = [word for axis, value in _options(cell.axes, explanation) for word in (f"--{axis}", value)]
-            yield f"  run this ({cell.why}): {in_shell(command, test, *axes, option)}"
+            yield f"  run this ({cell.why}): {in_shell(command, test, *axes)}"
         if again:
             yield f"  or let it find out: {again}"
 

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.suite_check import SuiteEffect
 from whichtorch.matrix.grouping import counted
 from whichtorch.reports.bisection_text import answer_lines
 from whichtorch.reports.document import Code, Heading, Items, Link, Listing, Paragraph
-from whichtorch.reports.shown_text import one_line, short_list
+from whichtorch.reports.shown_text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from whichtorch.matrix.fix.commission import FixAnswer
     from whichtorch.matrix.fix.fixing import Fix
     from whichtorch.matrix.fix.origins import Origin
-    from whichtorch.matrix.fix.suite_check import SuiteCell, SuiteCheck
     from whichtorch.reports.document import Block, Line
 
 UNITS_NAMED = 8  # that a patch changes; more are counted
 ORIGINS_NAMED = 8  # likewise, of the commits
 SUBJECT = 100  # characters of a commit's subject
-CELLS_NAMED = 8  # of the suite, that differ in one way; more are counted
 
 
 def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[Line]:
@@ -35,8 +32,6 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[Line]:
     if fix is None:
         yield f"{answer.scenario}: no two releases could be told apart, so there is nothing to compare"
         return
-    if answer.suite and answer.suite.is_worse:
-        yield _broken(answer.suite)
     pair = f"{answer.scenario}, {answer.bad} (bad) and {answer.good} (good)"
     if fix.patch:
         yield f"{pair}: cured by {counted(fix.lines, 'line')} of Python"
@@ -48,8 +43,6 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[Line]:
         seen = f"with the patch {with_it} pass, without it {without_it}; {_reverted(fix)}"
         yield f"  {seen if any(fix.with_patch) else 'one run passed with the patch; it was not confirmed'}"
         yield f"  the patch is in {patch}; to try it: ", Code(rerun)
-        if answer.suite:
-            yield f"  {_suite(answer.suite, answer.bad)}; kept as run {answer.suite.run}"
     elif fix.why_not:
         yield f"{pair}: not in Python alone"
         yield from (f"  {reason}" for reason in fix.why_not)
@@ -59,34 +52,6 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[Line]:
     ahead = f" and {fix.trials_ahead} ahead that were not needed" if fix.trials_ahead else ""
     cost = f"{counted(fix.trials, 'trial')}{ahead}, {fix.seconds:.0f} s"
     yield f"{cost}; {fix.trials_to_cure} to the first cure" if fix.patch else cost
-
-
-def _broken(suite: SuiteCheck) -> str:
-    cells = [
-        f"{cell.name} ({cell.without.outcome.word} -> {cell.patched.outcome.word})"
-        for cell in suite.of(SuiteEffect.BROKEN)
-    ]
-    named = short_list(cells, CELLS_NAMED)
-    return f"the patch breaks {len(cells)} of {counted(suite.cells, 'cell')} of the suite: {named}"
-
-
-def _suite(suite: SuiteCheck, release: str) -> str:
-    """Return what the patch does to the suite, in one line."""
-    parts = [f"{suite.counts[SuiteEffect.SAME]} of {counted(suite.cells, 'cell')} as without the patch"]
-    for effect in (SuiteEffect.CURED, SuiteEffect.BROKEN, SuiteEffect.DIFFERENT, SuiteEffect.NOT_COMPARABLE):
-        cells = suite.of(effect)
-        if cells or effect in {SuiteEffect.CURED, SuiteEffect.BROKEN}:
-            parts.append(f"{effect}: {_named(cells) if cells else 'none'}")
-    return f"the suite on {release}: {'; '.join(parts)}"
-
-
-def _named(cells: Sequence[SuiteCell]) -> str:
-    """Return the names of cells, and why they are not comparable: once, where it is the same for all."""
-    reasons = {cell.why for cell in cells}
-    if len(reasons) > 1:
-        return short_list([f"{cell.name} ({cell.why})" for cell in cells], CELLS_NAMED)
-    (reason,) = reasons
-    return short_list([cell.name for cell in cells], CELLS_NAMED) + (f" ({reason})" if reason else "")
 
 
 def _origin_lines(fix: Fix) -> Iterator[Line]:

@@ -89,7 +89,7 @@ def element_of(cell: Cell) -> str | None:
 
 
 def _case(cell: Cell, environment: Environment, class_: str, stored: StoredRun, command: str) -> ET.Element:
-    is_script = cell_text.script_option(cell.runnable) == "--script"
+    is_script = cell_text.is_script(cell.runnable)
     family = SCRIPTS if is_script else cell.scenario.rpartition("/")[0] or cell.scenario
     family = cell.scenario.partition("::")[0].removesuffix(".py").replace("/", ".") if cell.command else family
     case = ET.Element(

@@ -131,7 +131,7 @@ class WrongTest:
             yield NextStep(f"shows whether it {does} with other releases", command)
         else:
             places = "releases" if len(torches) == len(where) else "environments"
-            what = "your script" if cell_text.script_option(self.cell.scenario) == "--script" else "it"
+            what = "your script" if cell_text.is_script(self.cell.scenario) else "it"
             everywhere = f"in all {len(where)} {places} tried: it is not the release{self._look_at(signature)}"
             yield NextStep(f"{what} {does} the same way {everywhere}")
             is_script = not is_command(self.cell.runnable)
@@ -140,7 +140,7 @@ class WrongTest:
                 and cell_text.has_own_caches(self.cell)
                 and (signature.library_frame or self.cell.outcome is Outcome.CRASH)
             ):
-                triage = cell_text.in_shell(self.called("triage"), self.cell.runnable, after=where[-1].options)
+                triage = cell_text.in_shell(self.called("triage"), self.cell.runnable, *where[-1].options)
                 yield NextStep("makes a small case of it, in case torch is wrong in all of them", triage)
 
     def _look_at(self, signature: Signature) -> str:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.diagnosis.failure import different
 from whichtorch.matrix.errors import GOES_ON
 from whichtorch.matrix.grouping import counted, grouped
-from whichtorch.matrix.model import NO_PATCH, Cell, Doubt, Environment, Outcome, Result, name_of_test
+from whichtorch.matrix.model import NO_PATCH, Cell, Doubt, Environment, Outcome, Result
 from whichtorch.matrix.records.store import MOST_SHOWN
 from whichtorch.matrix.run.pipeline import with_answers
 from whichtorch.matrix.source.code_owner import normalized
-from whichtorch.matrix.suite.chain import WRITTEN_BY
 from whichtorch.reports import cell_text
 from whichtorch.reports.document import Code, Paragraph, Strong, Table, screen
 from whichtorch.reports.next_step import next_lines
@@ -56,43 +55,17 @@ def matrix_lines(result: Result, width: int, *, show_all: bool = False) -> Itera
     if alike:
         kinds = ", ".join(f"{count} {word}" for word, count in Counter(alike.values()).most_common())
         where = "in every environment" if len(result.environments) > 1 else "here"
-        yield f"{counted(len(alike), 'more test')} as expected {where} ({kinds}); --all shows each"
+        yield f"{counted(len(alike), 'more test')} as expected {where} ({kinds}); -v shows each"
         yield ""
 
 
 def matrix_blocks(result: Result, left_out: Container[str], rank: int = 0) -> Iterator[Block]:
-    """Yield the table of a run without some of its rows, and a table for each test whose caches are written elsewhere.
-
-    What all environments share comes first.
-    """
+    """Yield the table of a run without some of its rows; what all environments share comes first."""
     codes = {name: words for name, words in outcome_words(result).items() if name not in left_out}
     shared, heads = column_heads(result.environments)
     if shared:
         yield Paragraph(f"Everywhere: {shared}")
-    plain, pairs = _without_pairs(codes, result)
-    if plain or not pairs:
-        yield Table(["scenario", *heads], [[Code(name), *words] for name, words in plain.items()], rank=rank)
-    written_by = "\n" * (1 + heads[0].count("\n")) + "written by"  # beside the last line of the others
-    for test, written in pairs.items():
-        rows = [[Code(writer), *words] for writer, words in written]
-        yield Table([written_by, *(f"read by\n{head}" for head in heads)], rows, title=Code(test), rank=rank)
-
-
-def _without_pairs(
-    codes: Mapping[str, list[str]], result: Result
-) -> tuple[dict[str, list[str]], dict[str, list[tuple[str, list[str]]]]]:
-    """Return the rows of the table, and those of a table of its own for each test whose caches are written elsewhere.
-
-    Each of these has the environment that writes them, too; they are in the order of the columns, which read them.
-    """
-    order = [title for environment in result.environments for title in (environment.torch, environment.label)]
-    known = {title: place for place, title in reversed([*enumerate(order)])}
-    pairs: dict[str, list[tuple[str, list[str]]]] = {}
-    chains = {cell.name: cell for cell in result.cells if WRITTEN_BY in cell.variant and cell.name in codes}
-    for name, cell in sorted(chains.items(), key=lambda each: known.get(each[1].variant[WRITTEN_BY], len(order))):
-        own = {key: value for key, value in cell.variant.items() if key != WRITTEN_BY}
-        pairs.setdefault(name_of_test(cell.scenario, own), []).append((cell.variant[WRITTEN_BY], codes[name]))
-    return {name: words for name, words in codes.items() if name not in chains}, pairs
+    yield Table(["scenario", *heads], [[Code(name), *words] for name, words in codes.items()], rank=rank)
 
 
 def _alike_everywhere(result: Result, codes: Mapping[str, Sequence[str]]) -> dict[str, str]:

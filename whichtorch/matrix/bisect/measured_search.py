@@ -140,8 +140,7 @@ class _MeasuredSearch:
     def _meter_of(self, environment: Environment) -> Meter:
         """Return what makes the runs, opened with the first environment."""
         if self._meter is None:
-            rounds, site = self.ledger.request.rounds, self.ledger.bench.site
-            opening = opened_meter(site, self._cells, environment, (self.measure,), rounds, SERVERS)
+            opening = opened_meter(self.ledger.bench.site, self._cells, environment, (self.measure,), SERVERS)
             self._meter = self.held.enter_context(opening)
         return self._meter
 

@@ -46,7 +46,7 @@ class AxisName(RowEnum):
     VERSION = "version", AxisRow("versions")
     DATE = "date", AxisRow("days")
     COMMIT = "commit", AxisRow("commits", has_branches=True, options=("--git",), runs_on_cluster=False)
-    LOCK = "lock", AxisRow("packages", options=("--good-lock", "--bad-lock", "--good-env", "--bad-env"))
+    LOCK = "lock", AxisRow("packages", options=("--good FILE", "--bad FILE"))
     PACKAGE = "package", AxisRow("package_releases", options=("--package",), takes_one_torch=True)
     CONFIG = "config", AxisRow("values", is_ordered=False, takes_one_torch=True)
     PYTHON = "python", AxisRow("values", is_ordered=False, takes_one_torch=True)
@@ -137,7 +137,6 @@ class SearchRequest:
     fresh: bool = False
     machines: "Machines | None" = None  # None: this one
     measure: "Measure | None" = None  # the number whose change is searched; None: the outcome's
-    rounds: int = 0  # the most, of two values that are compared by it
     # of one axis each
     values: tuple[str, ...] = ()  # an axis without order; () for the usual values
     days: tuple[date, date] | None = None
@@ -152,7 +151,7 @@ def common(request: "Request") -> dict[str, str]:
     patch = {} if request.patch is None else {"patch": request.patch.title}
     added = {"with": " ".join(request.added)} if request.added else {}
     options = zip(request.added_options[::2], request.added_options[1::2], strict=True)
-    variables = " ".join(value for name, value in options if name in {"--env", "--pass-env"})
+    variables = " ".join(value for name, value in options if name == "--env")
     added |= {"override": " ".join(request.overrides)} if request.overrides else {}
     added |= {"env": variables} if variables else {}
     return {"build": request.build.name, "python": request.python, "config": request.config.name, **patch, **added}

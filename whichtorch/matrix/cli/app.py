@@ -30,7 +30,7 @@ from whichtorch.reports.shown_text import visible
 CALLBACK = 0.05  # seconds in which a callback ends
 # each command, with the arguments of two examples
 _COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {
-    matrix: ("--script repro.py --torch '>=2.9'", "--scenario 'meta_mm/*' --config default,single-thread"),
+    matrix: ("repro.py --torch '>=2.9'", "'meta_mm/*' --config default,single-thread"),
     plan: ("", "--shares 4 --json plan.json"),
     bisect: ("repro.py --torch '>=2.9'", "repro.py --axis config --config default,single-thread,iomp"),
     fix: ("repro.py", "repro.py --bad 2.11.0 --good 2.12.0"),
@@ -60,7 +60,7 @@ _RUNS_COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {
 def app() -> click.Group:
     """Return the command line."""
     summary = "Which torch hangs, which torch fixed it: run scripts over PyTorch versions, builds and configurations."
-    examples = (f"{called('matrix')} --script repro.py", f"{called('bisect')} repro.py")
+    examples = (f"{called('matrix')} repro.py", f"{called('bisect')} repro.py")
     group = PanelGroup("whichtorch", help=_help(summary, examples), no_args_is_help=True, context_settings=SETTINGS)
     click.version_option(package_name="whichtorch", prog_name="whichtorch")(group)
     for function, arguments in _COMMANDS.items():

@@ -1,5 +1,6 @@
 """`whichtorch bisect`: which version, day, package or commit changed it."""
 
+import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -13,6 +14,7 @@ from whichtorch.matrix.bisect.strategy.search_state import Find, SearchOptions
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTestOrCommand, failure_option, git_option
 from whichtorch.matrix.cli.display import Display
+from whichtorch.matrix.cli.numbers import MeasureOptions
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import (
     SearchAxes,
@@ -20,8 +22,7 @@ from whichtorch.matrix.plan.environment_options import (
     commas,
     interpreter_option,
 )
-from whichtorch.matrix.plan.measure_options import MeasureOptions
-from whichtorch.matrix.plan.option import Strings, filled, group, json_output, markdown_output, option
+from whichtorch.matrix.plan.option import Strings, group, json_output, markdown_output, option
 from whichtorch.matrix.plan.run_options import CHAINED, RunOptions, fresh_option, jobs_option
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 NAMED_AXES = tuple(str(axis) for axis in AxisName if not axis.row.options)
 _CHAINS = ("--runs", "--vary")
-_SIDES = {"--good-lock", "--good-env"}, {"--bad-lock", "--bad-env"}
+_LOCKS = {".lock", ".toml", ".txt"}  # suffixes of lock files
+_SIDES = set(AxisName.LOCK.row.options)
 _PACKAGES = {"--with", "--requirements", "--project", "--group", "--constraint", "--override", "--install"}
 # a panel of --help each
 _what = partial(option, panel="What is searched")
@@ -37,7 +39,6 @@ _day = partial(_what, metavar="DAY", parse=search_request.day_named)
 _bound = partial(option, panel="Bounds", metavar="VALUE")
 _sure = partial(option, panel="How sure")
 _git = partial(option, panel="Git history")
-_package_set = partial(option, panel="Packages", parse=Path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,18 +54,17 @@ class BisectOptions(NamedTestOrCommand):
     since: date | None = _day(help="With --axis date: the first day.")
     until: date | None = _day(help="With --axis date: the last day. [default: yesterday]")
     others: SearchAxes = group(SearchAxes)
-    good: str | None = _bound(help="A value known to be good.")
-    bad: str | None = _bound(help="A value known to be bad.")
+    good: str | None = _bound(help="A value known to be good; of packages, a lock file or the Python that has them.")
+    bad: str | None = _bound(help="A value known to be bad; likewise.")
     find: Find = _bound(
         default=Find.ANY, metavar=None, help="Which change; any: whichever the bounds show; all: every change."
     )
     failure: str = failure_option(panel="Bounds")
-    any_failure: bool = _sure(default=False, help="Any failure counts as bad, not only the one that is asked about.")
     flaky: bool = _sure(default=False, help="The failure comes and goes: search by probability.")
     confidence: float = _sure(default=0.95, metavar="P", least=0.5, most=0.9999, help="Blame nothing below this.")
     fresh: bool = fresh_option(panel="How sure")
     numbers: MeasureOptions = group(MeasureOptions)
-    run_options: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", "sandbox", *CHAINED)
+    run_options: RunOptions = group(RunOptions, "timeout", "memory", "sandbox", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = jobs_option(panel="Budget")
     budget: Budget = group(Budget)
@@ -86,10 +86,6 @@ class BisectOptions(NamedTestOrCommand):
         panel="Packages",
         help="Try the two releases at a change with each other's packages, to tell which of them it was.",
     )
-    good_lock: Path | None = _package_set(metavar="FILE", help="Search packages: pip freeze of the good side.")
-    bad_lock: Path | None = _package_set(metavar="FILE", help="The same of the bad side.")
-    good_env: Path | None = _package_set(metavar="PYTHON", help="Instead of a lock: Python of the good side.")
-    bad_env: Path | None = _package_set(metavar="PYTHON", help="Instead of a lock: Python of the bad side.")
     json_file: Path | None = json_output()
     markdown_file: Path | None = markdown_output()
     display: Display = group(Display)
@@ -100,13 +96,16 @@ class BisectOptions(NamedTestOrCommand):
         values = vars(self) | vars(self.others) | vars(self.cluster) | {"measure": self.numbers.measure}
         values |= {name: getattr(self.run_options, name) for name in ("runs", "vary")}
         values |= {"axis": self.axis is not AxisName.VERSION, "attribute": self.attribute != "yes"}
+        for name, bound in (("good", self.good), ("bad", self.bad)):
+            packages = self._packages(bound)
+            values |= {name: None if packages else bound, f"{name} FILE": packages}
         names = [f"--{name.replace('_', '-')}" for name, value in values.items() if value]
         return [*names, *dict.fromkeys(self.others.added.package_options[::2])]
 
     @property
     def goal(self) -> SearchOptions:
         """What to find, and how sure the answer must be."""
-        return filled(SearchOptions, self)
+        return SearchOptions(find=self.find, confidence=self.confidence, flaky=self.flaky)
 
     @property
     def values(self) -> Strings:
@@ -122,8 +121,15 @@ class BisectOptions(NamedTestOrCommand):
     @property
     def sides(self) -> tuple[PackageSet, PackageSet] | None:
         """The good and the bad set of packages, if packages are searched."""
-        good, bad = _side(self.good_lock, self.good_env), _side(self.bad_lock, self.bad_env)
+        good, bad = self._packages(self.good), self._packages(self.bad)
         return (good, bad) if good and bad else None
+
+    def _packages(self, bound: str | None) -> PackageSet | None:
+        """Return the packages of the lock file or the Python that a bound names; None for a value of an axis."""
+        path = Path(bound or "")
+        if self.git or not bound or not (path.is_file() or "/" in bound or path.suffix in _LOCKS):
+            return None
+        return PackageSet(path=path, is_lock=not os.access(path, os.X_OK))
 
     @property
     def source(self) -> Source | None:
@@ -138,8 +144,8 @@ def bisect(options: BisectOptions) -> Exit:
     """Find the version, day, package or commit that fixed or broke a test, or say that none did.
 
     By default the releases of torch are searched; with --package those of another package; with --axis date the days on
-    which the same requirements were resolved; with --good-lock and --bad-lock, or --good-env and --bad-env, the
-    packages in which two environments differ; with --git the commits of a checkout. --axis config, python or build
+    which the same requirements were resolved; with lock files or Pythons as --good and --bad, the packages in
+    which they differ; with --git the commits of a checkout. --axis config, python or build
     compares the values that --config, --python or --build name. With --git, --interpreter is the Python that sees the
     build, CHECKOUT/.venv/bin/python if none is named. Both bounds are checked first. If the test is a command that runs
     pytest, as in `-- pytest tests`, all of its tests whose outcome differs between the bounds are searched at once. The
@@ -171,18 +177,27 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
     file = options.others.file(torch, several=options.axis)
     scenario, variant = options.one(file, options.run_options)
     file = command.announced(file.for_script(scenario))
-    return filled(
-        SearchRequest,
-        options,
+    return SearchRequest(
         home=home,
         file=file,
         scenario=scenario,
         variant=variant,
         axis=axis,
         failure=command.failure_words(options.failure, (scenario, variant), home),
+        any_failure=options.failure == command.ANY_FAILURE,
+        good=None if axis is AxisName.LOCK else options.good,
+        bad=None if axis is AxisName.LOCK else options.bad,
+        goal=options.goal,
+        run_options=options.run_options,
+        budget=options.budget,
         jobs=options.jobs or 1,
+        fresh=options.fresh,
         measure=measures[0] if measures else None,
-        rounds=options.numbers.rounds,
+        values=options.values,
+        days=options.days,
+        sides=options.sides,
+        source=options.source,
+        package=options.package,
         attribute=options.attribute == "yes",
     )
 
@@ -195,7 +210,7 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
         named = [name for name in given if name == "--axis" or any(name in each.row.options for each in selected)]
         raise UsageError(f"{' and '.join(named)} select different searches", hint="keep one of them")
     if searched is AxisName.COMMIT:
-        others = {"--torch", "--python", "--build", "--patch", "--axis", *_PACKAGES}.union(*_SIDES)
+        others = {"--torch", "--python", "--build", "--patch", "--axis", *_PACKAGES, *_SIDES}
         if foreign := [option for option in given if option in others]:
             raise UsageError(f"{' and '.join(foreign)} cannot go with --git", hint="leave out one or the other")
         if "--build-command" not in given:
@@ -205,10 +220,10 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
         raise UsageError(f"{lone[0]} is for a git history", hint="name its checkout with --git")
     bounds, days = {"--good", "--bad"}.intersection(given), {"--since", "--until"}.intersection(given)
     wrong = []
-    if searched is AxisName.LOCK and not all(side.intersection(given) for side in _SIDES):
-        wrong.append("two sides are compared: give --good-lock or --good-env, and --bad-lock or --bad-env")
-    if searched is AxisName.LOCK and (bounds or "--axis" in given):
-        wrong.append("--axis, --good and --bad say nothing about two lock files or environments")
+    if searched is AxisName.LOCK and not _SIDES.issubset(given):
+        wrong.append("two sides are compared: give a lock file or a Python as --good, and one as --bad")
+    if searched is AxisName.LOCK and "--axis" in given:
+        wrong.append("--axis says nothing about two lock files or environments")
     if searched is AxisName.LOCK and (added := [option for option in given if option in _PACKAGES]):
         wrong.append(f"{' and '.join(added)}: two lock files or environments name all packages already")
     if bounds and not searched.row.is_ordered:
@@ -218,7 +233,7 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
     if searched is not AxisName.DATE and days:
         wrong.append("--since and --until go with --axis date")
     if "--measure" in given:
-        foreign = [name for name in given if name in {"--failure", "--any-failure", "--flaky", "--executor", *_CHAINS}]
+        foreign = [name for name in given if name in {"--failure", "--flaky", "--executor", *_CHAINS}]
         if not searched.row.is_ordered or searched is AxisName.LOCK:
             wrong.append("--measure searches releases, days or commits, which have an order")
         wrong += [f"{' and '.join(foreign)} cannot go with --measure"] if foreign else []
@@ -228,14 +243,6 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
     if wrong:
         raise UsageError("\n".join(wrong))
     return searched
-
-
-def _side(lock: Path | None, python: Path | None) -> PackageSet | None:
-    """Return one side of a comparison of packages, or None if no option names it."""
-    if lock is not None and python is not None:
-        raise UsageError(f"{lock} and {python} name the same side", hint="give a lock file or a Python for each side")
-    path = lock or python
-    return PackageSet(path=path, is_lock=lock is not None) if path else None
 
 
 def _write_answer(bisection: "Bisection", options: BisectOptions, home: Path) -> None:

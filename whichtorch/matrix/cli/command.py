@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.run.site import ThisMachine
     from whichtorch.matrix.run.work import Machines
 
+ANY_FAILURE = "any"  # as --failure: every failure is bad
 WRAP_UP = 4.0  # seconds for a search to end by itself after its time limit, before it is interrupted
 test_argument = partial(argument, "SCENARIO|SCRIPT", "One test, as NAME or NAME[variant=value].")
 failure_option = partial(
@@ -36,7 +37,7 @@ failure_option = partial(
     "--failure",
     default="",
     metavar="WORDS",
-    help="Which failure: words of it, or RUN:ENVIRONMENT. [default: newest]",
+    help="Which failure: words of it, RUN:ENVIRONMENT, or any. [default: newest]",
 )
 git_option = partial(option, "--git", metavar="CHECKOUT", help="The git checkout whose commits the answer names.")
 _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]+")
@@ -162,7 +163,7 @@ def announced(file: "MatrixFile") -> "MatrixFile":
 
 
 def failure_words(text: str, test: "tuple[Scenario, dict[str, str]]", home: Path) -> str:
-    """Return the text of --failure itself, or for RUN:ENVIRONMENT the message of the failure in that cell.
+    """Return the text of --failure itself, "" for any, or for RUN:ENVIRONMENT the message of the failure in that cell.
 
     Raises UsageError for a run without that cell, and for a cell without a failure.
     """
@@ -170,7 +171,7 @@ def failure_words(text: str, test: "tuple[Scenario, dict[str, str]]", home: Path
 
     run, _, label = text.partition(":")
     if not (stored_runs.LATEST.fullmatch(run) or _RUN_ID.fullmatch(run)):
-        return text
+        return "" if text == ANY_FAILURE else text
     result = stored_runs.find(run, home).read().result
     labels = {environment.id: environment.label for environment in result.environments}
     scenario, variant = test

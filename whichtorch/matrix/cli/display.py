@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,23 +22,15 @@ if TYPE_CHECKING:
 _output_option = partial(option, panel="Output", default=False)
 
 
-class Color(StrEnum):
-    """When output is colored."""
-
-    AUTO = "auto"  # on a terminal, unless NO_COLOR or FORCE_COLOR decides
-    ALWAYS = "always"
-    NEVER = "never"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Display:
     """What a command prints, and in which form."""
 
     quiet: bool = _output_option("-q --quiet", help="Print failures and the summary only.")
     verbose: bool = _output_option(
-        "-v --verbose", help="Also print known cells, the logs of cells, and the commands of installs with their logs."
+        "-v --verbose",
+        help="Also print known cells, each test of a command, the logs of cells, and how installs are made, with logs.",
     )
-    color: Color = _output_option(default=Color.AUTO, help="Color the output. NO_COLOR and FORCE_COLOR also work.")
     events_file: Path | None = output_file(
         "--events", help="Write events as JSON Lines as they happen; - for standard output."
     )
@@ -49,9 +40,7 @@ class Display:
         """The terminal, or whatever standard output is."""
         from rich.console import Console
 
-        if self.color is Color.AUTO:
-            return Console()
-        return Console(color_system="standard" if self.color is Color.ALWAYS else None, no_color=False)
+        return Console()
 
     @property
     def columns(self) -> int:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTestOrCommand
 from whichtorch.matrix.cli.display import Display
+from whichtorch.matrix.cli.numbers import MeasureOptions, measured
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import KnownAxes, Storage, environment_option, known_environment
-from whichtorch.matrix.plan.measure_options import MeasureOptions
-from whichtorch.matrix.plan.option import filled, group, json_output
+from whichtorch.matrix.plan.option import group, json_output
 from whichtorch.matrix.plan.run_options import CHAINED, RunOptions, running_option
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class ExplainOptions(NamedTestOrCommand):
     env: str | None = known_environment()
     may_run: bool = running_option("--run", default=False, help="Run the cells that tell more, and confirm the answer.")
     axes: KnownAxes = group(KnownAxes, "path", "torch", "python", "build", "config", "patch", "added")
-    run: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", "repeat", "sandbox", *CHAINED)
+    run: RunOptions = group(RunOptions, "timeout", "memory", "repeat", "sandbox", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     storage: Storage = group(Storage, "disk_budget_mb")
     numbers: MeasureOptions = group(MeasureOptions)
@@ -55,13 +55,13 @@ def explain(options: ExplainOptions) -> Exit:
         return _measured(options, suite, measures, home)
     if len(suite) == 1:  # the scripts of a glob have no needs in common
         file = command.announced(file.for_script(suite[0]))
-    request = filled(
-        explainer.ExplainRequest,
-        options,
+    request = explainer.ExplainRequest(
         home=home,
         file=file,
         is_narrowed=options.axes.is_narrowed,
         here=options.here.absolute() if options.here else None,
+        env=options.env,
+        may_run=options.may_run,
         options=options.run,
     )
     cluster = options.cluster if options.may_run else ClusterAddress()
@@ -89,7 +89,6 @@ def _measured(options: ExplainOptions, suite: "list[Scenario]", measures: "tuple
 
     Raises UsageError where there are not two of them.
     """
-    from whichtorch.matrix.cli.numbers import measured
     from whichtorch.matrix.explain.explainer import Explanations
     from whichtorch.matrix.model import Effect
     from whichtorch.matrix.plan.expansion import expand
@@ -104,8 +103,8 @@ def _measured(options: ExplainOptions, suite: "list[Scenario]", measures: "tuple
     if len(requests) < 2:
         raise UsageError("a number is compared between environments", hint="name two with --torch, as 2.9.1,2.15.0")
     machines = ThisMachine(environments=options.storage.cache(home))
-    rounds, display = options.numbers.rounds, options.display
-    stored, code = measured(plan(requests, suite, options.run), measures, rounds, machines, display, is_asked=False)
+    display = options.display
+    stored, code = measured(plan(requests, suite, options.run), measures, machines, display, is_asked=False)
     cells = stored.result.cells
     command.write_json(options.json_file, Explanations(explanations=(), cells=cells))
     display.say(answer_lines(stored.result))

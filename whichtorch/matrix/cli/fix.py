@@ -10,12 +10,11 @@ from whichtorch.matrix.bisect.search_request import Budget, SearchRequest
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTestOrCommand, failure_option, git_option
 from whichtorch.matrix.cli.display import Display
-from whichtorch.matrix.errors import INTERRUPTED, UsageError, why_stopped
+from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option
 from whichtorch.matrix.plan.option import (
     STDOUT,
     Strings,
-    filled,
     group,
     json_output,
     markdown_output,
@@ -49,7 +48,7 @@ class FixOptions(NamedTestOrCommand):
     torch: Strings = environment_option(default=(), metavar="SPEC[,SPEC]", help="The versions that are bisected.")
     axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config", "added")
     storage: Storage = group(Storage, "disk_budget_mb")
-    run_options: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", "sandbox", *CHAINED)
+    run_options: RunOptions = group(RunOptions, "timeout", "memory", "sandbox", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = jobs_option()
     budget: Budget = group(Budget, "seconds", panel="How it runs")
@@ -57,7 +56,6 @@ class FixOptions(NamedTestOrCommand):
         metavar="N", least=1, help="Make at most N trials. [default: 60 in 10 minutes, without --max-time]"
     )
     checkout: Path | None = git_option(panel="Output")
-    check_suite: bool = running_option(default=False, help="Run the suite with the patch and without it, and compare.")
     patch_file: Path = output_file("--output", default=PATCH, parse=_patch_path, help="Write the patch here.")
     json_file: Path | None = json_output()
     markdown_file: Path | None = markdown_output()
@@ -70,10 +68,10 @@ def fix(options: FixOptions) -> Exit:
     Without --bad and --good, a bisection finds the two. Parts of the good release are tried in the bad one, in
     overlays that leave both installations as they are, until one cures the test; then all that is not needed is left
     out. The patch is run three times with and without. Where no change of Python cures it, the evidence is told. The
-    same command goes on where it was interrupted. Exit code: 0 cured, or not in Python alone; 1 cured, but the patch
-    breaks the suite that --check-suite runs; 4 not known; 2 wrong usage; 3 a release cannot be had; 130 interrupted.
+    same command goes on where it was interrupted. Exit code: 0 cured, or not in Python alone; 4 not known; 2 wrong
+    usage; 3 a release cannot be had; 130 interrupted.
     """
-    from whichtorch.matrix.fix.commission import FixRequest, fix_of, with_suite
+    from whichtorch.matrix.fix.commission import FixRequest, fix_of
 
     display, home = options.display, command.state_folder()
     search = _search_request(options, home)
@@ -81,21 +79,14 @@ def fix(options: FixOptions) -> Exit:
     cache = options.storage.cache(home)
     with command.resumable(search.budget.seconds), options.cluster.searching(cache, options.jobs) as (machines, jobs):
         search = replace(search, machines=machines, jobs=jobs)
-        order = filled(FixRequest, options, search=search, tell=say)
+        order = FixRequest(search=search, max_trials=options.max_trials, checkout=options.checkout, tell=say)
         answer = fix_of(order, cache, display.progress)
         is_cured = _write_patch(answer, options.patch_file)
-        if options.check_suite and is_cured and not answer.interrupted:
-            say(f"cured, the patch is in {options.patch_file}; the suite runs on {answer.bad} without it and with it")
-            try:
-                answer = with_suite(answer, search, options.patch_file, cache, display.progress)
-            except KeyboardInterrupt as interrupt:
-                answer = answer.model_copy(update={"interrupted": why_stopped(interrupt) == INTERRUPTED})
         _write_answer(answer.model_copy(update={"command": command.repeated_call("fix")}), options, search.scenario)
         if answer.interrupted:
             raise KeyboardInterrupt
     is_known = is_cured or (answer.fix is not None and bool(answer.fix.why_not))
-    code = Exit.GOOD if is_known else Exit.UNANSWERED
-    return Exit.RED if answer.suite and answer.suite.is_worse else code
+    return Exit.GOOD if is_known else Exit.UNANSWERED
 
 
 def _search_request(options: FixOptions, home: Path) -> SearchRequest:
@@ -107,9 +98,18 @@ def _search_request(options: FixOptions, home: Path) -> SearchRequest:
     scenario, variant = options.one(file, options.run_options)
     check_own_caches(variant)
     file = command.announced(file.for_script(scenario))
-    failure = command.failure_words(options.failure, (scenario, variant), home)
-    test = {"scenario": scenario, "variant": variant, "failure": failure}
-    return filled(SearchRequest, options, home=home, file=file, jobs=1, **test)
+    return SearchRequest(
+        home=home,
+        file=file,
+        scenario=scenario,
+        variant=variant,
+        good=options.good,
+        bad=options.bad,
+        failure=command.failure_words(options.failure, (scenario, variant), home),
+        any_failure=options.failure == command.ANY_FAILURE,
+        run_options=options.run_options,
+        budget=options.budget,
+    )
 
 
 def _write_patch(answer: "FixAnswer", patch_file: Path) -> bool:
@@ -128,20 +128,17 @@ def _write_answer(answer: "FixAnswer", options: FixOptions, scenario: "Scenario"
     from whichtorch.reports.fix_text import fix_blocks, fix_lines
 
     patch = str(options.patch_file)
-    kind = "script" if Path(options.test.partition("[")[0]).suffix == ".py" else "scenario"
     script_arguments = ["--", *options.script_arguments] if options.script_arguments else []
-    chain = Chain.of(options.run_options.chain)
-    added = (*options.axes.added.package_options, *options.axes.added.variable_options)
-    test = shlex.join(
-        [
-            *(*added, *scenario.command_options),
-            *([f"--{kind}", options.test] if options.test else []),
-            *(chain.options if chain else ()),
-            *options.cluster.arguments,
-            *script_arguments,
-        ]
-    )
-    rerun = f"{command.called('matrix')} --torch {answer.bad} --patch {patch} {test}"
+    chain, added = Chain.of(options.run_options.chain), options.axes.added
+    words = [
+        *([options.test] if options.test else []),
+        *("--torch", answer.bad, "--patch", patch),
+        *(*added.package_options, *added.variable_options, *scenario.command_options),
+        *(chain.options if chain else ()),
+        *options.cluster.arguments,
+        *script_arguments,
+    ]
+    rerun = f"{command.called('matrix')} {shlex.join(words)}"
     command.write_json(options.json_file, answer)
     if options.markdown_file:
         command.write_lines(options.markdown_file, markdown(fix_blocks(answer, patch, rerun)))

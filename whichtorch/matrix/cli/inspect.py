@@ -20,7 +20,6 @@ class StacksOptions:
     targets: Strings = argument("PID|FILE...", "A process, of any origin; with --merge, files.")
     merge: bool = option(default=False, help="One answer of what `stacks PID --json FILE` wrote on several machines.")
     json_file: Path | None = json_output()
-    display: Display = group(Display, "color")
 
 
 def stacks(options: StacksOptions) -> None:
@@ -38,7 +37,7 @@ def stacks(options: StacksOptions) -> None:
         shown = process_report.inspect_process(_process_number(options.targets))
     for note in shown.notes:
         print(f"note: {note}", file=sys.stderr)
-    options.display.say(shown.lines)
+    Display().say(shown.lines)
     if options.json_file:
         command.write_bytes(options.json_file, f"{shown.json_text}\n".encode())
 

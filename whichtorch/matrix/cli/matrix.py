@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit
 from whichtorch.matrix.cli.display import Display
+from whichtorch.matrix.cli.numbers import MeasureOptions, measured
 from whichtorch.matrix.cli.parser import request_of
 from whichtorch.matrix.cli.runs import FormatOptions, baseline_option, named_files, write_reports
 from whichtorch.matrix.errors import FailFastError, UsageError
 from whichtorch.matrix.plan.environment_options import MatrixRequest
-from whichtorch.matrix.plan.measure_options import MeasureOptions
 from whichtorch.matrix.plan.option import group, option
 
 if TYPE_CHECKING:
@@ -34,9 +34,6 @@ class MatrixOptions(MatrixRequest):
     list_only: bool = _output_option(
         "--list", default=False, help="Show what would run and what is already known, and run nothing."
     )
-    show_all: bool = _output_option(
-        "--all", default=False, help="Show each test of a command, not only those that differ or are unexpected."
-    )
     baseline: str | None = baseline_option()
     files: Any = group(FormatOptions)
     numbers: MeasureOptions = group(MeasureOptions)
@@ -49,7 +46,7 @@ def matrix(options: MatrixOptions) -> Exit:
     Exit code: 0 all as expected; 1 something hung, crashed, failed, ran out of memory, or was slow in some attempts
     and in time in others, and no scenario expects that; 2 wrong usage or matrix file; 3 environments or the machine
     kept cells from running; 130 interrupted. With --measure, numbers are compared instead, and 1 means that one is
-    worse by what --worse or --differs says. With --baseline: 1 something that passed in the other run fails now,
+    worse by what --worse says. With --baseline: 1 something that passed in the other run fails now,
     whatever changed, or a number is worse in two runs in a row; 3 cells that had an outcome there were kept from
     running.
     """
@@ -128,13 +125,11 @@ def _measured(
     before: "RunFolder | None",
 ) -> Exit:
     """Measure the cells, write the files that were asked for, and compare with another run if that was asked for."""
-    from whichtorch.matrix.cli.numbers import measured
     from whichtorch.matrix.records import stored_runs
     from whichtorch.reports.cell_text import where_it_ran
 
-    is_asked = bool(options.numbers.worse or options.numbers.differs)
-    rounds = options.numbers.rounds
-    stored, code = measured(planned.planned, measures, rounds, here, options.display, is_asked=is_asked)
+    is_asked = bool(options.numbers.worse)
+    stored, code = measured(planned.planned, measures, here, options.display, is_asked=is_asked)
     if files := named_files(options.files):
         write_reports(files, stored_runs.find(stored.result.run.id, options.home), options.home, before)
     if before is None or code is Exit.INTERRUPTED:
@@ -163,7 +158,7 @@ def _report_lines(stored: "StoredRun", options: MatrixOptions, called: "CommandP
     result = stored.result
     if not options.display.quiet:
         yield ""
-        yield from table.matrix_lines(result, options.display.columns, show_all=options.show_all)
+        yield from table.matrix_lines(result, options.display.columns, show_all=options.display.verbose)
         yield from table.legend_lines(result, stored.left_out)
     if red := list(table.red_lines(stored, called("matrix"))):
         yield from ("", *red)

@@ -33,7 +33,7 @@ class PanelCommand(click.Command):
     takes_script_arguments = False  # after `--`
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments with ~ expanded, as in ~/a.py and --script=~/a.py; leave the script's as they are."""
+        """Parse the arguments with ~ expanded, as in ~/a.py and --json=~/a.json; leave the script's as they are."""
         if self.takes_script_arguments and "--" in args:
             place = args.index("--")
             args, ctx.meta[AFTER_DASHES] = args[:place], tuple(args[place + 1 :])

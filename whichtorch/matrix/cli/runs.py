@@ -37,7 +37,6 @@ class RunsOptions:
     """The options of `runs` without a subcommand."""
 
     json_file: Path | None = json_output()
-    display: Display = group(Display, "color")
 
 
 def runs(options: RunsOptions) -> None:
@@ -52,7 +51,7 @@ def runs(options: RunsOptions) -> None:
     heads = stored_runs.all_runs(home)
     stored = tuple(head.run for head in heads)
     running = {head.run.id for head in heads if not head.run.ended and head.is_running}
-    options.display.say(run_lines(stored, running))
+    Display().say(run_lines(stored, running))
     _tell_damage(home, heads, 1)
     write_json(options.json_file, Runs(runs=stored))
 
@@ -136,7 +135,6 @@ class CompareOptions:
     old: str = argument("OLD", "A run: id or its beginning, name, latest~1, day, folder.")
     new: str = argument("NEW", "Another one, such as latest.")
     json_file: Path | None = json_output()
-    display: Display = group(Display, "color")
 
 
 def compare(options: CompareOptions) -> Exit:
@@ -159,7 +157,7 @@ def compare(options: CompareOptions) -> Exit:
     _tell_damage(home, heads)
     before, after = (head.read() for head in heads)
     compared = comparison.compare(before.result, after.result, measured_before(after.result, home), home)
-    options.display.say(comparison_lines(compared, before, after, where_it_ran(called, after.result.run)))
+    Display().say(comparison_lines(compared, before, after, where_it_ran(called, after.result.run)))
     write_json(options.json_file, compared)
     return Exit.RED if compared.is_worse else Exit.GOOD
 
@@ -201,7 +199,6 @@ class HistoryOptions:
 
     scenario: str = argument("SCENARIO", "A test by name, with or without its variant.")
     json_file: Path | None = json_output()
-    display: Display = group(Display, "color")
 
 
 def history(options: HistoryOptions) -> None:
@@ -220,7 +217,7 @@ def history(options: HistoryOptions) -> None:
     if not histories:
         raise UsageError(f"no stored run has a cell {options.scenario}", hint="`whichtorch runs` lists the runs")
     told = nights.Histories.of(histories)
-    options.display.say(history_lines(told))
+    Display().say(history_lines(told))
     write_json(options.json_file, told)
 
 

@@ -10,7 +10,7 @@ from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTest
 from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option, interpreter_option
-from whichtorch.matrix.plan.option import Strings, argument, filled, group, json_output, max_time, option
+from whichtorch.matrix.plan.option import Strings, argument, group, json_output, max_time, option
 from whichtorch.matrix.plan.run_options import (
     CHAINED,
     RunOptions,
@@ -51,7 +51,7 @@ class TriageOptions(NamedTest):
 
     torch: Strings = _torch(help="Where it fails. [default: latest]")
     environment: CaseEnvironmentOptions = group(CaseEnvironmentOptions)
-    run: RunOptions = group(RunOptions, "timeout", "look_longer", "memory", "sandbox", *CHAINED)
+    run: RunOptions = group(RunOptions, "timeout", "memory", "sandbox", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = jobs_option()
     until: Step | None = running_option(metavar="STEP", parse=step_named, help=f"The last step: {', '.join(Step)}.")
@@ -93,12 +93,13 @@ def triage(options: TriageOptions) -> Exit:
     check_own_caches(variant)
     place = replace(place, file=command.announced(place.file.for_script(scenario)))
     folder = options.case_folder or CASES / scenario.path.stem
-    order = filled(
-        TriageRequest,
-        options,
+    order = TriageRequest(
         place=place,
         test=CaseTest(scenario=scenario, variant=variant, options=options.run),
         folder=folder,
+        steps=options.steps,
+        fresh=options.fresh,
+        max_seconds=options.max_seconds,
         tell=partial(options.display.console.print, markup=False, highlight=False, soft_wrap=True),
         shown=partial(_keep, folder),
     )
@@ -159,7 +160,8 @@ def replay(options: ReplayOptions) -> Exit:
     place = options.environment.place(options.torch or (release,), command.state_folder())
     cache = options.environment.storage.cache(place.home)
     with command.resumable(), options.cluster.searching(cache, None) as (machines, _):
-        order = filled(ReplayRequest, options, place=replace(place, machines=machines))
+        where = replace(place, machines=machines)
+        order = ReplayRequest(archive=options.archive, whole=options.whole, sandbox=options.sandbox, place=where)
         replayed = run_case(order, cache, options.display.progress)
     verdict = {True: "reproduces", False: "does not reproduce", None: "cannot be told"}[replayed.reproduces]
     print(

@@ -15,12 +15,10 @@ from whichtorch.matrix.bisect import search_request
 from whichtorch.matrix.bisect.axes.git import Checkout
 from whichtorch.matrix.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
-from whichtorch.matrix.environments.patches import read_patch
 from whichtorch.matrix.errors import INTERRUPTED, PreventedError, UsageError, why_stopped
 from whichtorch.matrix.fix.cure_runs import CureRuns
 from whichtorch.matrix.fix.fixing import CureRequest, Fix, fix
 from whichtorch.matrix.fix.origins import Origins, ReleaseSpan
-from whichtorch.matrix.fix.suite_check import SuiteCheck, check_suite
 from whichtorch.matrix.model import Environment, Model, name_of_test
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.planning import PlannedCell
@@ -61,7 +59,6 @@ class FixAnswer(Model):
     good: str = ""
     bisection: Bisection | None = None  # that found them; None where both were named
     fix: Fix | None = None
-    suite: SuiteCheck | None = None  # with the patch and without it; None where nobody asked, or nothing is cured
     interrupted: bool = False  # by Ctrl-C or a signal: the same command goes on
     command: str = ""  # that repeats it
 
@@ -126,16 +123,6 @@ def _fixed(
         found = fix(asked, CureRuns(runner, trees))
         runner.store.run = runner.store.run.model_copy(update={"interrupted": found.stopped == INTERRUPTED})
         return found
-
-
-def with_suite(answer: FixAnswer, search: SearchRequest, patch: Path, cache: EnvironmentCache, show: Show) -> FixAnswer:
-    """Return a cure's answer with what its patch, in a file, does to the suite that a matrix file selects.
-
-    Each scenario has its own timeout, as `matrix` runs it. Raises as `fix_of`.
-    """
-    machines = search.machines or ThisMachine.of(cache)
-    checked = check_suite(_request(search, answer.bad), read_patch(patch), search.file.scenarios, machines, show)
-    return answer.model_copy(update={"suite": checked})
 
 
 def _request(search: SearchRequest, version: str) -> Request:

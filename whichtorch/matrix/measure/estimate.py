@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FIRST_LOOK = 12  # rounds: with fewer, no rank test has the level of a look
+MOST_ROUNDS = 96  # runs of each environment in a comparison
 GROWTH = 1.5  # of the number of rounds from look to look
 ALPHA = 0.005  # the probability that a series' intervals ever miss the center
 ONE_SIGMA = 2 * NormalDist().cdf(-1)  # the probability that a center is more than a standard error away

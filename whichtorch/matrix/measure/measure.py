@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import platform
 import re
-import shutil
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
@@ -30,7 +28,7 @@ _GOOD = re.compile(
     re.IGNORECASE,
 )
 DILUTION = 0.1  # share of a change of torch that the rest of a script may hide
-_CHANGE = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*(%?)\s*")
+_CHANGE = re.compile(r"\s*(\+-|[+-]?)\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*(%?)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,6 @@ class MeasureKind(RowEnum):
     COMPILE = "compile", KindRow("s")  # in torch.compile, by torch's own clocks, without garbage collections
     PEAK = "peak", KindRow("MB")  # most memory of the script's process, without children
     GROWTH = "growth", KindRow("kB a line", may_fork=True, is_ratio=False, worse=10)  # per line printed
-    INSTRUCTIONS = "instructions", KindRow("M", worse=0.01)  # millions after the import of torch, by valgrind
     OUTPUT = "output", KindRow("", may_fork=True, is_ratio=False)  # the largest difference from the reference's output
     PRINTED = "printed", KindRow("")  # a number that the script prints
 
@@ -123,7 +120,7 @@ class Measure(Model):
     @property
     def search_threshold(self) -> Threshold:
         """The same for a search: 10 % less for a whole script, whose own work dilutes a change of torch."""
-        is_diluted = self.kind in {MeasureKind.WALL, MeasureKind.CPU, MeasureKind.PEAK, MeasureKind.INSTRUCTIONS}
+        is_diluted = self.kind in {MeasureKind.WALL, MeasureKind.CPU, MeasureKind.PEAK}
         return replace(self.threshold, slack=DILUTION) if is_diluted else self.threshold
 
 
@@ -136,37 +133,33 @@ def change_words(change: ValueChange | None, unit: str, *, is_share: bool) -> st
     return f"{center}{unit}" if low == high else f"{center}{unit} [{low}, {high}]"
 
 
-def measures_named(
-    names: Sequence[str], pattern: str | None, better: str | None, worse: str | None, differs: str | None, every: str
-) -> tuple[Measure, ...]:
+def measures_named(names: Sequence[str], pattern: str | None, worse: str | None) -> tuple[Measure, ...]:
     """Return the measures that options name. Raises UsageError that lists all that is wrong with them."""
     wrong: list[str] = []
-    if worse is not None and differs is not None:
-        wrong.append("--worse and --differs exclude each other")
-    size = _size("--differs" if worse is None else "--worse", differs if worse is None else worse, wrong)
+    sign, size = _change(worse, wrong)
     wrong += [f"--measure {name}: that is no name" for name in names if name.startswith("-")]
     known = {str(kind): kind for kind in MeasureKind if kind is not MeasureKind.PRINTED}
-    printed = [name for name in names if name not in known]
-    for option, text in (("--pattern", pattern), ("--every", every)):
-        wrong += _problems(option, text)
-    if pattern is not None and len(printed) != 1:
-        wrong.append(f"--pattern is for one number that the script prints, and --measure names {len(printed)}")
-    if MeasureKind.OUTPUT in names and size is None:
-        wrong.append("--measure output needs --differs, the largest difference that is none")
-    if MeasureKind.INSTRUCTIONS in names and len(set(names)) > 1:
-        wrong.append("--measure instructions cannot be combined with other measures: valgrind changes them")
+    kinds = {name: known.get(name, MeasureKind.PRINTED) for name in names}
+    searched = [kind for kind in kinds.values() if kind in {MeasureKind.PRINTED, MeasureKind.GROWTH}]
+    if pattern is not None:
+        wrong += _problems(pattern, has_number=MeasureKind.GROWTH not in searched)
+        if len(searched) != 1:
+            what = "one number that the script prints, or for growth"
+            wrong.append(f"--pattern is for {what}, and --measure names {len(searched)}")
+    if MeasureKind.OUTPUT in kinds.values() and size is None:
+        wrong.append("--measure output needs --worse, the largest difference that is none")
     if wrong:
         raise UsageError("\n".join(wrong))
     measures = []
-    for name in dict.fromkeys(names):
-        kind = known.get(name, MeasureKind.PRINTED)
+    for name, kind in kinds.items():
         change, is_share = size or (kind.row.worse, kind.row.is_ratio)
         if is_share and not kind.row.is_ratio:
             raise UsageError(f"--measure {name} has no value to take a share of", hint="give a number without %")
-        is_better = better == "higher" if better else kind is MeasureKind.PRINTED and bool(_GOOD.search(name))
-        if worse is not None and is_better and is_share and change >= 1:
+        is_better = sign == "-" if sign else kind is MeasureKind.PRINTED and bool(_GOOD.search(name))
+        either_way = sign == "+-" or kind is MeasureKind.OUTPUT
+        if is_better and not either_way and is_share and change >= 1:
             raise UsageError(f"--worse {worse}: {name} cannot fall by so much", hint="give less than 100%")
-        used = {MeasureKind.PRINTED: pattern or printed_pattern(name), MeasureKind.GROWTH: every}.get(kind, "")
+        used = {MeasureKind.PRINTED: pattern or printed_pattern(name), MeasureKind.GROWTH: pattern or ""}.get(kind, "")
         measures.append(
             Measure(
                 name=name,
@@ -175,22 +168,10 @@ def measures_named(
                 more_is_better=is_better,
                 change=change,
                 is_share=is_share,
-                either_way=differs is not None,
+                either_way=either_way,
             )
         )
     return tuple(measures)
-
-
-def check_valgrind(measures: Sequence[Measure]) -> None:
-    """Raise UsageError where instructions are measured, and this machine cannot count them."""
-    if not any(each.kind is MeasureKind.INSTRUCTIONS for each in measures):
-        return
-    if platform.machine() != "x86_64":
-        raise UsageError(f"--measure instructions needs an x86-64 processor, and this one is {platform.machine()}")
-    if not shutil.which("valgrind"):
-        raise UsageError(
-            "--measure instructions needs valgrind, which is not installed", hint="install it: apt install valgrind"
-        )
 
 
 def printed_pattern(name: str) -> str:
@@ -198,26 +179,24 @@ def printed_pattern(name: str) -> str:
     return rf"(?<![\w.]){re.escape(name)}[\"']?\s*[=:]\s*({NUMBER})"
 
 
-def _size(option: str, text: str | None, wrong: list[str]) -> tuple[float, bool] | None:
-    """Return how large a change is, and whether that is a share."""
+def _change(text: str | None, wrong: list[str]) -> tuple[str, tuple[float, bool] | None]:
+    """Return the sign of a change, "" where it has none, and how large it is, and whether that is a share."""
     if text is None:
-        return None
+        return "", None
     found = _CHANGE.fullmatch(text)
-    size = float(found[1]) / (100 if found[2] else 1) if found else 0.0
+    size = float(found[2]) / (100 if found[3] else 1) if found else 0.0
     if found is None or not 0 < size < math.inf:
-        wrong.append(f"{option} {text}: write how large a change counts, as 10% or as a positive number")
-        return None
-    return size, bool(found[2])
+        wrong.append(f"--worse {text}: write how large a change counts, as 10% or as a positive number")
+        return "", None
+    return found[1], (size, bool(found[3]))
 
 
-def _problems(option: str, text: str | None) -> list[str]:
+def _problems(pattern: str, *, has_number: bool) -> list[str]:
     """Return what is wrong with a pattern."""
-    if not text:
-        return []
     try:
-        groups = re.compile(text).groups
+        groups = re.compile(pattern).groups
     except re.error as error:
-        return [f"{option} {text!r} is no regular expression: {error}"]
-    if option == "--pattern" and groups != 1:
-        return [f"{option} {text!r} has {groups} groups: put parentheses around the number, and nowhere else"]
+        return [f"--pattern {pattern!r} is no regular expression: {error}"]
+    if has_number and groups != 1:
+        return [f"--pattern {pattern!r} has {groups} groups: put parentheses around the number, and nowhere else"]
     return []

@@ -187,7 +187,7 @@ class Cell(Model):
 
     @property
     def name(self) -> str:
-        """What --scenario takes to run just this: the scenario, and the variant in brackets."""
+        """What names just this: the scenario, and the variant in brackets."""
         return name_of_test(self.scenario, self.variant)
 
     @property

@@ -31,7 +31,6 @@ _names = partial(environment_option, default=(), metavar="NAME[,NAME]")
 _torch = partial(environment_option, "--torch", default=(), metavar="SPEC[,SPEC]")
 _python = partial(environment_option, "--python", default=(), metavar="3.11[,3.12]")
 _patch = partial(environment_option, "--patch", default=(), metavar="FILE[,FILE]")
-_scenario_option = partial(option, panel="Scenarios", default=())
 interpreter_option = partial(
     environment_option,
     "--interpreter",
@@ -76,11 +75,12 @@ def torch_specs(torch: Sequence[str]) -> Strings:
     return tuple(split_specs(",".join(torch)))
 
 
-def _writers_named(text: str) -> str:
-    """Return the value of --cache. Raises UsageError for what names no environments."""
-    if text == "pairs" or re.fullmatch("from=.+", text):
-        return text
-    raise UsageError(f"{text!r} names no environments", hint="write from=2.10.0, or pairs")
+def _writer_named(text: str) -> str:
+    """Return the environment that --cache names. Raises UsageError where it names none."""
+    name = text.removeprefix("from=")
+    if not name or name == text:
+        raise UsageError(f"{text!r} names no environment", hint="write from=2.10.0")
+    return name
 
 
 def _words(given: Mapping[str, Iterable[object]]) -> Strings:
@@ -125,9 +125,10 @@ class Additions:
         metavar="DIR",
         help="Install the project in DIR, without its dependencies, from a copy of it. Repeatable.",
     )
-    env: Strings = environment_option(default=(), metavar="NAME=VALUE", help="A variable for what is run. Repeatable.")
-    pass_env: Strings = environment_option(
-        default=(), metavar="NAME", help="A variable of this shell for what is run. Repeatable."
+    env: Strings = environment_option(
+        default=(),
+        metavar="NAME[=VALUE]",
+        help="A variable for what is run; NAME alone has this shell's value. Repeatable.",
     )
 
     @property
@@ -140,19 +141,22 @@ class Additions:
     @property
     def variable_options(self) -> Strings:
         """The options of the command line that ask for the variables."""
-        return _words({"--env": self.env, "--pass-env": self.pass_env})
+        return _words({"--env": self.env})
 
     @property
     def variables(self) -> dict[str, str]:
         """The variables by name. Raises UsageError for what is no variable, and for one that this shell lacks."""
+        given = dict[str, str]()
         for text in self.env:
-            if not re.fullmatch(r"[A-Za-z_]\w*=.*", text, re.DOTALL):
-                hint = "a known environment is named with --environment" if "=" not in text else ""
-                raise UsageError(f"--env {text}: not NAME=VALUE", hint=hint)
-        if missing := [name for name in self.pass_env if name not in os.environ]:
-            raise UsageError(f"--pass-env {missing[0]}: this shell has no such variable", hint="export it first")
-        given = dict(text.split("=", 1) for text in self.env)
-        return {name: os.environ[name] for name in self.pass_env} | given
+            name, mark, value = text.partition("=")
+            if not re.fullmatch(r"[A-Za-z_]\w*", name):
+                hint = "" if mark else "a known environment is named with --environment"
+                raise UsageError(f"--env {text}: not NAME=VALUE, nor the name of a variable", hint=hint)
+            if not mark and name not in os.environ:
+                hint = "write NAME=VALUE, or export it first; a known environment is named with --environment"
+                raise UsageError(f"--env {name}: this shell has no such variable", hint=hint)
+            given[name] = value if mark else os.environ[name]
+        return given
 
     def added_to(self, file: "MatrixFile") -> "MatrixFile":
         """Return the matrix file with these in its environments."""
@@ -264,15 +268,13 @@ class Storage:
 class MatrixRequest(MatrixAxes, Storage):
     """What a user asks `matrix` for."""
 
-    tests: Strings = argument("SCENARIO|SCRIPT...", "Scenarios as for --scenario, and scripts.", default=())
+    tests: Strings = argument("SCENARIO|SCRIPT...", "Names and patterns of scenarios, and scripts.", default=())
     home: Path = Path(".whichtorch")  # the state folder
     interpreters: tuple[Path, ...] = interpreter_option(default=())
-    scenarios: Strings = _scenario_option(
-        "--scenario", metavar="GLOB", help="Scenarios by name, 'tag:NAME', or 'NAME[variant=value]'. Repeatable."
-    )
-    scripts: Strings = _scenario_option("--script", metavar="FILE", help="Any script of your own. Repeatable.")
-    last_failed: bool = _scenario_option(
-        default=False, help="Run again only what failed unexpectedly in the last `matrix`; all where nothing did."
+    last_failed: bool = option(
+        default=False,
+        panel="Scenarios",
+        help="Run again only what failed unexpectedly in the last `matrix`; all where nothing did.",
     )
     share: Share | None = environment_option(
         metavar="I/N",
@@ -284,21 +286,21 @@ class MatrixRequest(MatrixAxes, Storage):
     options: RunOptions = group(RunOptions)
     written: str | None = running_option(
         "--cache",
-        metavar="from=TORCH|pairs",
-        parse=_writers_named,
-        help="Make the first run in another environment of the matrix, from=2.10.0, or in each other one: pairs.",
+        metavar="from=TORCH",
+        parse=_writer_named,
+        help="Make the first run in another environment of the matrix, from=2.10.0.",
     )
     jobs: int | None = jobs_option()
 
     def __post_init__(self) -> None:
         """Raise UsageError where what follows `--` can be neither a script's arguments nor a command."""
-        if not (self.tests or self.scripts):
+        if not self.tests:
             check_command(self.script_arguments)
 
     @property
     def repeats_last(self) -> bool:
         """Whether it is the last matrix that is run again: nothing says what is to run."""
-        return self.last_failed and not (self.tests or self.scripts or self.scenarios or self.script_arguments)
+        return self.last_failed and not (self.tests or self.script_arguments)
 
     @property
     def chained(self) -> RunOptions:
@@ -306,7 +308,9 @@ class MatrixRequest(MatrixAxes, Storage):
         if self.written is None or self.options.chain:
             return self.options
         if self.options.runs is not None:
-            raise UsageError(f"--cache {self.written}: a single run reads no caches of another", hint="add --runs 2")
+            raise UsageError(
+                f"--cache from={self.written}: a single run reads no caches of another", hint="add --runs 2"
+            )
         return replace(self.options, runs=2)
 
     @property

@@ -7,14 +7,13 @@ types of fields, so a module that declares options must not import `annotations`
 import math
 import re
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from whichtorch.matrix.errors import UsageError
 
-Filled = TypeVar("Filled")
 AFTER_DASHES = "whichtorch.after_dashes"  # key of what follows `--`: in a field's metadata, and in click's context
 _DURATION = re.compile(r"(?:(\d*\.?\d+)h)?(?:(\d*\.?\d+)m)?(?:(\d*\.?\d+)s?)?")
 _MEGABYTES = {"MB": 1, "GB": 1000, "TB": 1_000_000, "MIB": 1.048576, "GIB": 1073.741824, "TIB": 1099511.627776}
@@ -63,12 +62,6 @@ def after_dashes() -> Any:
 def group(kind: type, *only: str, panel: str = "") -> Any:
     """Declare a field that holds another request, with all of its options or `only` some of them."""
     return field(default_factory=kind, metadata={"group": Group(kind=kind, only=only, panel=panel)})
-
-
-def filled(kind: type[Filled], given: object, /, **more: Any) -> Filled:
-    """Return a request with the values of `given` that have the names of its fields, and with `more`."""
-    names = [each.name for each in fields(cast("Any", kind)) if hasattr(given, each.name)]
-    return kind(**{name: getattr(given, name) for name in names} | more)
 
 
 def seconds(text: str) -> float:

@@ -116,8 +116,7 @@ class PlannedCell:
     @property
     def looks_longer(self) -> bool:
         """Whether what its timeout stops may be looked at once more, for longer: nobody chose that timeout."""
-        is_default = self.options.timeout is None and not self.scenario.has_timeout
-        return self.options.look_longer or is_default
+        return self.options.timeout is None and not self.scenario.has_timeout
 
     def key(self, environment: Environment) -> str:
         """Return the key of its records."""
@@ -427,7 +426,7 @@ def _joined(
 ) -> Plan:
     """Return the cells of several plans; an environment that more than one of them asks for has the tests of all.
 
-    If `written` is given, each test is there once for each other environment that can write its caches.
+    If `written` is given, the environment of that name writes the caches of each test in the others.
     """
     asked: dict[tuple[str, ...], Request] = {}
     tests: dict[tuple[str, ...], Tests] = {}
@@ -439,7 +438,7 @@ def _joined(
         distinct = {name_of_test(scenario.name, variant): (scenario, variant) for scenario, variant in pairs}
         own = tuple(distinct.values())
         named = _by_name(requests) if written or any(WRITTEN_BY in variant for _, variant in own) else {}
-        chosen = _chosen_writers(named, written) if written else ()
+        chosen = _writers_called(written, named) if written else ()
         for request in requests:
             others = {name: writer for name, writer in named.items() if writer.key != request.key}
             itself = named.keys() - others.keys()
@@ -463,20 +462,17 @@ def _by_name(requests: Sequence[Request]) -> dict[str, Request]:
     return {request.label: request for request in requests} | (by_release if is_release else {})
 
 
-def _chosen_writers(named: Mapping[str, Request], written: str) -> list[str]:
+def _writers_called(asked: str, named: Mapping[str, Request]) -> list[str]:
     """Return the names of the environments that write caches, the release of each rather than its label.
 
-    These are all for "pairs", and one for "from=2.10.0". Raises UsageError where that is none of the `named`.
+    Raises UsageError where none of the `named` is what is asked for.
     """
     names = {writer.key: name for name, writer in named.items()}  # the last name of each is its release, if it has one
-    kind, _, asked = written.partition("=")
-    chosen = [
-        name for key, name in names.items() if kind == "pairs" or asked in {name, named[name].torch, named[name].label}
-    ]
-    if not chosen:
+    called = [name for name in names.values() if asked in {name, named[name].torch, named[name].label}]
+    if not called:
         known = ", ".join(names.values())
-        raise UsageError(f"--cache {written}: no environment of the matrix is {asked}", hint=f"they are {known}")
-    return chosen
+        raise UsageError(f"--cache from={asked}: no environment of the matrix is {asked}", hint=f"they are {known}")
+    return called
 
 
 def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
@@ -485,7 +481,7 @@ def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
     Scripts that need different packages, or a different Python, get separate environments.
     """
     file, named = request.file, grouped(request.tests, selection.is_script)
-    globs, scripts = (*named.get(False, ()), *request.scenarios), (*named.get(True, ()), *request.scripts)
+    globs, scripts = named.get(False, ()), named.get(True, ())
     words, suite = request.script_arguments, list[Scenario]()
     if words is not None and globs and not scripts:
         hint = "only your own script can have arguments; a command is given alone"
@@ -512,7 +508,7 @@ def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
     if request.written and planned.requests and not planned:
         names = ", ".join(each.label for each in planned.requests)
         hint = "name another release or interpreter, too"
-        raise UsageError(f"--cache {request.written}: the matrix has no environment but {names}", hint=hint)
+        raise UsageError(f"--cache from={request.written}: the matrix has no environment but {names}", hint=hint)
     if request.share:
         pairs = request.share.of(list(zip(planned.requests, planned.tests, strict=True)))
         notes.append(f"share {request.share}: {len(pairs)} of {len(planned.requests)} environments")

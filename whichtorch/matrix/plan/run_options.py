@@ -40,9 +40,6 @@ class RunOptions:
     timeout: float | None = running_option(
         metavar="TIME", parse=seconds, help="How long an attempt may take, instead of the test's own timeout."
     )
-    look_longer: bool = running_option(
-        default=False, help="Try a test that is slow at your timeout once more, for three times as long."
-    )
     memory: float | None = running_option(
         metavar="SIZE",
         parse=megabytes,

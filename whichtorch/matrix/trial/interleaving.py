@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from whichtorch.matrix.events import AttemptEnded, AttemptStarted
-from whichtorch.matrix.measure.estimate import Estimate, estimate, looks
+from whichtorch.matrix.measure.estimate import MOST_ROUNDS, Estimate, estimate, looks
 from whichtorch.matrix.measure.measure import Measure, MeasureKind
 from whichtorch.matrix.model import Cell, Outcome
 from whichtorch.matrix.model.measurement import MachineState, Measurement
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 MOST_SERVERS = 8  # fork servers that are kept alive: each holds some 300 MB; with more environments, all runs are cold
 HASH_SEED = "PYTHONHASHSEED"
-UNDER_VALGRIND = 10  # factor on the default timeout
 TRIES = 2  # runs of an environment that give no number, after which it is left out
 _PRESSURE = Path("/proc/pressure/cpu")
 
@@ -55,7 +53,7 @@ class Meter:
     runner: Runner
     cells: dict[str, PlannedCell]  # by the environment's id: the test as it runs there, with the config of its own
     measures: tuple[Measure, ...]
-    most: int  # rounds of a series
+    most: int = MOST_ROUNDS  # rounds of a series
     forks: bool = True
     emit: Emit = lambda _: None
     notes: dict[str, None] = field(default_factory=dict)  # on what the numbers are, each once
@@ -90,17 +88,15 @@ class Meter:
 
     def _run(self, environment: Environment, seed: int, round_number: int) -> Sample:
         patterns = {each.kind: each.pattern for each in self.measures}
-        counts = MeasureKind.INSTRUCTIONS in patterns
         asked = {
             "file": f"{NOTES}/{NOTE}",
             "every": patterns.get(MeasureKind.GROWTH),
             "compile": MeasureKind.COMPILE in patterns,
-            "valgrind": shutil.which("valgrind") if counts else None,
         }
         planned = self.cells[environment.id]
         runner = replace(self.runner, planned=planned, environment=environment, caches=None, forks=self.forks)
         variables = {} if self.forks or HASH_SEED in planned.request.config.env else {HASH_SEED: str(seed)}
-        limit = planned.limits.timeout * (UNDER_VALGRIND if counts and planned.looks_longer else 1)
+        limit = planned.limits.timeout
         label, name = environment.label, planned.name
         variation = Variation(
             hooks={"note_numbers": asked}, variables=variables, may_fork=self.forks, is_brief=self.forks
@@ -302,7 +298,6 @@ def opened_meter(
     cells: dict[str, PlannedCell],
     environment: Environment,
     measures: tuple[Measure, ...],
-    most: int,
     servers: int,
 ) -> Iterator[Meter]:
     """Open what makes measured runs of a test on this machine, with so many fork servers at once; stop it at the end.
@@ -315,4 +310,4 @@ def opened_meter(
         held.callback(forking.interrupt)  # the site's executor goes on with the next test
         runner = Runner.of_site(site, cells[environment.id], environment, forking=forking)
         forks = servers <= MOST_SERVERS
-        yield Meter(runner=runner, cells=cells, measures=measures, most=most, emit=site.emit, forks=forks)
+        yield Meter(runner=runner, cells=cells, measures=measures, emit=site.emit, forks=forks)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def measured_run(
-    planned: Plan, measures: tuple[Measure, ...], most: int, machines: ThisMachine, show: Show
+    planned: Plan, measures: tuple[Measure, ...], machines: ThisMachine, show: Show
 ) -> Iterator[tuple[RunStore, tuple[str, ...]]]:
     """Measure the cells of a plan in a stored run, test by test; yield the run, still open, and notes on the numbers.
 
@@ -42,7 +42,7 @@ def measured_run(
                     environments = _acquired(planned, site, held)
                     tests = grouped(enumerate(planned), lambda placed: (placed[1].scenario.source_hash, placed[1].name))
                     for cells in tests.values():
-                        notes |= dict.fromkeys(_measure(dict(cells), environments, measures, most, site))
+                        notes |= dict.fromkeys(_measure(dict(cells), environments, measures, site))
             except KeyboardInterrupt as interrupt:
                 emit(Interrupted(why=why_stopped(interrupt)))
                 store.run = store.run.model_copy(update={"interrupted": True})
@@ -64,7 +64,6 @@ def _measure(
     cells: Mapping[int, PlannedCell],
     environments: Mapping[tuple[str, ...], Environment],
     measures: tuple[Measure, ...],
-    most: int,
     site: LocalSite,
 ) -> Sequence[str]:
     """Measure one test in its environments, and store a cell of each, by its position; return notes on the numbers.
@@ -80,7 +79,7 @@ def _measure(
     series: Series | None = None
     interrupt: KeyboardInterrupt | None = None
     while usable:
-        with opened_meter(site, own_cells, usable[0], measures, most, len(usable)) as meter:
+        with opened_meter(site, own_cells, usable[0], measures, len(usable)) as meter:
             series = Series(meter=meter, environments=usable)
             try:
                 series.run(_is_decided)

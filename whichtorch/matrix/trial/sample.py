@@ -19,14 +19,8 @@ if TYPE_CHECKING:
     from whichtorch.matrix.trial.observation import Observation
 
 NOTE = "measured"  # prefix of the files that the start-up hook writes, one for each Python process
-COUNTS = ".counts"  # suffix of the file that callgrind writes for such a process
 FROM_OUTPUT = {MeasureKind.PRINTED, MeasureKind.OUTPUT}  # the other measures are read from these files
-# what is of the script's process alone, in words
-OWN_PROCESS = {
-    MeasureKind.PEAK: "memory is",
-    MeasureKind.GROWTH: "memory is",
-    MeasureKind.INSTRUCTIONS: "instructions are those of",
-}
+OWN_PROCESS = {MeasureKind.PEAK, MeasureKind.GROWTH}  # these leave out child processes
 BYTES = {"MB": 1e6, "kB": 1e3}
 LEAST_STEPS = 8  # lines, of which the second half shows the growth
 # of a time that torch.utils.benchmark prints
@@ -72,10 +66,7 @@ def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, refere
         else:
             values[each.name] = _noted(each, told)
             if each.kind in OWN_PROCESS and told["has_children"]:
-                what = OWN_PROCESS[each.kind]
-                notes.append(f"{what} the script's own process only: child processes are not included")
-            if each.kind is MeasureKind.INSTRUCTIONS:
-                notes.append("valgrind counts instructions: each run is much slower than the script alone")
+                notes.append("memory is the script's own process only: child processes are not included")
     return Sample(values=values, start=attempt.evidence.start, output=output, notes=tuple(notes))
 
 
@@ -85,9 +76,7 @@ def _measured_process(seen: Observation) -> Mapping[str, Any]:
     Raises NoNumberError where there is no such process, or where it could not be measured.
     """
     noted: list[dict[str, Any]] = [
-        json.loads(text) | {"callgrind": seen.notes.get(name.removesuffix(".json") + COUNTS, "")}
-        for name, text in seen.notes.items()
-        if name.startswith(NOTE) and name.endswith(".json")
+        json.loads(text) for name, text in seen.notes.items() if name.startswith(NOTE) and name.endswith(".json")
     ]
     candidates = [told for told in noted if told.get("import")] or noted
     if not candidates:
@@ -116,13 +105,6 @@ def _noted(measure: Measure, told: Mapping[str, Any]) -> float:
             return max(0.0, compile_total(told["compile"]) - float(told["gc"]))
         case MeasureKind.GROWTH:
             return growth(told["steps"])
-        case MeasureKind.INSTRUCTIONS:
-            if told["import"] is None:
-                raise NoNumberError("it does not import torch")
-            found = re.search(r"^totals: (\d+)", told["callgrind"], re.MULTILINE)
-            if found is None or not int(found[1]):
-                raise NoNumberError("valgrind left no count")
-            return int(found[1]) / 1e6
     return float(told[str(measure.kind)])
 
 

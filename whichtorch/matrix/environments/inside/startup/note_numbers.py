@@ -4,9 +4,6 @@ What is noted is written at the end of the process, as JSON, to a file whose pre
 process of the script is measured; its children that have ended count with their CPU time. A command may start several
 Python processes: each writes a file of its own, but not those that another Python has started. An error of this hook is
 written to the file, too, and the script goes on.
-
-To count instructions, the process restarts itself under valgrind, or ends if it cannot. Its tool callgrind counts from
-the end of the import of torch to the end of the script, and writes to a second file with the same prefix.
 """
 # importing pathlib would take time that counts
 # ruff: noqa: PTH105, PTH123
@@ -28,9 +25,6 @@ if TYPE_CHECKING:
 
 ASKED = "WHICHTORCH_MEASURE"  # JSON: the prefix of the file, and what to measure
 MOST_STEPS = 100_000
-# x86-64 code of a function that is given a request's address: what valgrind recognizes, and a return (valgrind.h)
-REQUEST_CODE = bytes.fromhex("4889f8 31d2 48c1c703 48c1c70d 48c1c73d 48c1c733 4887db 4889d0 c3")
-START_COUNTING, STOP_COUNTING = 0x43540004, 0x43540005  # "CT" and a number (callgrind.h)
 COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")  # a frame of these, while it compiles
 
 
@@ -40,11 +34,7 @@ def install(after_import: Callable[[str, Callable[[ModuleType], object]], object
     if not asked:
         return
     told, pid = json.loads(asked), os.getpid()
-    if told.get("valgrind"):
-        restart_under_valgrind(told.pop("valgrind"), told)
-    notes = {"import": None, "steps": [], "gc": GcClock(), "callgrind": None}  # type: dict[str, Any]
-    if told.get("counts"):
-        notes["callgrind"] = callgrind_function()
+    notes = {"import": None, "steps": [], "gc": GcClock()}  # type: dict[str, Any]
     start(notes)
     if "torch" not in sys.modules:
         clock = ImportClock(notes)
@@ -75,38 +65,6 @@ class ImportClock:
         seconds, memory = self.before
         self.notes["import"] = {"seconds": time.perf_counter() - seconds, "memory": own_memory() - memory}
         start(self.notes)
-        if self.notes["callgrind"]:
-            self.notes["callgrind"](START_COUNTING)
-
-
-def restart_under_valgrind(valgrind: str, told: dict[str, Any]) -> None:
-    """Restart this process under valgrind, as the same process. It is a tenth as fast until counting starts."""
-    with open("/proc/self/cmdline", "rb") as file:
-        arguments = [os.fsdecode(each) for each in file.read().split(b"\0")[1:-1]]
-    file = told["file"].replace("%", "%%") + "-%p.counts"
-    options = ["--quiet", "--tool=callgrind", "--instr-atstart=no", "--callgrind-out-file=" + file]
-    environ = {name: value for name, value in os.environ.items() if name != "VALGRIND_OPTS"}
-    environ[ASKED] = json.dumps(dict(told, counts=True))
-    try:
-        os.execve(valgrind, [valgrind, *options, sys.executable, *arguments], environ)  # noqa: S606  there is no shell
-    except OSError as error:
-        raise RuntimeError(f"{valgrind} does not start: {error}") from error
-
-
-def callgrind_function() -> Callable[[int], object]:
-    """Return a function that sends callgrind the request with a number."""
-    import ctypes
-    import mmap
-
-    page = mmap.mmap(-1, len(REQUEST_CODE), prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    page.write(REQUEST_CODE)
-    call = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
-
-    def send(number: int, _code: mmap.mmap = page) -> None:  # it keeps the page with the code alive
-        request = (ctypes.c_size_t * 6)(number)
-        call(ctypes.addressof(request))
-
-    return send
 
 
 class GcClock:
@@ -209,8 +167,6 @@ def finish(file: str, pid: int, notes: dict[str, Any]) -> None:
     if os.getpid() != pid:
         return
     try:
-        if notes["callgrind"]:
-            notes["callgrind"](STOP_COUNTING)
         told = {
             "wall": time.perf_counter() - notes["wall"],
             "cpu": cpu_seconds() - notes["cpu"],
