@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 
-import jsonschema
 import pytest
 
 from tests.cli.shell import User
-from tests.test_schema import generated
+from tests.test_schema import validator
 
 TAKES_SIZE = (
     "NOTE\nimport sys\nimport torch\nprint(sys.argv[1:])\n"
@@ -26,7 +25,7 @@ def test_what_follows_the_dashes_is_the_scripts(user: User) -> None:
     ended = user.run("matrix", "--torch", "9.2.0", script, "--json", "result.json", "--", *own)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     result = json.loads((user.folder / "result.json").read_text())
-    jsonschema.validate(result, json.loads(generated()))
+    validator().validate(result)
     (cell,), (scenario,) = result["cells"], result["scenarios"]
     assert cell["scenario"] == scenario["name"] == f"{script} -- {shlex.join(own)}"
     assert scenario["arguments"] == own

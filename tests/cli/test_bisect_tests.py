@@ -7,12 +7,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from tests.cli.shell import User
 from tests.patience import PATIENCE
-from tests.test_schema import generated
+from tests.test_schema import validator
 from tests.wheels import build_companion, build_pytest, build_wheel
 
 pytestmark = pytest.mark.thorough
@@ -75,7 +74,7 @@ def bisect(user: User, *words: str, code: int = 0) -> dict[str, Any]:
     assert ended.returncode == code, ended.stdout + ended.stderr
     assert "Traceback" not in ended.stderr
     answer: dict[str, Any] = json.loads((user.folder / "answer.json").read_text())
-    jsonschema.validate(answer, json.loads(generated("bisect")))
+    validator("bisect").validate(answer)
     return answer | {"said": ended.stdout}
 
 

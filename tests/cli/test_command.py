@@ -11,14 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import junitparser
 import pytest
 
 from tests.cli.prepared import prepare
 from tests.cli.shell import User, wait_for
 from tests.patience import PATIENCE
-from tests.test_schema import generated
+from tests.test_schema import validator
 from tests.wheels import build_pytest, build_wheel
 
 BOTH = ("--torch", "9.1.0,9.2.0", "--with", "pytest")
@@ -60,7 +59,7 @@ def cells_of(user: User, *words: str, code: int) -> dict[tuple[str, str], dict[s
     ended = user.run("matrix", *words[: words.index("--")], "--json", "result.json", *words[words.index("--") :])
     assert ended.returncode == code, ended.stdout + ended.stderr
     result = json.loads((user.folder / "result.json").read_text())
-    jsonschema.validate(result, json.loads(generated()))
+    validator().validate(result)
     torch = {environment["id"]: environment["torch"] for environment in result["environments"]}
     (user.folder.parent / "output.txt").write_text(ended.stdout + ended.stderr)
     return {(torch[cell["environment"]], cell["scenario"]): cell for cell in result["cells"]}

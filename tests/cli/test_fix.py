@@ -6,13 +6,12 @@ import json
 import signal
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from tests.cli.shell import FAILS_IN_OLD, User, wait_for
 from tests.patience import PATIENCE
 from tests.repository import Repository
-from tests.test_schema import generated
+from tests.test_schema import validator
 
 pytestmark = pytest.mark.thorough
 
@@ -34,7 +33,7 @@ def test_a_script_is_cured_by_a_patch(user: User) -> None:
     patch = (user.folder / "output" / "fix.diff").read_text()
     assert [line for line in patch.splitlines() if line[:1] in "+-"][2:] == ["-behaviour = 'old'", "+behaviour = 'new'"]
     answer = json.loads((user.folder / "fix.json").read_text())
-    jsonschema.validate(answer, json.loads(generated("fix")))
+    validator("fix").validate(answer)
     assert (answer["bad"], answer["good"], answer["fix"]["with_patch"]) == ("9.1.0", "9.2.0", [3, 3])
     assert "+behaviour = 'new'" in (user.folder / "fix.md").read_text()
     tried = user.run("matrix", "--torch", "9.1.0", "--patch", "output/fix.diff", script)
@@ -52,7 +51,7 @@ def test_commits_of_the_patch_are_named(user: User, tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert f"  brought by {fix[:7]} change 1: 2 of 2 lines" in ended.stdout
     answer = json.loads((user.folder / "fix.json").read_text())
-    jsonschema.validate(answer, json.loads(generated("fix")))
+    validator("fix").validate(answer)
     assert [origin["commit"] for origin in answer["fix"]["origins"]] == [fix]
 
 
@@ -107,7 +106,7 @@ def test_an_interrupted_fix_tells_what_is_known(user: User, at_run: int, has_pat
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 130, (user.folder / "output.txt").read_text()
     answer = json.loads((user.folder / "fix.json").read_text())
-    jsonschema.validate(answer, json.loads(generated("fix")))
+    validator("fix").validate(answer)
     assert (answer["interrupted"], answer["fix"]["stopped"]) == (True, "interrupted")
     assert bool(answer["fix"]["patch"]) is has_patch
     assert ("it was not confirmed" in (user.folder / "output.txt").read_text()) is has_patch

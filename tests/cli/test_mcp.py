@@ -8,18 +8,20 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import psutil
 import pytest
-from mcp import Client, StdioServerParameters
 
 from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
 from tests.cli.test_answer import report
 from tests.cli.test_bisect import releases
 from tests.patience import PATIENCE
 from tests.wheels import build_companion
+
+if TYPE_CHECKING:
+    from mcp import Client
 
 pytestmark = pytest.mark.thorough
 
@@ -36,6 +38,7 @@ def wheels(tmp_path: Path) -> Path:
 
 def asked(user: User, ask: Callable[[Client], Awaitable[Any]], *options: str) -> Any:
     """Start the server and a client of it, and return what the client's questions come to."""
+    from mcp import Client, StdioServerParameters  # a CPU second, which no other test needs
 
     async def talk() -> Any:
         words = ["-m", "whichtorch", "mcp", *options]

@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from tests.cli.shell import User
-from tests.test_schema import generated
+from tests.test_schema import validator
 from tests.wheels import build_companion, build_companions
 from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON
 
@@ -30,7 +29,7 @@ def result_of(user: User, *words: str, code: int = 0) -> dict[str, Any]:
     ended = user.run("matrix", "--json", "result.json", *words)
     assert ended.returncode == code, ended.stdout + ended.stderr
     result = json.loads((user.folder / "result.json").read_text())
-    jsonschema.validate(result, json.loads(generated()))
+    validator().validate(result)
     return {**result, "said": ended.stdout}
 
 

@@ -6,11 +6,10 @@ import json
 import os
 import shutil
 
-import jsonschema
 import pytest
 
 from tests.cli.shell import FAILS_IN_OLD, User
-from tests.test_schema import generated
+from tests.test_schema import validator
 
 pytestmark = pytest.mark.thorough
 
@@ -54,7 +53,7 @@ def test_compare_finds_exactly_what_was_planted(two_nights: User) -> None:
     ended = two_nights.run("compare", "latest~1", "latest", "--json", "c.json")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     found = json.loads((two_nights.folder / "c.json").read_text())
-    jsonschema.validate(found, json.loads(generated("compare")))
+    validator("compare").validate(found)
     kinds = {
         (cell["name"], (cell["new"] or cell["old"])["environment"][6:11]): cell["change"] for cell in found["cells"]
     }

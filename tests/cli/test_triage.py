@@ -9,12 +9,11 @@ import subprocess
 import zipfile
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
 from tests.patience import PATIENCE
-from tests.test_schema import generated
+from tests.test_schema import validator
 from whichtorch.matrix.run.signals import LOOK_FIRST
 
 pytestmark = pytest.mark.thorough
@@ -36,7 +35,7 @@ def test_a_script_becomes_a_case(user: User) -> None:
     ended = user.run("triage", script, "--torch", "9.1.0", "--json", "case.json")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     case = case_of(user, "repro")
-    jsonschema.validate(case, json.loads(generated("triage")))
+    validator("triage").validate(case)
     assert case == json.loads((user.folder / "case.json").read_text())
     assert case["reproduction"]["failing"] == case["reproduction"]["runs"] == 3  # type: ignore[index]
     assert case["classification"]["category"] == "script-check"  # type: ignore[index]
@@ -74,7 +73,7 @@ def test_a_case_is_run_elsewhere(user: User, tmp_path: Path) -> None:
     (user.folder / "helper.py").unlink()
     old = user.run("replay", str(archive), "--json", "replayed.json")  # in the release that the case names
     assert (old.returncode, "repro reproduces in torch-9.1.0-pypi" in old.stdout) == (0, True), old.stdout + old.stderr
-    jsonschema.validate(json.loads((user.folder / "replayed.json").read_text()), json.loads(generated("replay")))
+    validator("replay").validate(json.loads((user.folder / "replayed.json").read_text()))
     new = user.run("replay", str(archive), "--torch", "9.2.0")
     assert (new.returncode, "does not reproduce in torch-9.2.0-pypi" in new.stdout) == (1, True), new.stdout
 
@@ -154,7 +153,7 @@ def test_an_interrupted_first_run_says_where_it_was(user: User) -> None:
     )
     case = json.loads((user.folder / "case.json").read_text())
     assert (case["stopped"]["why"], case["stopped"]["step"]) == ("interrupted", "reproduce")
-    jsonschema.validate(case, json.loads(generated("triage")))
+    validator("triage").validate(case)
     assert (user.folder / "output" / "cases" / "repro" / "case.zip").exists()
     (run,) = (user.folder / ".whichtorch" / "runs").glob("*/run.json")
     assert json.loads(run.read_text())["interrupted"]

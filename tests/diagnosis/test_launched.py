@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -51,20 +52,21 @@ def verdict(stderr: str, exit_code: int = 1, sent: tuple[str, ...] = ("SIGKILL",
     return judge(Ending(stopped_by="exit", exit_code=exit_code, seconds=1.0, sent=sent), stderr, 4096)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("launcher", CALLERS)
 @pytest.mark.parametrize("release", RELEASES)
-def test_the_rank_or_worker_that_failed_first_is_the_failure(release: str, launcher: str, way: str) -> None:
+def test_the_rank_or_worker_that_failed_first_is_the_failure(release: str) -> None:
     """Its exception, code or signal, its line and its number are told, as far as anything was written of them."""
-    found = verdict(texts(release)[launcher, way])
-    outcome, head = WAYS[way]
-    caller, parent = CALLERS[launcher]
-    head, has_frames = (head.partition(" in ")[0], False) if (launcher, way) in NO_FRAMES else (head, " in " in head)
-    expected = f"{head} < {caller}" if has_frames else f"{head} in {parent}" if parent else head
-    assert (found.outcome, found.signature) == (outcome, expected)
-    who = {"spawn": "process 1", "loader": "DataLoader worker process 1"}.get(launcher, "rank 1")
-    is_unknown = (launcher, way) in UNKNOWN or (release, launcher, way) in UNNAMED
-    assert found.process == ("" if is_unknown else who)
+    written = texts(release)
+    for launcher, way in product(CALLERS, WAYS):
+        found = verdict(written[launcher, way])
+        outcome, head = WAYS[way]
+        caller, parent = CALLERS[launcher]
+        has_frames = " in " in head and (launcher, way) not in NO_FRAMES
+        head = head if has_frames else head.partition(" in ")[0]
+        expected = f"{head} < {caller}" if has_frames else f"{head} in {parent}" if parent else head
+        assert (found.outcome, found.signature) == (outcome, expected), (launcher, way)
+        who = {"spawn": "process 1", "loader": "DataLoader worker process 1"}.get(launcher, "rank 1")
+        is_unknown = (launcher, way) in UNKNOWN or (release, launcher, way) in UNNAMED
+        assert found.process == ("" if is_unknown else who), (launcher, way)
 
 
 @pytest.mark.parametrize("launcher", CALLERS)

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from tests.environments.stand_in_uv import StandInUv
 from tests.wheels import Index, build_companion
 from whichtorch.matrix.environments.cache import EnvironmentCache
-from whichtorch.matrix.environments.commander import uv_path
+from whichtorch.matrix.environments.commander import Commander, uv_path
 from whichtorch.matrix.environments.index.sources import Sources
 from whichtorch.matrix.environments.provider import COMMAND_MARK, Stage, silent
 from whichtorch.matrix.model import Build, Config, Environment, Request
@@ -70,6 +71,13 @@ def interpreters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = [uv_path(), "venv", str(folder / "venv"), "--python", sys.executable, "--no-project", "--quiet"]
     subprocess.run(words, env=os.environ | {"UV_CACHE_DIR": str(folder)}, check=True)
     return next(folder.glob("interpreter-*"))
+
+
+@pytest.fixture
+def stand_in_uv(wheels: Path, interpreters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install without uv's processes from the folder of wheels."""
+    uv = StandInUv(wheels, interpreters.parent / "venv")
+    monkeypatch.setattr(Commander, "uv", lambda commander, *words, **options: uv(commander, *words, **options))
 
 
 @pytest.fixture

@@ -97,6 +97,7 @@ def test_a_wheel_that_was_built_damaged_is_unpacked_again_only_once(
     assert files[0].samefile(files[1])
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_a_moved_state_folder_keeps_what_is_known(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """Its environments are known where they are now, and made again there before they are used."""
     build_wheel(wheels, "2.11.0")
@@ -139,6 +140,7 @@ def test_a_version_is_held_though_the_first_index_has_no_wheel_of_it_for_this_py
     assert locks == [set(held), changed, changed]
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_configs_share_an_installation(wheels: Path, make_cache: MakeCache) -> None:
     """Requests that differ in config alone are one installation and two identities."""
     build_wheel(wheels, "2.11.0")
@@ -150,6 +152,7 @@ def test_configs_share_an_installation(wheels: Path, make_cache: MakeCache) -> N
     assert Counter(cache.stages) == {"resolving": 1, "installing": 1, "probing": 2, "ready": 2}
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_a_config_is_part_of_the_label(wheels: Path, make_cache: MakeCache) -> None:
     """What is known is told under the name that this request gives it."""
     build_wheel(wheels, "2.11.0")
@@ -206,6 +209,7 @@ def test_requirements_of_the_build_go_before_the_needs(wheels: Path, make_cache:
     assert make_cache().acquire(ask("2.11.0", build=build)).packages["numpy"] == "1.26.4"
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_two_threads_install_once(wheels: Path, make_cache: MakeCache) -> None:
     """Two threads that want the same environment at once make it once."""
     build_wheel(wheels, "2.11.0")
@@ -216,6 +220,7 @@ def test_two_threads_install_once(wheels: Path, make_cache: MakeCache) -> None:
     assert cache.stages.count("installing") == 1
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_two_runs_install_once(wheels: Path, make_cache: MakeCache) -> None:
     """Two tools with one state folder make an environment once: the second waits for the first."""
     build_wheel(wheels, "2.11.0")
@@ -238,6 +243,7 @@ def test_many_installs_at_once(wheels: Path, make_cache: MakeCache) -> None:
     assert [environment.packages["torch"] for environment in environments] == versions
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_half_made_is_never_reused(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """An environment whose install was cut off is removed and made anew."""
     build_wheel(wheels, "2.11.0")
@@ -347,6 +353,7 @@ def test_a_build_with_an_index_of_its_own_means_its_local_versions(
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("stand_in_uv")
 def test_a_wheel_is_an_environment(tmp_path: Path, make_cache: MakeCache) -> None:
     """A wheel's path is installed; built again under the same name it is another environment."""
     wheel = build_wheel(tmp_path / "built", "2.14.0a0+git1234567")
@@ -372,6 +379,7 @@ def test_a_wheel_is_an_environment(tmp_path: Path, make_cache: MakeCache) -> Non
         ("miscalculates", "the canary fails at 'matmul on the CPU': RuntimeError: 4x3 ones times"),
     ],
 )
+@pytest.mark.usefixtures("stand_in_uv")
 def test_a_failed_canary_is_broken(wheels: Path, make_cache: MakeCache, behaviour: str, reason: str) -> None:
     """A torch that cannot multiply two matrices is broken, with the step and a log, and known as nothing."""
     build_wheel(wheels, "2.11.0", behaviour=behaviour)
@@ -387,6 +395,7 @@ def test_a_failed_canary_is_broken(wheels: Path, make_cache: MakeCache, behaviou
     assert cache.acquire(ask("2.11.0")) == environment
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_the_log_of_a_broken_canary_has_the_traceback(wheels: Path, make_cache: MakeCache) -> None:
     """The log of a failed import shows where it failed."""
     build_wheel(wheels, "2.11.0", behaviour="fails to import")
@@ -395,6 +404,7 @@ def test_the_log_of_a_broken_canary_has_the_traceback(wheels: Path, make_cache: 
     assert "Traceback (most recent call last)" in log.read_text()
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_a_newer_probe_is_asked_again(wheels: Path, make_cache: MakeCache, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is installed is probed anew by a tool that asks more; its identity stays."""
     build_wheel(wheels, "2.11.0")
@@ -421,6 +431,7 @@ def existing(interpreter: Path, config: Config | None = None) -> Request:
     return Request(torch="", python="", build=build, config=config or Config(name="default"), interpreter=interpreter)
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_an_existing_interpreter_is_used_as_it_is(wheels: Path, make_cache: MakeCache) -> None:
     """An environment of the user's is probed, known again, and probed anew once it has changed."""
     build_wheel(wheels, "2.11.0")
@@ -443,6 +454,7 @@ def test_an_existing_interpreter_is_used_as_it_is(wheels: Path, make_cache: Make
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("stand_in_uv")
 def test_builds_of_one_release_are_different_environments(wheels: Path, make_cache: MakeCache, tmp_path: Path) -> None:
     """Builds with other options tell the same version, and so does a build that was made again."""
     build_wheel(wheels, "2.11.0")
@@ -458,6 +470,7 @@ def test_builds_of_one_release_are_different_environments(wheels: Path, make_cac
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("stand_in_uv")
 def test_what_is_edited_in_an_environment_of_the_users_makes_it_another(wheels: Path, make_cache: MakeCache) -> None:
     """A file of torch, and one of a project that was installed with `pip install -e`."""
     build_wheel(wheels, "2.11.0")
@@ -507,6 +520,7 @@ def test_side_installs_are_made_once(wheels: Path, tmp_path: Path, make_cache: M
     assert [package.name for package in installed_packages(prefix)] == ["helper"]
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_metadata_stays_readable_json(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """What is kept of an installation is plain JSON with names, versions and sizes."""
     build_wheel(wheels, "2.11.0", padding=5000)
@@ -516,6 +530,7 @@ def test_metadata_stays_readable_json(wheels: Path, tmp_path: Path, make_cache: 
     assert sizes["torch"] > 5000
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_what_packages_require_is_read_where_older_versions_kept_it(
     wheels: Path, tmp_path: Path, make_cache: MakeCache
 ) -> None:

@@ -66,6 +66,7 @@ def test_evicts_in_waves(padded: Path, tmp_path: Path, make_cache: MakeCache) ->
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("stand_in_uv")
 def test_least_recently_used_goes_first(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """An environment used again stays, one not used since goes."""
     cache = make_cache(disk_budget_mb=5, unknown_size_mb=2.1)
@@ -76,6 +77,7 @@ def test_least_recently_used_goes_first(padded: Path, tmp_path: Path, make_cache
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("stand_in_uv")
 def test_identity_survives_eviction(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """An evicted environment is still known, and made again from its lock it is the same, whatever is new."""
     cache = make_cache(disk_budget_mb=3, unknown_size_mb=2.1)
@@ -109,6 +111,7 @@ def test_what_is_shared_stays(padded: Path, tmp_path: Path, make_cache: MakeCach
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("stand_in_uv")
 def test_never_evicts_what_is_in_use(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """An install waits while everything is in use, and goes on when something is released."""
     waits = threading.Event()
@@ -125,6 +128,7 @@ def test_never_evicts_what_is_in_use(padded: Path, tmp_path: Path, make_cache: M
     assert installed(tmp_path) == {"2.12.0"}
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_two_users_of_one_environment(padded: Path, make_cache: MakeCache) -> None:
     """An environment acquired twice is in use until it is released twice."""
     waits = threading.Event()
@@ -143,6 +147,7 @@ def test_two_users_of_one_environment(padded: Path, make_cache: MakeCache) -> No
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("stand_in_uv")
 def test_marks_of_a_dead_tool_do_not_count(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """What a killed run was using can be evicted by the next."""
     code = (
@@ -159,6 +164,7 @@ def test_marks_of_a_dead_tool_do_not_count(padded: Path, tmp_path: Path, make_ca
     assert installed(tmp_path) == {"2.12.0"}
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_no_disk(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """What does not fit though nothing is in use is unbuildable, with the figures, and evicts nothing."""
     cache = make_cache(disk_budget_mb=3, unknown_size_mb=2.1)
@@ -227,6 +233,7 @@ def test_more_than_the_budget_is_refused_at_once(tmp_path: Path) -> None:
         disk.reserve("bb", 10_000_001, None, print)
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_estimate_counts_what_is_new(padded: Path, index: Index, tmp_path: Path, make_cache: MakeCache) -> None:
     """Packages that another environment has cost nothing; an unknown torch costs what the last one did."""
     make_cache().acquire(ask("2.11.0"))

@@ -22,6 +22,8 @@ from whichtorch.matrix.environments.disk import Disk, is_held
 from whichtorch.matrix.environments.package_watch import PackageWatch
 from whichtorch.matrix.model import Config, Environment, Patch, Request
 
+pytestmark = pytest.mark.usefixtures("stand_in_uv")
+
 FIX = Patch(name="fix", text=behaviour_patch("old", "new"), option="fix.diff")
 PLAIN = ask("2.11.0")
 WAITS = "waiting for another run that uses it"

@@ -61,6 +61,7 @@ def test_a_patch_is_an_environment(old: Path, tmp_path: Path, make_cache: MakeCa
     assert hashes(folder_of(home, PLAIN) / "venv") == before
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_the_text_makes_the_identity(old: Path, make_cache: MakeCache) -> None:
     """A patch of another name and file is the same environment; an edited one is another."""
     cache = make_cache()
@@ -73,6 +74,7 @@ def test_the_text_makes_the_identity(old: Path, make_cache: MakeCache) -> None:
     assert cache.acquire(edited).id != first.id
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_a_patched_environment_is_known_and_reused(old: Path, make_cache: MakeCache) -> None:
     """Another run knows it, installs nothing, and patches nothing."""
     first = make_cache().acquire(FIXED)
@@ -82,6 +84,7 @@ def test_a_patched_environment_is_known_and_reused(old: Path, make_cache: MakeCa
     assert cache.stages == ["ready"]
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_what_it_is_made_of_is_installed_first(old: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """A patched release needs no earlier run of the plain one, and no install where that is there."""
     cache = make_cache()
@@ -92,6 +95,7 @@ def test_what_it_is_made_of_is_installed_first(old: Path, tmp_path: Path, make_c
     assert cache.is_installed(ask("2.11.0", patch=Patch(name="next", text="another")))
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_a_patch_that_does_not_apply(old: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """The environment is unbuildable with file and hunk, nothing is left of it, and the release can be used."""
     cache = make_cache()
@@ -105,6 +109,7 @@ def test_a_patch_that_does_not_apply(old: Path, tmp_path: Path, make_cache: Make
     assert cache.acquire(PLAIN).is_usable
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_a_release_that_has_the_patch(wheels: Path, make_cache: MakeCache) -> None:
     """Where the release has the change, the environment is that release, and says so."""
     build_wheel(wheels, "2.11.0", behaviour="new")
@@ -113,6 +118,7 @@ def test_a_release_that_has_the_patch(wheels: Path, make_cache: MakeCache) -> No
     assert environment.notes == ("patch fix is in this release already: nothing is changed",)
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_half_an_overlay_is_never_used(
     old: Path, tmp_path: Path, make_cache: MakeCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +143,7 @@ def test_half_an_overlay_is_never_used(
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("stand_in_uv")
 def test_the_patched_outlives_what_it_is_made_of(old: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """When the plain release is evicted, the patched one stays whole; neither needs to be resolved or probed again."""
     home, cache = tmp_path / "home", make_cache()
@@ -156,6 +163,7 @@ def test_the_patched_outlives_what_it_is_made_of(old: Path, tmp_path: Path, make
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("stand_in_uv")
 def test_the_patched_makes_room(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """A patched release takes no more disk than the plain one, and is evicted with it when it is not in use."""
     for version in ("2.11.0", "2.12.0"):
@@ -171,6 +179,7 @@ def test_the_patched_makes_room(wheels: Path, tmp_path: Path, make_cache: MakeCa
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("stand_in_uv")
 def test_a_wheel_built_again_is_patched_again(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """When a local wheel has changed, its overlay is made anew from the new one."""
     wheel = build_wheel(tmp_path / "own", "2.11.0", behaviour="old")
@@ -187,6 +196,7 @@ def test_a_wheel_built_again_is_patched_again(wheels: Path, tmp_path: Path, make
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("stand_in_uv")
 def test_many_patches_of_one_release_at_once(old: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """Several patches of a release, made at once by two runs, install it once, and each is what its patch says."""
     requests = [ask("2.11.0", patch=Patch(name=f"p{n}", text=behaviour_patch("old", f"new {n}"))) for n in range(4)]
@@ -200,6 +210,7 @@ def test_many_patches_of_one_release_at_once(old: Path, tmp_path: Path, make_cac
     assert behaviours == [f"behaviour = 'new {n}'" for n in range(4)]
 
 
+@pytest.mark.usefixtures("stand_in_uv")
 def test_an_interrupt_ends_it(old: Path, make_cache: MakeCache) -> None:
     """An interrupt while it is made is no failure that is kept."""
     cancelled = threading.Event()

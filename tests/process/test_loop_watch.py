@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and Linux's signals")
 ASKED = 24  # times that each program is asked where it is, at most
 UP = "open('up', 'w').close()\n"
-PAUSE = 0.003  # seconds between two questions
+PAUSE = 0.001  # seconds between two questions
 
 
 ENDLESS = {
