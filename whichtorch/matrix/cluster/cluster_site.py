@@ -13,6 +13,7 @@ from whichtorch.matrix.cluster.engine import first_line
 from whichtorch.matrix.cluster.packing import Parcel
 from whichtorch.matrix.cluster.wire import BatchRequest, Delivery, OrderedCell, ScriptFiles, SharedLock
 from whichtorch.matrix.cluster.worker_events import decoded
+from whichtorch.matrix.plan.judgement import counting
 from whichtorch.matrix.plan.planning import RunOptions
 from whichtorch.matrix.records.known_records import identity
 from whichtorch.matrix.run.work import Batch, BatchResult, Site, UndeliveredError, WorkerLostError
@@ -155,9 +156,9 @@ def bearing_on(cells: Iterable[PlannedCell], environment: Environment, records: 
     for cell in cells:
         key = cell.key(environment)
         bearing = records.bearing_on(environment.id, cell.scenario, cell.variant, cell.request.hardware_name)
-        own = cell.counting([record for record in bearing if record.key == key], environment)
-        counting = set(map(identity, own))
-        chosen |= {identity(each): each for each in bearing if each.key != key or identity(each) in counting}
+        own = counting(cell, [record for record in bearing if record.key == key], environment)
+        counted = set(map(identity, own))
+        chosen |= {identity(each): each for each in bearing if each.key != key or identity(each) in counted}
         tests = records.of_tests(cell.scenario, cell.variant)
         chosen |= {identity(each): each for each in tests if each.environment == environment.id}
     return tuple(map(_brief, chosen.values()))

@@ -7,6 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.plan.judgement import may_fork
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -69,7 +71,7 @@ class EnvironmentQueue:
         """Return whether a cell is expected to hang, and how short it is, as far as the plan says."""
         planned, environment = self.work.cells[position], self.environment
         assert environment is not None
-        forks = bool(self.work.fork_levels) and planned.may_fork(environment, ())
+        forks = bool(self.work.fork_levels) and may_fork(planned, environment, ())
         shortness = 0.0 if forks else -planned.scenario.timeout
         return planned.expects_hang(environment), shortness
 

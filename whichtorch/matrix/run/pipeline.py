@@ -16,6 +16,7 @@ from whichtorch.matrix.errors import SIGNAL_CHECK, FailFastError, UsageError, wh
 from whichtorch.matrix.events import CellDone, EnvironmentReady, Interrupted, Show, TestsFound
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import NO_COMMAND, NOT_TAKEN, Cell, Environment, Outcome, Record, judging_records
+from whichtorch.matrix.plan.judgement import counting, is_settled, judge
 from whichtorch.matrix.plan.planning import PlannedCell, PlannedShare
 from whichtorch.matrix.records.left_behind import clear_left_behind
 from whichtorch.matrix.records.store import RunStore, new_run
@@ -142,13 +143,13 @@ class MatrixRun:
         A command that is red, or was prevented, has its own cell beside them.
         """
         planned = self._planned[end.position]
-        own = planned.judged(environment, end.records, reused=end.reused, problem=end.problem)
+        own = judge(planned, environment, end.records, reused=end.reused, problem=end.problem)
         is_shown = own.is_red or own.outcome.is_prevented or not end.tests
         cells = [(planned, own, end.records)] if is_shown else []
         for id_, records in end.tests.items():
             test = planned.of_test(id_)
             reused = min(end.reused, len(judging_records(records)))
-            cells.append((test, test.judged(environment, records, reused=reused), records))
+            cells.append((test, judge(test, environment, records, reused=reused), records))
         if end.tests:
             self._site.emit(TestsFound(environment=environment.label, cells=len(cells)))
         for test, cell, records in cells:
@@ -246,11 +247,11 @@ def raise_if_impossible(cells: Iterable[Cell]) -> None:
 
 def _answer(position: int, cell: PlannedCell, environment: Environment, records: Records) -> CellEnd | None:
     """Return the end of a cell that records answer, None where it must run."""
-    known = tuple(cell.counting(records.of(cell.key(environment)), environment))
+    known = tuple(counting(cell, records.of(cell.key(environment)), environment))
     if any(record.attempt.evidence.tests for record in known):
         tests = known_tests(cell, environment, records, known)
     else:
-        tests = {} if known and cell.is_settled(known) else None
+        tests = {} if known and is_settled(cell, known) else None
     if tests is None:
         return None
     return CellEnd(position=position, records=known, reused=len(judging_records(known)), tests=tests)
@@ -267,9 +268,9 @@ def known_tests(
     found: dict[str, tuple[Record, ...]] = {}
     for id_ in ids or ():
         test = planned.of_test(id_)
-        found[id_] = tuple(test.counting(records.of(test.key(environment)), environment))
+        found[id_] = tuple(counting(test, records.of(test.key(environment)), environment))
         if not planned.scenario.asks_for(id_):
             del found[id_]
-        elif not test.is_settled(found[id_]):
+        elif not is_settled(test, found[id_]):
             return None
     return found

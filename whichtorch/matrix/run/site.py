@@ -14,6 +14,15 @@ from whichtorch.matrix.environments.configs import cell_environ, recorded
 from whichtorch.matrix.environments.machine import check_hardware
 from whichtorch.matrix.events import AttemptEnded, AttemptStarted, EnvironmentStage
 from whichtorch.matrix.model import Environment, Record, Request, Role
+from whichtorch.matrix.plan.judgement import (
+    attempts_needed,
+    counting,
+    counts,
+    may_fork,
+    needs_look,
+    unconfirmed,
+    wants_observation,
+)
 from whichtorch.matrix.process.executor import LocalExecutor, default_jobs, load_slowdown
 from whichtorch.matrix.process.forking_executor import ForkingExecutor
 from whichtorch.matrix.records.known_records import identity
@@ -145,29 +154,29 @@ class LocalSite(Site):
         """Make the attempts that are missing beside those `made`, and return the cell's end; None if interrupted."""
         planned, environment = ready.planned, ready.environment
         on_record = self.records.of(planned.key(environment))
-        known = planned.counting(on_record, environment)
+        known = counting(planned, on_record, environment)
         just_made = set(map(identity, made))
         known = [record for record in known if identity(record) not in just_made]
         judging = [record for record in known if record.attempt.role is Role.JUDGE]
         observing = [record for record in known if record.attempt.role is Role.OBSERVE]
-        uncounted = [] if judging else planned.unconfirmed(on_record, environment)
+        uncounted = [] if judging else unconfirmed(planned, on_record, environment)
         reused = len(judging)
         judging += made
         module = self._native.get(planned, environment, ready.cancelled)
         if module is None:
             return None
-        while not module.problem and planned.wants_attempt(judging[:reused], judging[reused:]):
+        while not module.problem and attempts_needed(planned, judging[:reused], judging[reused:]):
             if judging and self._had_longer_look(planned, judging[-1].attempt):
                 break
-            forks = not judging and not uncounted and planned.may_fork(environment, on_record)
+            forks = not judging and not uncounted and may_fork(planned, environment, on_record)
             level = ready.fork_level if forks else ""
             record = self._next_record(ready, judging, uncounted, module.path, level)
             if record is None:
                 return None
-            (judging if planned.counts(record, environment, on_record) else uncounted).append(record)
+            (judging if counts(planned, record, environment, on_record) else uncounted).append(record)
         is_doubted = False
-        while not module.problem and planned.wants_observation([*judging, *observing]):
-            forks = not (is_doubted or uncounted) and planned.may_fork(environment, on_record)
+        while not module.problem and wants_observation(planned, [*judging, *observing]):
+            forks = not (is_doubted or uncounted) and may_fork(planned, environment, on_record)
             order = AttemptRequest(
                 limit=planned.limits.timeout,  # it is slower than a plain one
                 role=Role.OBSERVE,
@@ -179,7 +188,7 @@ class LocalSite(Site):
             record = self._attempt(ready, order)
             if record is None:
                 return None
-            is_doubted = not planned.counts(record, environment, on_record)
+            is_doubted = not counts(planned, record, environment, on_record)
             observing += [] if is_doubted else [record]
         records = (*judging, *observing)
         return CellEnd(position=ready.position, records=records, reused=reused, problem=module.problem)
@@ -205,7 +214,7 @@ class LocalSite(Site):
         def hung_before(signature: str) -> bool:
             return expects_hang or has_hung_at(signature)
 
-        if last is None or not planned.needs_look(last) or planned.options.provisional:
+        if last is None or not needs_look(planned, last) or planned.options.provisional:
             patience = self._patience(planned)
             limit = patience.first_limit(is_known=expects_hang or has_hung_at(), slowdown=load_slowdown())
             because = f"its forked attempt ended in {uncounted[-1].attempt.outcome.word}" if uncounted else ""
@@ -236,7 +245,7 @@ class LocalSite(Site):
 
         One of an earlier run on a crowded machine does not count: the machine may have cores now.
         """
-        if not (planned.needs_look(last) and planned.looks_longer):
+        if not (needs_look(planned, last) and planned.looks_longer):
             return False
         looks = (record.attempt for record in self.records.of_test(planned.scenario.source_hash, planned.variant))
         counting = (
@@ -248,7 +257,8 @@ class LocalSite(Site):
 
     def _attempt(self, ready: ReadyCell, order: AttemptRequest) -> Record | None:
         """Make one attempt and store its record; None where it was interrupted."""
-        from whichtorch.matrix.run.cache_chain import run_chain  # here: known cells need nothing of what it imports
+        from whichtorch.matrix.run.attempt import once_more  # here: known cells need nothing of what it imports
+        from whichtorch.matrix.run.cache_chain import run_chain
 
         planned, environment = ready.planned, ready.environment
         name, label = planned.name, environment.label
@@ -258,7 +268,7 @@ class LocalSite(Site):
         executor = self.forking if self.forking and order.fork_level else self.executor
         order = replace(order, cancelled=ready.cancelled, shared=ready.shared)
         home = self.environments.home
-        record = run_chain(planned, environment, order, executor, home, self.store, self._written)
+        record = once_more(lambda: run_chain(planned, environment, order, executor, home, self.store, self._written))
         if record is not None:
             self.keep(record)
             self.emit(AttemptEnded(environment=label, cell=name, attempt=record.attempt))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from whichtorch.matrix.process.forking_executor import BRIEF_EXIT
 from whichtorch.matrix.process.temporary_folders import temporary_folder
+from whichtorch.matrix.run.attempt import once_more
 from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.cache_chain import run_chain
 from whichtorch.matrix.run.signals import Lookout
@@ -114,7 +115,8 @@ class Runner:
             )
             executor = self.forking if may_fork and self.forking else self.executor
             record = self._told_if_stopped(
-                environment, lambda: run_chain(planned, environment, order, executor, self.home, self.store)
+                environment,
+                lambda: once_more(lambda: run_chain(planned, environment, order, executor, self.home, self.store)),
             )
             texts = {
                 str(path.relative_to(notes)): text_of(path)
