@@ -50,7 +50,8 @@ from whichtorch.matrix.records.known_records import Records
 from whichtorch.matrix.records.store import read_records
 from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.environment_queue import TYPICAL_CELL
-from whichtorch.matrix.run.pipeline import MatrixRun, opened_run, recorded_run
+from whichtorch.matrix.run.lab import opened_lab, opened_run
+from whichtorch.matrix.run.pipeline import MatrixRun
 from whichtorch.matrix.run.site import LocalSite
 from whichtorch.matrix.run.work import CellEnd
 
@@ -230,8 +231,8 @@ def run(
     engine = CountingEngine(address, home / "tls")
     try:
         machines = ClusterMachines(engine, home, batch_seconds=batch_seconds)
-        with recorded_run(machines, read_records(home), quiet, len(cells)) as steps:
-            step = steps.run(cells, keep_cells=keep_cells)
+        with opened_lab(machines, read_records(home), quiet, len(cells)) as lab:
+            step = lab.run(cells, keep_cells=keep_cells)
             return Done(step.cells if keep_cells else (), engine.batches)
     finally:
         engine.close()

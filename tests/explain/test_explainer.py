@@ -17,8 +17,8 @@ from whichtorch.matrix.plan.expansion import environment_named
 from whichtorch.matrix.plan.judgement import judge
 from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
 from whichtorch.matrix.records.known_records import Records
-from whichtorch.matrix.records.latest_cells import LatestCells
-from whichtorch.matrix.records.store import new_run, read_environments
+from whichtorch.matrix.records.line_index import LineIndex
+from whichtorch.matrix.records.store import CELLS, new_run, read_environments
 
 PASS, HANG = Outcome.PASS, Outcome.HANG
 CASE = Scenario(name="family/case", path=Path("/s/case.py"), source_hash="hash")
@@ -153,9 +153,8 @@ def test_runs_are_read_back(tmp_path: Path) -> None:
         with (stored.folder / "cells.jsonl").open("a") as file:
             file.write('{"environment": "torn')
     assert read_environments(tmp_path) == {environment.id: environment}
-    assert [(cell.name, keys) for cell, keys in LatestCells(tmp_path).of("family/case")] == [
-        ("family/case", frozenset({"key"}))
-    ]
+    (line,) = LineIndex(CELLS, tmp_path).latest("environment").values()
+    assert (line.cell.name, line.records) == ("family/case", ("key",))
 
 
 def test_environment_is_named_by_label_or_id(tmp_path: Path) -> None:

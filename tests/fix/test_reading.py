@@ -16,7 +16,7 @@ from whichtorch.matrix.fix.package_trees import differing, package_tree
 from whichtorch.matrix.fix.parts import parts_of
 from whichtorch.matrix.fix.patch import lines_of, unified_diff
 from whichtorch.matrix.fix.trials import Trial, TrialEffect, content_key
-from whichtorch.matrix.search.journal import Journal
+from whichtorch.matrix.search.runs_oracle import Journal
 
 STDERR = """Traceback (most recent call last):
   File "/e/lib/python3.11/site-packages/torch/a.py", line 3, in inner

@@ -25,8 +25,7 @@ from whichtorch.matrix.fix.cure_search import CureSearch
 from whichtorch.matrix.fix.minimum import smallest
 from whichtorch.matrix.fix.trials import GUESS, Trial, TrialEffect, Trials, in_words
 from whichtorch.matrix.search.driving import Deferred, drive
-from whichtorch.matrix.search.journal import Journal
-from whichtorch.matrix.search.runs_oracle import BudgetSpentError, RunsOracle
+from whichtorch.matrix.search.runs_oracle import BudgetSpentError, Journal, RunsOracle
 from whichtorch.matrix.search.worker_pool import WorkerPool
 
 if TYPE_CHECKING:

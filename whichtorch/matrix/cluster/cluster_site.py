@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cluster.engine import first_line
 from whichtorch.matrix.cluster.packing import Parcel
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     from whichtorch.matrix.records.known_records import Records
     from whichtorch.matrix.records.store import RunStore
     from whichtorch.matrix.run.work import Done, Worker
-    from whichtorch.matrix.trial.remote import RemoteTrial
 
 
 class ClusterSite(Site):
-    """The workers of a cluster, for a step of a run."""
+    """The workers of a cluster."""
 
     environments: KnownEnvironments
 
@@ -102,7 +101,7 @@ class ClusterSite(Site):
                 for position, cell in batch.cells.items()
             ),
             fork_levels=tuple(batch.fork_levels),
-            trial=cast("RemoteTrial | None", batch.trial) if cells else None,
+            trial=batch.trial if cells else None,
             scripts=tuple(self._scripts[each] for each in dict.fromkeys(cell.scenario.source_hash for cell in cells)),
             known=bearing_on(cells, batch.environment, self.records) if batch.environment and not batch.trial else (),
             lock=self._locks.get(batch.request.key),

@@ -13,7 +13,7 @@ from whichtorch.matrix.compare.comparison import ChangeKind, RunSide, classify, 
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome
 from whichtorch.matrix.plan.planning import RunOptions, plan
 from whichtorch.matrix.records.store import read_records
-from whichtorch.matrix.run.pipeline import recorded_run
+from whichtorch.matrix.run.lab import opened_lab
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Patch, Request, Scenario
     from whichtorch.matrix.plan.planning import PlannedCell
-    from whichtorch.matrix.run.pipeline import RecordedRun
+    from whichtorch.matrix.run.lab import Lab
     from whichtorch.matrix.run.work import Machines
 
     Side = tuple[Environment, Cell]
@@ -91,13 +91,13 @@ def check_suite(
     planned = plan([request, request.model_copy(update={"patch": patch})], suite, RunOptions(cold=True))
     half = len(planned) // 2
     pairs = list(zip(planned[:half], planned[half:], strict=True))
-    with recorded_run(machines, read_records(machines.environments.home), show, len(planned)) as steps:
-        sides = _run(steps, pairs)
+    with opened_lab(machines, read_records(machines.environments.home), show, len(planned)) as lab:
+        sides = _run(lab, pairs)
         differing = [place for place, side in enumerate(sides) if _is_doubtful(*side)]
         again = [(_repeated(pairs[place][0]), _repeated(pairs[place][1])) for place in differing]
-        for place, side in zip(differing, _run(steps, again), strict=True):
+        for place, side in zip(differing, _run(lab, again), strict=True):
             sides[place] = side
-        run = steps.store.run.id
+        run = lab.store.run.id
     return _checked(run, sides)
 
 
@@ -105,12 +105,12 @@ def _repeated(planned: PlannedCell) -> PlannedCell:
     return replace(planned, options=replace(planned.options, repeat=REPEATS))
 
 
-def _run(steps: RecordedRun, pairs: Sequence[tuple[PlannedCell, PlannedCell]]) -> list[tuple[Side, Side]]:
+def _run(lab: Lab, pairs: Sequence[tuple[PlannedCell, PlannedCell]]) -> list[tuple[Side, Side]]:
     """Run both sides of cells, and return what came of each pair."""
     if not pairs:
         return []
     planned = [side for sides in zip(*pairs, strict=True) for side in sides]
-    environments, cells = steps(planned)
+    environments, cells = lab(planned)
     by_id = {environment.id: environment for environment in environments}
     sides = [(by_id[cell.environment], cell) for cell in cells]
     return list(zip(sides[: len(pairs)], sides[len(pairs) :], strict=True))

@@ -28,6 +28,7 @@ class EnvironmentQueue:
     run: WorkListener
     over: Future[None] = field(default_factory=Future)
     environment: Environment | None = None  # None: no worker has made it ready yet
+    failure: Exception | None = None  # why a trial could not be made
     is_preparing: bool = False
     is_closed: bool = False  # cancelled, or no worker can make or use it: nothing more of it is sent
     left: deque[int] = field(default_factory=deque)  # positions, in the order in which they are sent
@@ -77,7 +78,7 @@ class EnvironmentQueue:
 
     def is_at_hand(self, worker: Worker) -> bool:
         """Return whether the environment is there on a worker's host."""
-        return worker.host in self.made_on or self.install_key in worker.installed
+        return self.work.environment is not None or worker.host in self.made_on or self.install_key in worker.installed
 
     def may_go_to(self, worker: Worker) -> bool:
         """Return whether a worker is of the hardware that is asked for, and has not refused the environment."""

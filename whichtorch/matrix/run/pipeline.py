@@ -1,36 +1,26 @@
-"""The pipeline: take what records answer, hand the rest to a site, keep and tell what comes of every cell.
-
-`RecordedRun` is a stored run, made of as many steps as it takes; `MatrixRun` is one step.
-"""
+"""The pipeline: take what records answer, hand the rest to a site, keep and tell what comes of every cell."""
 
 from __future__ import annotations
 
-import sys
-import time
-from concurrent.futures import Future, wait
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.errors import SIGNAL_CHECK, FailFastError, UsageError, why_stopped
-from whichtorch.matrix.events import CellDone, EnvironmentReady, Interrupted, Show, TestsFound
+from whichtorch.matrix.errors import FailFastError, UsageError, why_stopped
+from whichtorch.matrix.events import CellDone, EnvironmentReady, Interrupted, TestsFound
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import NO_COMMAND, NOT_TAKEN, Cell, Environment, Outcome, Record, judging_records
 from whichtorch.matrix.plan.judgement import counting, is_settled, judge
 from whichtorch.matrix.plan.planning import PlannedCell, PlannedShare
-from whichtorch.matrix.records.left_behind import clear_left_behind
-from whichtorch.matrix.records.store import RunStore, new_run
-from whichtorch.matrix.run.cell_scheduler import CellScheduler
-from whichtorch.matrix.run.signals import answering
-from whichtorch.matrix.run.work import CellEnd, EnvironmentWork, Machines
+from whichtorch.matrix.run.work import CellEnd, EnvironmentWork
+from whichtorch.matrix.search.worker_pool import await_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from concurrent.futures import Future
 
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.model import Request
     from whichtorch.matrix.records.known_records import Records
+    from whichtorch.matrix.run.cell_scheduler import CellScheduler
 
 
 class MatrixRun:
@@ -84,8 +74,7 @@ class MatrixRun:
             self._scheduler.cancel(work)
 
     def _wait(self) -> None:
-        while wait(self._begun, SIGNAL_CHECK).not_done:
-            self._check_failed()
+        await_all(self._begun, self._check_failed)
         for ended in self._begun:
             ended.result()
 
@@ -160,57 +149,6 @@ class MatrixRun:
             self._site.emit(CellDone(environment=environment, cell=cell))
             if planned.options.fail_fast and cell.has_failed:
                 self._failed = self._failed or f"{cell.name} in {environment.label}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedRun:
-    """One stored run, made of as many steps as it takes."""
-
-    machines: Machines
-    records: Records
-    store: RunStore
-    show: Show
-
-    def run(self, planned: Sequence[PlannedCell], keep_cells: bool = True) -> MatrixRun:
-        """Run cells to their end, or until the user interrupts; what is done is kept."""
-        forks = any(cell.forks for cell in planned)
-        with self.show(len(planned)) as emit, self.machines.site(self.records, self.store, emit, forks=forks) as site:
-            step = MatrixRun(planned, CellScheduler(site), keep_cells)
-            with answering(site.running_lines, emit, lambda: site.running):
-                step.run()
-        return step
-
-    def __call__(self, planned: Sequence[PlannedCell]) -> tuple[Sequence[Environment], Sequence[Cell]]:
-        """Run cells to their end; raise KeyboardInterrupt where the user stopped them, with what is done kept."""
-        step = self.run(planned)
-        if step.interrupt is not None:
-            raise step.interrupt
-        return step.environments, step.cells
-
-
-@contextmanager
-def recorded_run(machines: Machines, records: Records, show: Show, planned: int = 0) -> Iterator[RecordedRun]:
-    """Open a stored run of its own."""
-    with opened_run(machines.environments.home, planned) as run_store:
-        yield RecordedRun(machines=machines, records=records, store=run_store, show=show)
-
-
-@contextmanager
-def opened_run(home: Path, planned: int = 0) -> Iterator[RunStore]:
-    """Open a stored run, after ending what a killed tool has left behind; at the end it knows how long it took."""
-    started = time.monotonic()
-    clear_left_behind(home)
-    with new_run(home, tuple(sys.argv[1:]), planned) as run_store:
-        interrupted = False
-        try:
-            yield run_store
-        except KeyboardInterrupt:
-            interrupted = True
-            raise
-        finally:
-            run = run_store.run
-            seconds = round(time.monotonic() - started, 3)
-            run_store.finish(run.model_copy(update={"seconds": seconds, "interrupted": interrupted or run.interrupted}))
 
 
 def with_answers(

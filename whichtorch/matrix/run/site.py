@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from whichtorch.matrix.plan.judgement import (
 )
 from whichtorch.matrix.process.executor import LocalExecutor, default_jobs, load_slowdown
 from whichtorch.matrix.process.forking_executor import ForkingExecutor
+from whichtorch.matrix.process.temporary_folders import temporary_folder
 from whichtorch.matrix.records.known_records import identity
 from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.native_modules import NativeModules
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.process.supervision import Supervised
     from whichtorch.matrix.records.known_records import Records
     from whichtorch.matrix.records.store import RunStore
+    from whichtorch.matrix.run.variation import Variation
     from whichtorch.matrix.run.work import Done
 
 SERVERS_A_JOB = 2  # a job alternates between cells that need torch alone and cells that need its compiler
@@ -133,7 +135,7 @@ class LocalSite(Site):
         for position, planned in batch.cells.items() if environment.is_usable else ():
             level = fork_level(planned, batch.fork_levels) if batch.fork_levels else ""
             ready = ReadyCell(position, planned, environment, batch.cancelled, fork_level=level)
-            end = batch.trial.run(ready, self) if batch.trial else self._run(ready)
+            end = self._run(ready, batch.trial)
             if end is None:
                 break
             ends.append(end)
@@ -142,11 +144,15 @@ class LocalSite(Site):
     def _stage(self, label: str, stage: str) -> None:
         self.emit(EnvironmentStage(label=label, stage=stage))
 
-    def _run(self, ready: ReadyCell) -> CellEnd | None:
+    def _run(self, ready: ReadyCell, trial: Variation | None) -> CellEnd | None:
+        if trial is not None:
+            from whichtorch.matrix.run.trial import run_trial  # here: as for `attempt`
+
+            return run_trial(trial, ready, self)
         command = ready.planned.scenario.command
         if command is None or command.test:
             return self.run_cell(ready)
-        from whichtorch.matrix.run.command_cell import run_command_cell  # here: as for `run_attempt`
+        from whichtorch.matrix.run.command_cell import run_command_cell  # here: as for `attempt`
 
         return run_command_cell(self, ready)
 
@@ -255,20 +261,24 @@ class LocalSite(Site):
         )
         return Patience(timeout=planned.limits.timeout).had_longer_look(last, counting)
 
-    def _attempt(self, ready: ReadyCell, order: AttemptRequest) -> Record | None:
-        """Make one attempt and store its record; None where it was interrupted."""
+    def attempt(self, planned: PlannedCell, environment: Environment, order: AttemptRequest) -> Record | None:
+        """Make an attempt, and once more if it was an error; None where it was interrupted."""
         from whichtorch.matrix.run.attempt import once_more  # here: known cells need nothing of what it imports
         from whichtorch.matrix.run.cache_chain import run_chain
 
+        executor = self.forking if self.forking and order.fork_level else self.executor
+        home = self.environments.home
+        return once_more(lambda: run_chain(planned, environment, order, executor, home, self.store, self._written))
+
+    def _attempt(self, ready: ReadyCell, order: AttemptRequest) -> Record | None:
+        """Make one attempt of a cell, tell of it, and store its record; None where it was interrupted."""
         planned, environment = ready.planned, ready.environment
         name, label = planned.name, environment.label
         why = order.rerun_because
         limit = order.limit * planned.runs
         self.emit(AttemptStarted(environment=label, cell=name, limit=limit, goal=order.goal, why=why))
-        executor = self.forking if self.forking and order.fork_level else self.executor
         order = replace(order, cancelled=ready.cancelled, shared=ready.shared)
-        home = self.environments.home
-        record = once_more(lambda: run_chain(planned, environment, order, executor, home, self.store, self._written))
+        record = self.attempt(planned, environment, order)
         if record is not None:
             self.keep(record)
             self.emit(AttemptEnded(environment=label, cell=name, attempt=record.attempt))
@@ -309,6 +319,7 @@ class ThisMachine:
     environments: Environments
     jobs: int = 1
     waiting: int = 0
+    servers: int | None = None  # that cells are forked from, alive at once; None: by its jobs
     expected_size: Callable[[Sequence[Request]], int] = lambda _: 0  # bytes, of installs
 
     @classmethod
@@ -336,10 +347,11 @@ class ThisMachine:
         return self.expected_size(missing), seconds
 
     @contextmanager
-    def site(self, records: Records, store: RunStore, emit: Emit, *, forks: bool = False) -> Iterator[LocalSite]:
-        """Open it as a place for a step of a run; where it `forks`, some cells begin forked."""
+    def site(self, records: Records, store: RunStore, emit: Emit) -> Iterator[LocalSite]:
+        """Open it as a place where cells run."""
         site = LocalSite(self.environments, records, store, emit, LocalExecutor(), self.jobs, self.waiting)
-        with ForkingExecutor(SERVERS_A_JOB * self.jobs) if forks else nullcontext() as site.forking:
+        servers = SERVERS_A_JOB * self.jobs if self.servers is None else self.servers
+        with ForkingExecutor(servers) as site.forking, temporary_folder() as site.caches:
             try:
                 yield site
             finally:

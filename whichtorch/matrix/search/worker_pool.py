@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
+def await_all(futures: Collection[Future[Any]], meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Wait until calls have ended; a signal that another thread took is seen soon, too."""
+    while wait(futures, SIGNAL_CHECK).not_done:
+        meanwhile()
+
+
 class WorkerPool:
     """Runs so many calls at once; others wait. Only the thread that opened it uses it.
 
@@ -58,6 +64,5 @@ class WorkerPool:
     def results(self, *calls: Callable[[], Result]) -> list[Result]:
         """Return what calls return, side by side; raise what the first of them raises."""
         futures = [self.start(call) for call in calls]
-        for future in futures:
-            self.await_any([future])
+        await_all(futures)
         return [future.result() for future in futures]

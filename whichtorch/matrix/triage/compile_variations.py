@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from whichtorch.matrix.run.variation import NOTES, Variation
 from whichtorch.matrix.triage.failure_facts import CompileCall
-from whichtorch.matrix.trial.variation import NOTES, Variation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -12,9 +12,9 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.run.variation import FORKED
 from whichtorch.matrix.triage.compile_variations import applied_in, at_rung
 from whichtorch.matrix.triage.failure_facts import Rung
-from whichtorch.matrix.trial.variation import FORKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.run.variation import NOTES, Variation
 from whichtorch.matrix.triage.compile_trace import VARIABLE, keep_trace
-from whichtorch.matrix.trial.variation import NOTES, Variation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,9 +8,9 @@ from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
 from whichtorch.matrix.diagnosis.failure import Changed
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.run.variation import Variation
 from whichtorch.matrix.triage.case import PATCH, Newest
 from whichtorch.matrix.triage.places import NEWEST
-from whichtorch.matrix.trial.variation import Variation
 
 if TYPE_CHECKING:
     from pathlib import Path

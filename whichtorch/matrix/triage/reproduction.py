@@ -9,9 +9,9 @@ from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.diagnosis.tracebacks import shortened
 from whichtorch.matrix.model import Outcome, StoppedBy
 from whichtorch.matrix.plan.judgement import needs_look
+from whichtorch.matrix.run.variation import PLAIN
 from whichtorch.matrix.triage.case import Reproduction
 from whichtorch.matrix.triage.compile_variations import at_rung
-from whichtorch.matrix.trial.variation import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from whichtorch.matrix.diagnosis.code_owner import Component
 from whichtorch.matrix.diagnosis.tracebacks import shortened
 from whichtorch.matrix.grouping import counted
+from whichtorch.matrix.run.variation import NOTES
 from whichtorch.matrix.search.driving import drive
 from whichtorch.matrix.search.runs_oracle import Inquiry, RunsOracle, asking
 from whichtorch.matrix.source.names import compiles
 from whichtorch.matrix.source.syntax import parse_module
-from whichtorch.matrix.triage.case import KnownAnswers, Minimal
+from whichtorch.matrix.triage.case import Minimal
 from whichtorch.matrix.triage.compile_variations import NOTED_GRAPH, OFF, noting_operators, operators_in
 from whichtorch.matrix.triage.minimise import operator_call
 from whichtorch.matrix.triage.minimise.captured_graph import CapturedGraph
@@ -27,11 +28,11 @@ from whichtorch.matrix.triage.minimise.reduction import Reduction, digest_of, re
 from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces, needed_by, registering
 from whichtorch.matrix.triage.minimise.standalone_script import scripts_of_places
 from whichtorch.matrix.triage.reproduction import STDERR_KEPT
-from whichtorch.matrix.trial.variation import NOTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
+    from whichtorch.matrix.search.runs_oracle import Journal
     from whichtorch.matrix.triage.failure_facts import CompileCall
     from whichtorch.matrix.triage.minimise.same_failure import SameFailure
     from whichtorch.matrix.trial.observation import Observation
@@ -66,7 +67,7 @@ class Minimising:
     same: SameFailure
     whole: Observation  # the script, run in a folder of its own
     calls: tuple[CompileCall, ...]  # of compilers, that it makes
-    known: KnownAnswers  # by candidate: kept, the same minimising goes on
+    known: Journal[bool]  # by candidate and reference: kept, the same minimising goes on
     jobs: int = 1  # candidates that are tried at once
     wrong_without: Mapping[str, Any] | None = None  # of a wrong result: the rung that mends it; {} where none is known
     tell: Callable[[str], None]
@@ -131,8 +132,9 @@ class Minimising:
             if is_same:
                 self.tell(f"candidate {oracle.made}: {counted(code_lines(candidate), 'line')}")
 
+        beside = self.same.reference.words if self.same.reference else ""
         oracle = RunsOracle[str, bool](
-            inquiry=lambda candidate: Inquiry(key=digest_of(candidate), run=partial(self.same, candidate)),
+            inquiry=lambda text: Inquiry(key=f"{digest_of(text)} {beside}".strip(), run=partial(self.same, text)),
             pool=self.same.runs.workers(self.jobs) if self.jobs > 1 else None,
             journal=self.known,
             guess=False,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.diagnosis.failure import Changed
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.run.variation import Variation
 from whichtorch.matrix.triage.compile_variations import OFF, at_rung
-from whichtorch.matrix.trial.variation import Variation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from whichtorch.matrix.diagnosis.failure import Failure
     from whichtorch.matrix.trial.runner import Runner
@@ -33,10 +33,10 @@ class Reference:
         """Whether it is another release, rather than another way to run the script."""
         return self.rung != OFF
 
-    def passes(self, limit: float, variation: Variation) -> bool:
-        """Return whether a script passes there."""
-        record = self.runs.run(limit, at_rung(self.rung, variation)).record
-        return record.attempt.outcome is Outcome.PASS
+    def start(self, limit: float, variation: Variation) -> Callable[[], bool]:
+        """Begin a run there; return what waits for it, and tells whether it passes."""
+        ended = self.runs.start(limit, at_rung(self.rung, variation))
+        return lambda: ended().record.attempt.outcome is Outcome.PASS
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,13 +61,9 @@ class SameFailure:
         if reference is None:
             return self._is_shown(variation, self.brief_limit)
         # side by side: what fails is nearly always healthy, and waiting for the one first would take twice the time
-        with self.runs.workers(2) as workers:
-            return all(
-                workers.results(
-                    lambda: self._is_shown(variation, self.brief_limit),
-                    lambda: reference.passes(self.brief_limit, variation),
-                )
-            )
+        is_healthy = reference.start(self.brief_limit, variation)
+        is_shown = self._is_shown(variation, self.brief_limit)
+        return is_healthy() and is_shown
 
     def of_wrong_result(self, source: str) -> SameFailure | None:
         """Return the question whether a candidate's result is wrong like that of a script that compares its own.
@@ -89,7 +85,7 @@ class SameFailure:
         run = self.runs.run(self.limit, variation)
         self.error = run.stderr
         return self.failure.compare(run.failure, Changed.SCRIPT).is_same and (
-            self.reference is None or self.reference.passes(self.limit, variation)
+            self.reference is None or self.reference.start(self.limit, variation)()
         )
 
     def noted(self, name: str, source: str, rung: Mapping[str, Any]) -> str:
