@@ -17,7 +17,7 @@ from whichtorch.matrix.plan import planning
 from whichtorch.matrix.process.executor import BRIEF_EXIT, ForkingExecutor, LocalExecutor
 from whichtorch.matrix.run.attempt import run_attempt
 from whichtorch.matrix.run.attempt_request import AttemptRequest
-from whichtorch.matrix.run.pipeline import opened_run
+from whichtorch.matrix.run.lab import opened_run
 from whichtorch.matrix.suite import selection
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from whichtorch.matrix.inspect.controls import BareInterpreter
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.plan import planning
 from whichtorch.matrix.records.known_records import Records
-from whichtorch.matrix.run.pipeline import recorded_run
+from whichtorch.matrix.run.lab import opened_lab
 from whichtorch.matrix.run.site import ThisMachine
 from whichtorch.matrix.suite import selection
 
@@ -55,7 +55,7 @@ def cells_of(
     default = {"has_timeout": False} | ({"timeout": timeout} if timeout else {})  # what is slow gets its longer look
     suite = [each.model_copy(update=default) for each in suite]
     planned = planning.plan([bare.request], suite, planning.RunOptions(fresh=True))
-    with recorded_run(ThisMachine(environments=bare, jobs=at_once), Records(), quiet) as run:
+    with opened_lab(ThisMachine(environments=bare, jobs=at_once), Records(), quiet) as run:
         return list(run([cell for cell in planned for _ in range(times)])[1])
 
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.model import Environment, Outcome, Request
 from whichtorch.matrix.process.supervision import Ending
+from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.run.lab import Lab
+from whichtorch.matrix.run.site import LocalSite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from whichtorch.matrix.environments.provider import Stage
+    from whichtorch.matrix.environments.provider import Environments, Stage
+    from whichtorch.matrix.events import Emit
+    from whichtorch.matrix.process.executor import Executor
     from whichtorch.matrix.process.supervision import Supervised, Task
+    from whichtorch.matrix.records.store import RunStore
 
 PASSED = Ending(stopped_by="exit", exit_code=0, signal=None, seconds=2.0)
 MOVING = Ending(stopped_by="timeout", exit_code=None, signal=None, seconds=60.0, cpu_seconds=60, moving=True)
@@ -23,6 +30,16 @@ MOVING = Ending(stopped_by="timeout", exit_code=None, signal=None, seconds=60.0,
 def moving(task: Task) -> Ending:
     """Return how a task ends that is still moving when its time is over."""
     return replace(MOVING, seconds=task.timeout)
+
+
+def shows_nothing(_total: int | None) -> nullcontext[Emit]:
+    """Show no progress."""
+    return nullcontext(lambda _event: None)
+
+
+def lab_of(environments: Environments, store: RunStore, executor: Executor, jobs: int = 2) -> Lab:
+    """Return a lab of this machine that begins with no records, and shows nothing."""
+    return Lab(LocalSite(environments, Records(), store, lambda _event: None, executor, jobs=jobs), shows_nothing)
 
 
 @dataclass

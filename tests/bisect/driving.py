@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.fakes import PASSED, FakeCache, FakeExecutor
+from tests.fakes import PASSED, FakeCache, FakeExecutor, lab_of, shows_nothing
 from whichtorch.matrix.bisect.axes.versions import Releases
 from whichtorch.matrix.bisect.bisection import Bisection
 from whichtorch.matrix.bisect.driver import bisected
 from whichtorch.matrix.bisect.ledger import Ledger
 from whichtorch.matrix.bisect.search_request import Budget, SearchRequest
 from whichtorch.matrix.bisect.strategy.search_state import SearchOptions
-from whichtorch.matrix.bisect.workbench import CountedEvents, Workbench
+from whichtorch.matrix.bisect.workbench import Workbench
 from whichtorch.matrix.events import Emit, Event, ProbeChosen
 from whichtorch.matrix.model import Build, Config, Request, Scenario
 from whichtorch.matrix.plan import matrix_file
@@ -25,6 +25,7 @@ from whichtorch.matrix.plan.planning import PlannedCell
 from whichtorch.matrix.process.supervision import Ending, Task
 from whichtorch.matrix.records.known_records import Records
 from whichtorch.matrix.records.store import RunStore, new_run, read_records
+from whichtorch.matrix.run.lab import Lab
 from whichtorch.matrix.run.site import LocalSite, ThisMachine
 
 STUCK = Ending(stopped_by="stall", exit_code=None, signal=None, seconds=4.0)
@@ -154,8 +155,8 @@ class FakeReleases:
             jobs=jobs,
         )
         with new_run(self.home, ()) as store:
-            emit = CountedEvents(self.events.append)
-            bench = FakeBench(LocalSite(self.cache, records, store, emit, Executor(self), jobs=jobs), emit)
+            site = LocalSite(self.cache, records, store, self.events.append, Executor(self), jobs=jobs)
+            bench = FakeBench(Lab(site, shows_nothing))
             bench.count, bench.clock = lambda: len(self.cache.installed) - before, seconds
             axis = Releases.of(self.requests)
             ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal or SearchOptions())
@@ -189,8 +190,7 @@ class MadeUpBench(FakeBench):
         self.behave, self.count = behave, lambda: len(cache.acquired)
         self.requests: dict[str, Request] = {}  # by label
         executor = FakeExecutor(lambda task: behave(self.requests[task.name.rpartition("  ")[2]]))
-        emit = CountedEvents(lambda _event: None)
-        super().__init__(LocalSite(cache, Records(), run_store, emit, executor), emit)
+        super().__init__(lab_of(cache, run_store, executor, jobs=1))
 
     def start(self, position: int, planned: Sequence[PlannedCell]) -> None:
         self.requests |= {cell.request.label: cell.request for cell in planned}
@@ -204,14 +204,9 @@ class MadeUpMachine(ThisMachine):
     end: Callable[[str], Ending]
 
     @contextmanager
-    def site(self, records: Records, store: RunStore, emit: Emit, *, forks: bool = False) -> Iterator[LocalSite]:
+    def site(self, records: Records, store: RunStore, emit: Emit) -> Iterator[LocalSite]:
         executor = FakeExecutor(lambda task: self.end(task.name.rpartition("  ")[2]))
         yield LocalSite(self.environments, records, store, emit, executor)
-
-
-@contextmanager
-def nothing_shown(_total: int | None) -> Iterator[Emit]:
-    yield lambda _event: None
 
 
 def asked(cache: FakeCache, torch: str, end: Callable[[str], Ending], **fields: object) -> SearchRequest:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bisect.driving import CRASHED, FAILED, asked, nothing_shown
-from tests.fakes import PASSED, FakeCache
+from tests.bisect.driving import CRASHED, FAILED, asked
+from tests.fakes import PASSED, FakeCache, shows_nothing
 from tests.wheels import build_wheel
 from whichtorch.matrix.bisect.attribution import MIXTURES
 from whichtorch.matrix.bisect.axes import versions
@@ -47,7 +47,7 @@ def searched(cache: MixedCache, end: Callable[[Packages], Ending], *, attribute:
     for version in (OLD["torch"], NEW["torch"]):
         build_wheel(cache.home / "wheels", version)
     request = asked(cache, ">=9", lambda label: end(cache.made[label]), attribute=attribute)
-    return versions.search(request, cache, nothing_shown)
+    return versions.search(request, cache, shows_nothing)
 
 
 def failing(fails: Callable[[Packages], bool]) -> Callable[[Packages], Ending]:

@@ -30,6 +30,7 @@ from whichtorch.matrix.model import (
     speaking,
 )
 from whichtorch.matrix.model.outcome import AttemptEvidence
+from whichtorch.matrix.plan.judgement import judge
 from whichtorch.matrix.plan.planning import PlannedCell
 from whichtorch.matrix.plan.run_options import RunOptions
 from whichtorch.reports.junit import element_of
@@ -61,7 +62,7 @@ def cell_of(folder: Path, records: Sequence[Record]) -> Cell:
     """Return the cell that a matrix makes of records."""
     request = Request(torch="2.11.0", python="3.11", build=Build(name="pypi"), config=Config(name="default"))
     scenario = Scenario(name="s", path=folder / "s.py", source_hash="h")
-    return PlannedCell(request=request, scenario=scenario, variant={}, options=RunOptions()).judged(HERE, records)
+    return judge(PlannedCell(request=request, scenario=scenario, variant={}, options=RunOptions()), HERE, records)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

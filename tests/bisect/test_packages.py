@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from tests.bisect.driving import FAILED, asked, nothing_shown
-from tests.fakes import PASSED, FakeCache
+from tests.bisect.driving import FAILED, asked
+from tests.fakes import PASSED, FakeCache, shows_nothing
 from tests.wheels import build_wheel
 from whichtorch.matrix.bisect.axes import days, packages
 from whichtorch.matrix.bisect.bisection import Bisection
@@ -81,7 +81,7 @@ def compared(cache: LockedCache, good: str, bad: str) -> Bisection:
         (cache.home / name).write_text(text)
         sides.append(PackageSet(path=cache.home / name, is_lock=True))
     request = culprit_fails(cache, AxisName.LOCK, sides=(sides[0], sides[1]))
-    return packages.search(request, cast("EnvironmentCache", cache), nothing_shown)
+    return packages.search(request, cast("EnvironmentCache", cache), shows_nothing)
 
 
 def test_of_the_packages_that_differ_the_one_that_matters_is_found(cache: LockedCache) -> None:
@@ -103,7 +103,7 @@ def test_the_day_and_its_package_are_found(cache: LockedCache) -> None:
     """Days are resolved as the search needs them; of what came that day, the package is told."""
     days_asked = (date(2026, 3, 1), date(2026, 3, 31))
     request = culprit_fails(cache, AxisName.DATE, days=days_asked)
-    bisection = days.search(request, cast("EnvironmentCache", cache), nothing_shown)
+    bisection = days.search(request, cast("EnvironmentCache", cache), shows_nothing)
     boundary = bisection.boundaries[-1]
     assert (boundary.from_, boundary.to) == ("2026-03-12", "2026-03-13")
     assert bisection.changes == ("numpy 2.2.6 -> 2.3.0",)
@@ -117,4 +117,4 @@ def test_the_day_and_its_package_are_found(cache: LockedCache) -> None:
 def test_a_span_without_days_is_refused(cache: LockedCache, span: tuple[date, date], words: str) -> None:
     """The reason names the day."""
     with pytest.raises(UsageError, match=words):
-        days.search(culprit_fails(cache, AxisName.DATE, days=span), cast("EnvironmentCache", cache), nothing_shown)
+        days.search(culprit_fails(cache, AxisName.DATE, days=span), cast("EnvironmentCache", cache), shows_nothing)

@@ -25,7 +25,7 @@ def test_a_search_does_not_see_the_probes_of_the_previous_one(tmp_path: Path) ->
     with new_run(tmp_path, ()) as run_store:
         bench = MadeUpBench(releases.cache, run_store, lambda _request: PASSED)
         bench.start(7, old)
-        wait_for(lambda: not bench.positions)
+        wait_for(lambda: bench.runs == 1)
         bench.close()
         bench.start(0, new)
         (probed,) = bench.wait()

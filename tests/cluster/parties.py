@@ -31,7 +31,7 @@ from whichtorch.matrix.errors import WhichtorchError
 from whichtorch.matrix.model import Build, Config, Environment, Outcome, Request, Scenario, digest
 from whichtorch.matrix.plan.planning import PlannedCell, RunOptions, plan
 from whichtorch.matrix.records.store import read_records
-from whichtorch.matrix.run.pipeline import recorded_run
+from whichtorch.matrix.run.lab import opened_lab
 
 if TYPE_CHECKING:
     import threading
@@ -219,8 +219,8 @@ def run(address: str, home: Path, cells: Sequence[PlannedCell]) -> Sequence[Cell
     """Run cells on the workers of a scheduler, in a stored run of `home`."""
     engine = DaskEngine(address, home / "tls")
     try:
-        with recorded_run(ClusterMachines(engine, home), read_records(home), _quiet, len(cells)) as steps:
-            return steps.run(cells).cells
+        with opened_lab(ClusterMachines(engine, home), read_records(home), _quiet, len(cells)) as lab:
+            return lab.run(cells).cells
     finally:
         engine.close()
 

@@ -14,10 +14,11 @@ from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.explain.explainer import Explainer, Explanations, RecordedEvidence
 from whichtorch.matrix.model import Attempt, Build, Cell, Environment, Outcome, Record, Request, Scenario, StoppedBy
 from whichtorch.matrix.plan.expansion import environment_named
+from whichtorch.matrix.plan.judgement import judge
 from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
 from whichtorch.matrix.records.known_records import Records
-from whichtorch.matrix.records.latest_cells import LatestCells
-from whichtorch.matrix.records.store import new_run, read_environments
+from whichtorch.matrix.records.line_index import LineIndex
+from whichtorch.matrix.records.store import CELLS, new_run, read_environments
 
 PASS, HANG = Outcome.PASS, Outcome.HANG
 CASE = Scenario(name="family/case", path=Path("/s/case.py"), source_hash="hash")
@@ -41,7 +42,7 @@ class Bench:
         environment = self.cache.environment(cell.request)
         known = [] if cell.options.fresh else self.records.of(cell.key(environment))
         if known or not environment.is_usable:
-            return [environment], [cell.judged(environment, known, reused=len(known))]
+            return [environment], [judge(cell, environment, known, reused=len(known))]
         self.ran.append((environment.torch, environment.config))
         outcome = self.behave(environment.torch, environment.config)
         record = Record(
@@ -54,7 +55,7 @@ class Bench:
             attempt=Attempt(outcome=outcome, seconds=1, stopped_by=StoppedBy.EXIT),
         )
         self.records.add(record)
-        return [environment], [cell.judged(environment, [record])]
+        return [environment], [judge(cell, environment, [record])]
 
 
 def explainer(bench: Bench, *pool: Request, here: Request | None = None) -> Explainer:
@@ -148,13 +149,12 @@ def test_runs_are_read_back(tmp_path: Path) -> None:
     planned = PlannedCell(request=request("2.11.0"), scenario=CASE, variant={}, options=RunOptions())
     with new_run(tmp_path, ()) as stored:
         stored.add_environment(environment)
-        stored.add_cell(planned.judged(environment, []), ["key"])
+        stored.add_cell(judge(planned, environment, []), ["key"])
         with (stored.folder / "cells.jsonl").open("a") as file:
             file.write('{"environment": "torn')
     assert read_environments(tmp_path) == {environment.id: environment}
-    assert [(cell.name, keys) for cell, keys in LatestCells(tmp_path).of("family/case")] == [
-        ("family/case", frozenset({"key"}))
-    ]
+    (line,) = LineIndex(CELLS, tmp_path).latest("environment").values()
+    assert (line.cell.name, line.records) == ("family/case", ("key",))
 
 
 def test_environment_is_named_by_label_or_id(tmp_path: Path) -> None:

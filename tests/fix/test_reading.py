@@ -14,7 +14,7 @@ from whichtorch.matrix.fix.fixing import SearchEvidence, known_so_far, reasons
 from whichtorch.matrix.fix.functions_run import FunctionsRun
 from whichtorch.matrix.fix.tree_change import differing, lines_of, package_tree, unified_diff
 from whichtorch.matrix.fix.units import parts_of
-from whichtorch.matrix.search.journal import Journal
+from whichtorch.matrix.search.runs_oracle import Journal
 
 STDERR = """Traceback (most recent call last):
   File "/e/lib/python3.11/site-packages/torch/a.py", line 3, in inner

@@ -25,8 +25,7 @@ from whichtorch.matrix.fix.closure import Closure
 from whichtorch.matrix.fix.cure_search import GUESS, CureSearch, Trial, TrialEffect, in_words, inquiry
 from whichtorch.matrix.fix.minimum import smallest
 from whichtorch.matrix.search.driving import Deferred, drive
-from whichtorch.matrix.search.journal import Journal
-from whichtorch.matrix.search.runs_oracle import BudgetSpentError, RunsOracle
+from whichtorch.matrix.search.runs_oracle import BudgetSpentError, Journal, RunsOracle
 from whichtorch.matrix.search.worker_pool import WorkerPool
 
 if TYPE_CHECKING:

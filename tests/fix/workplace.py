@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.fakes import FakeCache, lab_of
 from tests.fix.packages import environment_folder
 from whichtorch.matrix.environments.configs import BUILTIN
 from whichtorch.matrix.fix.cure_runs import CureRuns
@@ -54,12 +55,5 @@ class Workplace:
         )
         request = CureRequest(bad=bad, good=good, max_trials=most, jobs=self.jobs, tell=self.said.append)
         with new_run(self.folder, ()) as store:
-            runner = Runner(
-                planned=planned,
-                environment=bad,
-                executor=self.executor,
-                home=self.folder,
-                store=store,
-                tell=self.said.append,
-            )
-            return fix(request, CureRuns(runner))
+            lab = lab_of(FakeCache(self.folder), store, self.executor)
+            return fix(request, CureRuns(Runner(lab=lab, planned=planned, environment=bad, tell=self.said.append)))

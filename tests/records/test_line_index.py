@@ -13,11 +13,11 @@ import pytest
 from tests.records.test_merging import merged, with_output
 from tests.records.test_store import record
 from tests.results import FAIL, PASS, cell, environment, result, stored
-from whichtorch.matrix.model import Record
+from whichtorch.matrix.model import Outcome, Record
 from whichtorch.matrix.records import line_index
-from whichtorch.matrix.records.latest_cells import LatestCells
+from whichtorch.matrix.records.line_index import LineIndex
 from whichtorch.matrix.records.scratch import open_database
-from whichtorch.matrix.records.store import new_run, read_environments, read_records
+from whichtorch.matrix.records.store import CELLS, CellLine, new_run, read_environments, read_records
 from whichtorch.matrix.records.stored_runs import all_runs, prune
 
 if TYPE_CHECKING:
@@ -264,15 +264,22 @@ def test_merged_and_pruned_runs_are_known_as_they_are(tmp_path: Path) -> None:
 
 
 def test_cells_and_environments_are_as_the_latest_run_has_them(tmp_path: Path) -> None:
-    """Of two runs, the later one counts, and what neither has run again stays."""
+    """Of two runs, the later one counts, and what neither has run again stays; what was added since counts most."""
     old, new = environment("2.11.0"), environment("2.12.0")
     first = stored(tmp_path, result([old, new], [cell(old, FAIL), cell(new, FAIL)])).folder
     first.rename(first.with_name(f"0{first.name}"))  # both may have begun in the same second
     again = old.model_copy(update={"label": "again"})
     stored(tmp_path, result([again], [cell(old, PASS)]))
-    assert {each.environment: each.outcome for each, _ in LatestCells(tmp_path).of("family/case")} == {
-        old.id: PASS,
-        new.id: FAIL,
-    }
+    cells = LineIndex(CELLS, tmp_path)
+
+    def outcomes() -> dict[str, Outcome]:
+        lines = cells.latest("environment", "name = 'family/case'")
+        return {id_: line.cell.outcome for id_, line in lines.items()}
+
+    assert outcomes() == {old.id: PASS, new.id: FAIL}
+    other = cell(new, PASS).model_copy(update={"scenario": "family/other"})
+    for added in (cell(old, Outcome.HANG), cell(old, Outcome.CRASH), other):
+        cells.add(CellLine(place=0, records=(), cell=added))
+    assert outcomes() == {old.id: Outcome.CRASH, new.id: FAIL}
     assert list(read_environments(tmp_path).values()) == [new, again]
     assert len(all_runs(tmp_path)) == 2

@@ -16,6 +16,7 @@ from whichtorch.matrix.explain.explainer import RecordedEvidence
 from whichtorch.matrix.explain.explanation import explain
 from whichtorch.matrix.model import Condition, Outcome, Result, Role, Run
 from whichtorch.matrix.plan import planning
+from whichtorch.matrix.plan.judgement import decided
 from whichtorch.matrix.process.supervision import Ending
 from whichtorch.matrix.records.store import StoredRun, read_records
 from whichtorch.reports.explanation_text import explanation_lines
@@ -195,7 +196,7 @@ def test_an_observing_attempt_is_no_measure(tmp_path: Path) -> None:
     key = next((tmp_path / "runs").glob("*/records.jsonl")).read_text().partition('"key":"')[2].partition('"')[0]
     records = read_records(tmp_path).of(key)
     assert [record.attempt.role for record in records] == [Role.JUDGE, Role.OBSERVE]
-    assert planned(tmp_path)[0].decided(records) == 1
+    assert decided(planned(tmp_path)[0], records) == 1
 
 
 # Native sources

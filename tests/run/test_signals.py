@@ -22,7 +22,7 @@ from whichtorch.matrix.events import EnvironmentStage, Event, StacksSeen, Status
 from whichtorch.matrix.process.evidence.capture import find_tool
 from whichtorch.matrix.process.supervision import Task, start
 from whichtorch.matrix.run import signals
-from whichtorch.matrix.run.signals import SIGNALS, answering, stopping_signals
+from whichtorch.matrix.run.signals import SIGNALS, Lookout, answering, stopping_signals
 from whichtorch.reports.terminal import Progress
 
 
@@ -75,7 +75,7 @@ def test_what_runs_for_a_while_is_looked_at(tmp_path: Path, monkeypatch: pytest.
     supervised = start(task)
     young = Mock(elapsed=0.1, task=replace(task, name="young"))
     try:
-        with answering(tuple, events.put, lambda: [supervised, young]):
+        with Lookout(lambda: [supervised, young], events.put):
             lines: set[str] = set()
             while not any("stuck" in line for line in lines):
                 looked = events.get(timeout=PATIENCE)

@@ -11,7 +11,8 @@ import threading
 import traceback
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,10 +28,10 @@ from whichtorch.matrix.fix.commission import FixAnswer
 from whichtorch.matrix.fix.fixing import Fix
 from whichtorch.matrix.model import Environment, Outcome, Record
 from whichtorch.matrix.process.supervision import Ending
+from whichtorch.matrix.run.variation import NOTES, PLAIN, Variation
 from whichtorch.matrix.triage.places import CaseTest
 from whichtorch.matrix.trial.observation import Observation
 from whichtorch.matrix.trial.runner import Runner
-from whichtorch.matrix.trial.variation import NOTES, PLAIN, Variation
 
 BROKEN, HEALTHY = "2.11.0", "2.12.0"
 MESSAGE = "cannot lower a shape of seven"
@@ -92,6 +93,12 @@ class FakeRunner(Runner):
     def run(self, limit: float, variation: Variation = PLAIN) -> Observation:
         with self.crowd.joined():
             return self._observed(variation)
+
+    def start(self, limit: float, variation: Variation = PLAIN) -> Callable[[], Observation]:
+        pool = ThreadPoolExecutor(1)
+        future = pool.submit(self.run, limit, variation)
+        pool.shutdown(wait=False)
+        return future.result
 
     def _observed(self, variation: Variation) -> Observation:
         self.asked.append(variation)

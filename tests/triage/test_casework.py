@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
+from tests.fakes import FakeCache, lab_of
 from tests.results import environment
 from tests.triage.fake_runner import BROKEN, HEALTHY, MESSAGE, Crowd, FakeReleases, FakeRunner
 from whichtorch.matrix.model import Build, Config, Outcome, Request
@@ -63,9 +64,7 @@ def triaged(
                 options=RunOptions(timeout=20),
             ),
             environment=broken,
-            executor=LocalExecutor(),
-            home=folder / "home",
-            store=store,
+            lab=lab_of(FakeCache(folder / "home"), store, LocalExecutor()),
             beside=folder,
             crowd=Crowd(wanted=3 if jobs > 1 else 0),  # a candidate is two runs, one of them with nothing compiled
         )

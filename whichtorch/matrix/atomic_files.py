@@ -64,3 +64,11 @@ def remove_tree(path: Path) -> None:
         path.rename(path.with_name(f".removed-{path.name}-{os.getpid()}-{time.monotonic_ns()}"))
     for aside in path.parent.glob(".removed-*"):  # those of killed removals, too
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a file that a run wrote, "" where there is none."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -11,6 +11,7 @@ from whichtorch.matrix.diagnosis.failure import different
 from whichtorch.matrix.errors import GOES_ON
 from whichtorch.matrix.grouping import counted, grouped
 from whichtorch.matrix.model import NO_PATCH, Cell, Doubt, Environment, Outcome, Result
+from whichtorch.matrix.plan.judgement import judge
 from whichtorch.matrix.records.store import MOST_SHOWN
 from whichtorch.matrix.run.pipeline import with_answers
 from whichtorch.matrix.source.code_owner import normalized
@@ -260,7 +261,7 @@ def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
     rows: dict[str, dict[str, Cell | None]] = {}
     runs: Counter[str] = Counter()
     for _, cell, environment, answer in with_answers(matrix.planned, matrix.environments, matrix.records):
-        judged = cell.judged(environment, answer.records) if environment and answer else None
+        judged = judge(cell, environment, answer.records) if environment and answer else None
         rows.setdefault(cell.name, {})[cell.request.label] = judged
         runs[cell.request.label] += judged is None
     others = different(cell for row in rows.values() for cell in row.values() if cell)

@@ -32,6 +32,7 @@ from whichtorch.matrix.answer.answer import (
 from whichtorch.matrix.answer.claims import claims_of, listed, other_packages, shows
 from whichtorch.matrix.answer.printed_check import checked
 from whichtorch.matrix.answer.script_candidates import candidates_in
+from whichtorch.matrix.atomic_files import text_of
 from whichtorch.matrix.bisect.search_request import Budget, SearchRequest, search
 from whichtorch.matrix.diagnosis.patience import BESIDE_PASS, LONGER
 from whichtorch.matrix.diagnosis.tracebacks import read_chain
@@ -46,10 +47,9 @@ from whichtorch.matrix.plan.planning import plan
 from whichtorch.matrix.plan.run_options import RunOptions
 from whichtorch.matrix.records.store import read_records
 from whichtorch.matrix.run.forecast import Forecast
-from whichtorch.matrix.run.pipeline import recorded_run
+from whichtorch.matrix.run.lab import opened_lab
 from whichtorch.matrix.run.site import ThisMachine
 from whichtorch.matrix.source.syntax import parse_module
-from whichtorch.matrix.trial.observation import text_of
 from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ class Answering:
         records = read_records(home)
         planned = plan(expand(file, cache=home / "cache").requests, [trial.scenario], options)
         self._tell(f"torch {listed(dict.fromkeys(versions))}", *Forecast.of(planned, machines, records).lines())
-        with recorded_run(machines, records, self.show, len(planned)) as run_cells:
+        with opened_lab(machines, records, self.show, len(planned)) as run_cells:
             environments, cells = run_cells(planned)
         by_id = {each.id: each for each in environments}
         found = {Version(by_id[cell.environment].torch).public: cell for cell in cells}

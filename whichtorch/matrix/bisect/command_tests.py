@@ -38,6 +38,7 @@ from whichtorch.matrix.diagnosis.failure import is_alike
 from whichtorch.matrix.diagnosis.signature import described, gist
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Outcome, judging_records
+from whichtorch.matrix.plan.judgement import decided, judge
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -99,7 +100,7 @@ class CommandTests:
         ledger.evidence[position] = PositionEvidence(
             position=position,
             environment=seen.environment,
-            cell=ledger.planned(position).judged(seen.environment, records, problem=problem),
+            cell=judge(ledger.planned(position), seen.environment, records, problem=problem),
             records=tuple(records),
             reused=len(records) - len(now),
         )
@@ -165,7 +166,7 @@ class TestsOracle(ProbeRunner):
         def runs(id_: str) -> tuple[int, bool]:
             ledger, wanted = self.tests.ledgers[id_], asked[id_]
             seen = ledger.evidence.get(probe.position)
-            done = ledger.planned(probe.position).decided(seen.records) if seen else 0
+            done = decided(ledger.planned(probe.position), seen.records) if seen else 0
             return done + wanted.runs, wanted.firm
 
         return [

@@ -23,6 +23,7 @@ from whichtorch.matrix.diagnosis.missing_package import missing_in_all
 from whichtorch.matrix.errors import TimeOverError
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Cell, Environment, Outcome, combine, judging_records, lasting_records, name_of_test
+from whichtorch.matrix.plan.judgement import judge, wants_observation
 from whichtorch.matrix.plan.planning import PlannedCell
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Ledger:
         planned = self.planned(position)
         environment = self.bench.cache.known(planned.request)
         records = () if environment is None else lasting_records(self.bench.records.of(planned.key(environment)))
-        if environment is None or not judging_records(records) or planned.wants_observation(records):
+        if environment is None or not judging_records(records) or wants_observation(planned, records):
             return False
         self._reused.setdefault(position, len(judging_records(records)))
         self._see(position, environment)
@@ -142,7 +143,7 @@ class Ledger:
         self.evidence[position] = PositionEvidence(
             position=position,
             environment=environment,
-            cell=planned.judged(environment, records) if records or cell is None else cell,
+            cell=judge(planned, environment, records) if records or cell is None else cell,
             records=tuple(judging_records(records)),
             reused=self._reused.get(position, 0),
         )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.position_evidence import PositionEvidence
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Bracket, Change, SearchVerdict
-from whichtorch.matrix.environments.provider import lent
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.events import NumbersCompared
 from whichtorch.matrix.grouping import grouped
@@ -16,8 +14,7 @@ from whichtorch.matrix.measure.estimate import ALPHA, Estimate
 from whichtorch.matrix.measure.step_search import NumberStep, StepSearch
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.model.measurement import Curve, CurveStep, Effect, MachineState
-from whichtorch.matrix.process.executor import SERVERS
-from whichtorch.matrix.trial.interleaving import Meter, Series, measured_cell, opened_meter
+from whichtorch.matrix.trial.interleaving import Meter, Series, measured_cell
 from whichtorch.matrix.trial.sample import NoNumberError
 
 if TYPE_CHECKING:
@@ -38,15 +35,13 @@ def measured_search(ledger: Ledger, notes: Iterable[str]) -> Bisection:
 
     Raises UsageError where no value has the number.
     """
-    with ExitStack() as held:
-        search = _MeasuredSearch(ledger, held)
-        return search.bisection(search.run(), notes)
+    search = _MeasuredSearch(ledger)
+    return search.bisection(search.run(), notes)
 
 
 @dataclass(slots=True)
 class _MeasuredSearch:
     ledger: Ledger
-    held: ExitStack
     machine: MachineState = field(default_factory=MachineState)
     stopped: tuple[str, ...] = ()  # why the search ended early
     _meter: Meter | None = None
@@ -132,16 +127,15 @@ class _MeasuredSearch:
         if position not in self._environments:
             ledger, request = self.ledger, self.ledger.axis.request(position)
             ledger.check_budget(wants_install=ledger.needs_install(position))
-            made = self.held.enter_context(lent(ledger.bench.cache, request, ledger.bench.emit))
-            environment = self._environments[position] = ledger.bench.site.with_variables(request, made)
+            lab = ledger.bench.lab
+            environment = self._environments[position] = lab.site.with_variables(request, lab.acquire(request))
             self._cells[environment.id] = ledger.planned(position)
         return self._environments[position]
 
     def _meter_of(self, environment: Environment) -> Meter:
         """Return what makes the runs, opened with the first environment."""
         if self._meter is None:
-            opening = opened_meter(self.ledger.bench.site, self._cells, environment, (self.measure,), SERVERS)
-            self._meter = self.held.enter_context(opening)
+            self._meter = Meter.of(self.ledger.bench.lab, self._cells, environment, (self.measure,))
         return self._meter
 
     def bisection(self, search: StepSearch, notes: Iterable[str]) -> Bisection:
@@ -198,7 +192,7 @@ class _MeasuredSearch:
 
     def _keep_cells(self) -> None:
         """Store what each position showed, and give it to the ledger."""
-        ledger, store = self.ledger, self.ledger.bench.site.store
+        ledger, store = self.ledger, self.ledger.bench.lab.store
         store.add_scenario(ledger.request.scenario)
         for position, environment in self._environments.items():
             missing, number = self._missing.get(position), self._numbers.get(environment.id)

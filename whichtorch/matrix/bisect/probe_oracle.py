@@ -10,6 +10,7 @@ from whichtorch.matrix.bisect.strategy.shared_search import SharedProbe
 from whichtorch.matrix.events import ProbeChosen
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.plan.judgement import decided
 from whichtorch.matrix.run.pipeline import raise_if_impossible
 from whichtorch.matrix.search.driving import drive
 
@@ -102,7 +103,7 @@ class ProbeRunner:
         may_be_slow = not probe.firm and (reference is None or reference.outcome is Outcome.HANG)
         planned = ledger.planned(probe.position, until=probe.until, provisional=may_be_slow)
         seen = ledger.evidence.get(probe.position)
-        done = planned.decided(seen.records) if seen else 0
+        done = decided(planned, seen.records) if seen else 0
         return [replace(planned, options=replace(planned.options, repeat=done + probe.runs))]
 
     def _start(self, probe: NextProbe, search: SearchState) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -25,19 +25,17 @@ from whichtorch.matrix.events import (
 from whichtorch.matrix.model import Cell, Environment, Role
 from whichtorch.matrix.records.known_records import Records
 from whichtorch.matrix.records.store import read_records
-from whichtorch.matrix.run.cell_scheduler import CellScheduler
-from whichtorch.matrix.run.pipeline import MatrixRun, opened_run
-from whichtorch.matrix.run.signals import answering
+from whichtorch.matrix.run.lab import Lab, opened_lab
+from whichtorch.matrix.run.pipeline import MatrixRun
 from whichtorch.matrix.run.site import ThisMachine
+from whichtorch.matrix.search.worker_pool import await_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from concurrent.futures import Future
 
     from whichtorch.matrix.bisect.search_request import SearchRequest
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.plan.planning import PlannedCell
-    from whichtorch.matrix.run.work import Site
 
 QUIET = 300.0  # seconds without news before saying what is waited for: most probes and installs take less
 QUIET_PROBES = 10  # the same, as a multiple of the median time of a probe
@@ -72,22 +70,28 @@ class CountedEvents:
         self._tell(event)
 
 
+@dataclass(frozen=True, slots=True)
+class _RunningProbe:
+    """A probe that was begun."""
+
+    run: MatrixRun
+    over: Future[None]
+    label: str
+    begun: float = field(default_factory=time.monotonic)
+
+
 class Workbench:
     """Where the probes of one command run; several searches may follow one another on it.
 
     Use it from one thread; close it at the end, whatever happened.
     """
 
-    def __init__(self, site: Site, emit: CountedEvents) -> None:
-        """`emit` is where the site tells what happens."""
-        self.cache, self.records, self.emit = site.environments, site.records, emit
-        self.site = site
-        self._scheduler = CellScheduler(site)
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.cache, self.records = lab.site.environments, lab.site.records
+        self.emit = lab.site.emit = CountedEvents(lab.site.emit)
         self._started = time.monotonic()
-        self._changed = threading.Condition()  # guards what is below
-        self._running: dict[int, MatrixRun] = {}
-        self._ended: list[Probed] = []
-        self._failure: BaseException | None = None
+        self._running: dict[int, _RunningProbe] = {}
         self.stopped = ""  # why nothing more is begun, in words
         self._took: list[float] = []  # seconds of each probe that has ended
 
@@ -114,109 +118,94 @@ class Workbench:
     @property
     def run_id(self) -> str:
         """The run that the records go to."""
-        return self.site.store.run.id
+        return self.lab.store.run.id
 
     @property
     def positions(self) -> frozenset[int]:
-        """Where probes run now."""
-        with self._changed:
-            return frozenset(self._running)
+        """Where probes run whose end was not told yet."""
+        return frozenset(self._running)
 
     def start(self, position: int, planned: Sequence[PlannedCell]) -> None:
         """Begin a probe, which may have several cells of one environment; `wait` tells what came of it."""
-        run = MatrixRun(planned, self._scheduler)
-        ended = partial(self._probed, position, run, planned[0].request.label, time.monotonic())
-        with self._changed:
-            self._running[position] = run
+        run = MatrixRun(planned, self.lab.scheduler)
         try:
             begun = run.begin()
         except BaseException:  # an interrupt
             run.cancel()
-            del self._running[position]
             raise
-        if begun:
-            begun[0].add_done_callback(ended)
-        else:
-            ended()
+        over = begun[0] if begun else Future[None]()
+        if not begun:  # records answer it
+            over.set_result(None)
+        self._running[position] = _RunningProbe(run, over, planned[0].request.label)
 
     def cancel(self, position: int) -> None:
         """Have a probe end soon, whatever it is doing; its attempts that are done are kept."""
-        with self._changed:
-            run = self._running.get(position)
-        if run is not None:
-            run.cancel()
+        if position in self._running:
+            self._running[position].run.cancel()
 
     def wait(self, seconds: float | None = None) -> list[Probed]:
         """Wait until a probe ends or `seconds` pass; return the probes that have ended.
 
         Raises the error of a probe that failed for another reason than its environment.
         """
-        with self._changed:
-            left, patience = seconds, max(QUIET, QUIET_PROBES * median(self._took or [0]))
-            while not self._ended and self._failure is None and (left is None or left > 0):
-                self._changed.wait(SIGNAL_CHECK if left is None else min(left, SIGNAL_CHECK))
-                left = None if left is None else left - SIGNAL_CHECK
-                if (quiet := time.monotonic() - self.emit.last) > patience:
-                    patience = 2 * quiet
-                    threading.Thread(target=self._tell_quiet, args=(quiet,), name="quiet", daemon=True).start()
-            if self._failure is not None:
-                raise self._failure
-            ended, self._ended = self._ended, []
-            return ended
+        left, patience = seconds, max(QUIET, QUIET_PROBES * median(self._took or [0]))
+        while not (ended := self._ended()) and (left is None or left > 0):
+            wait(
+                [each.over for each in self._running.values()], min(left or SIGNAL_CHECK, SIGNAL_CHECK), FIRST_COMPLETED
+            )
+            left = None if left is None else left - SIGNAL_CHECK
+            if (quiet := time.monotonic() - self.emit.last) > patience:
+                patience = 2 * quiet
+                threading.Thread(target=self._tell_quiet, args=(quiet,), name="quiet", daemon=True).start()
+        return ended
 
     def stop(self, why: str | KeyboardInterrupt) -> str:
         """Cancel what runs, tell where it was, and wait for its end; nothing more is to be begun. Return why."""
         self.stopped = why if isinstance(why, str) else why_stopped(why)
-        if self.positions:
+        if self._running:
             self.emit(Interrupted(why=self.stopped))
         self.close()
         return self.stopped
 
     def close(self) -> None:
         """Cancel what runs and wait for its end. Results are dropped; the next search reads their records."""
-        for position in self.positions:
-            self.cancel(position)
-        with self._changed:
-            while self._running:
-                self._changed.wait(SIGNAL_CHECK)
-            self._ended.clear()  # positions have a meaning within one search only
+        for each in self._running.values():
+            each.run.cancel()
+        await_all([each.over for each in self._running.values()])
+        self._running.clear()  # positions have a meaning within one search only
 
     def _tell_quiet(self, seconds: float) -> None:
         """Tell what the search waits for, which takes a while to look up."""
         self.emit(
             StatusShown(
-                lines=tuple(self.site.running_lines()), why=f"nothing has ended for {seconds:.0f} s; waiting for:"
+                lines=tuple(self.lab.site.running_lines()), why=f"nothing has ended for {seconds:.0f} s; waiting for:"
             )
         )
 
-    def _probed(
-        self, position: int, run: MatrixRun, label: str, begun: float, ended: Future[None] | None = None
-    ) -> None:
-        """Keep what came of a probe; called in the scheduler's thread, or where records answer the probe."""
-        environment = run.environments[0] if run.environments else None
-        cell = run.cells[0] if run.cells else None
-        if cell is None:
-            self.emit(ProbeDropped(label=label))
-        with self._changed:
+    def _ended(self) -> list[Probed]:
+        """Take and return the probes that have ended."""
+        found = []
+        for position, each in [(position, each) for position, each in self._running.items() if each.over.done()]:
             del self._running[position]
-            self._failure = self._failure or (ended.exception() if ended else None)
-            self._took.append(time.monotonic() - begun)
-            self._ended.append(Probed(position=position, environment=environment, cell=cell))
-            self._changed.notify_all()
+            each.over.result()
+            run = each.run
+            environment, cell = next(iter(run.environments), None), next(iter(run.cells), None)
+            if cell is None:
+                self.emit(ProbeDropped(label=each.label))
+            self._took.append(time.monotonic() - each.begun)
+            found.append(Probed(position=position, environment=environment, cell=cell))
+        return found
 
 
 @contextmanager
 def workbench(request: SearchRequest, cache: Environments, show: Show) -> Iterator[Workbench]:
-    """Open a stored run with its progress and a workbench, and answer signals."""
+    """Open a lab with its progress, and a workbench in it."""
     machines = request.machines or ThisMachine(environments=cache, jobs=request.jobs)
     records = Records() if request.fresh else read_records(request.home)
-    with opened_run(request.home) as run_store, show(None) as progress:
-        emit = CountedEvents(progress)
-        with machines.site(records, run_store, emit) as site:
-            bench = Workbench(site, emit)
-            try:
-                with answering(site.running_lines, emit, lambda: site.running):
-                    yield bench
-            finally:
-                bench.close()
-                run_store.run = run_store.run.model_copy(update={"interrupted": bench.is_interrupted})
+    with opened_lab(machines, records, show) as lab, lab.shown():
+        bench = Workbench(lab)
+        try:
+            yield bench
+        finally:
+            bench.close()
+            lab.store.run = lab.store.run.model_copy(update={"interrupted": bench.is_interrupted})

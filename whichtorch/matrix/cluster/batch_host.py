@@ -119,9 +119,8 @@ class BatchHost:
                 if self.is_closing:
                     cancelled.set()
             try:
-                if order.trial is not None and order.trial.forks:
-                    (planned,) = cells.values()
-                    site.forking, site.caches = held.enter_context(self._forks.lent(order.run, planned.scenario.path))
+                if order.trial is not None and order.trial.may_fork:
+                    site.forking, site.caches = held.enter_context(self._forks.lent(order.run))
                 elif order.fork_levels:
                     site.forking = held.enter_context(ForkingExecutor(1))
                 batch = Batch(

@@ -97,8 +97,8 @@ class ClusterMachines:
         return 0, 0.0
 
     @contextmanager
-    def site(self, records: Records, store: RunStore, emit: Emit, *, forks: bool = False) -> Iterator[ClusterSite]:  # noqa: ARG002  workers see it
-        """Open them as a place for a step of a run."""
+    def site(self, records: Records, store: RunStore, emit: Emit) -> Iterator[ClusterSite]:
+        """Open them as a place where cells run."""
         site = ClusterSite(self, records, store, emit)
         self.engine.follow(store.run.id, site.hear)
         yield site

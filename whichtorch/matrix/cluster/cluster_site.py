@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cluster.engine import first_line
 from whichtorch.matrix.cluster.packing import Parcel
 from whichtorch.matrix.cluster.wire import BatchRequest, Delivery, OrderedCell, ScriptFiles, SharedLock
 from whichtorch.matrix.cluster.worker_events import decoded
+from whichtorch.matrix.plan.judgement import counting
 from whichtorch.matrix.plan.planning import RunOptions
 from whichtorch.matrix.records.known_records import identity
 from whichtorch.matrix.run.work import Batch, BatchResult, Site, UndeliveredError, WorkerLostError
@@ -30,11 +31,10 @@ if TYPE_CHECKING:
     from whichtorch.matrix.records.known_records import Records
     from whichtorch.matrix.records.store import RunStore
     from whichtorch.matrix.run.work import Done, Worker
-    from whichtorch.matrix.trial.remote import RemoteTrial
 
 
 class ClusterSite(Site):
-    """The workers of a cluster, for a step of a run."""
+    """The workers of a cluster."""
 
     environments: KnownEnvironments
 
@@ -101,7 +101,7 @@ class ClusterSite(Site):
                 for position, cell in batch.cells.items()
             ),
             fork_levels=tuple(batch.fork_levels),
-            trial=cast("RemoteTrial | None", batch.trial) if cells else None,
+            trial=batch.trial if cells else None,
             scripts=tuple(self._scripts[each] for each in dict.fromkeys(cell.scenario.source_hash for cell in cells)),
             known=bearing_on(cells, batch.environment, self.records) if batch.environment and not batch.trial else (),
             lock=self._locks.get(batch.request.key),
@@ -155,9 +155,9 @@ def bearing_on(cells: Iterable[PlannedCell], environment: Environment, records: 
     for cell in cells:
         key = cell.key(environment)
         bearing = records.bearing_on(environment.id, cell.scenario, cell.variant, cell.request.hardware_name)
-        own = cell.counting([record for record in bearing if record.key == key], environment)
-        counting = set(map(identity, own))
-        chosen |= {identity(each): each for each in bearing if each.key != key or identity(each) in counting}
+        own = counting(cell, [record for record in bearing if record.key == key], environment)
+        counted = set(map(identity, own))
+        chosen |= {identity(each): each for each in bearing if each.key != key or identity(each) in counted}
         tests = records.of_tests(cell.scenario, cell.variant)
         chosen |= {identity(each): each for each in tests if each.environment == environment.id}
     return tuple(map(_brief, chosen.values()))

@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.process.executor import ForkingExecutor
-from whichtorch.matrix.process.script_reading import read_script
 from whichtorch.matrix.process.temporary_folders import temporary_folder
 
 if TYPE_CHECKING:
@@ -26,21 +25,20 @@ class TrialForks:
         self._idle = idle
         self._guard = threading.Lock()  # of everything below
         self._users = 0
-        self._kept: dict[tuple[str, str], tuple[Executor, Path, ExitStack]] = {}  # by client's run and level of imports
+        self._kept: dict[str, tuple[Executor, Path, ExitStack]] = {}  # by client's run
         self._timer: threading.Timer | None = None
 
     @contextmanager
-    def lent(self, run: str, script: Path) -> Iterator[tuple[Executor, Path]]:
-        """Lend an executor and a folder for caches to a trial of a script."""
-        key = run, read_script(script).level
+    def lent(self, run: str) -> Iterator[tuple[Executor, Path]]:
+        """Lend an executor and a folder for caches to a trial of a client's run."""
         with self._guard:
             self._users += 1
-            if key not in self._kept:
+            if run not in self._kept:
                 held = ExitStack()
-                executor = held.enter_context(ForkingExecutor(level=key[1]))
+                executor = held.enter_context(ForkingExecutor())
                 caches = held.enter_context(temporary_folder())
-                self._kept[key] = executor, caches, held
-            lent, folder, _ = self._kept[key]
+                self._kept[run] = executor, caches, held
+            lent, folder, _ = self._kept[run]
         try:
             yield lent, folder
         finally:

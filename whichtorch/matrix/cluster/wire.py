@@ -15,10 +15,10 @@ from whichtorch.matrix.environments.machine import Machine
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import SCHEMA, Environment, Model, ProjectCommand, Record, Request, Scenario, digest
 from whichtorch.matrix.plan.planning import RunOptions
+from whichtorch.matrix.run.variation import Variation
 from whichtorch.matrix.run.work import CellEnd
 from whichtorch.matrix.suite import project
 from whichtorch.matrix.suite.companions import companions_of
-from whichtorch.matrix.trial.remote import RemoteTrial
 
 MOST_BYTES = 5_000_000  # of what comes with a script, or of a packed project: it travels with each batch
 _PROJECT = "project.tar.gz"
@@ -99,7 +99,7 @@ class BatchRequest(Model):
     request: Request
     options: RunOptions
     cells: tuple[OrderedCell, ...] = ()
-    trial: RemoteTrial | None = None  # of its one cell; None: its cells get the attempts that they need
+    trial: Variation | None = None  # of its one cell; None: its cells get the attempts that they need
     fork_levels: tuple[str, ...] = ()  # as in `Batch`
     scripts: tuple[ScriptFiles, ...] = ()
     known: tuple[Record, ...] = ()  # of the client's, that bear on these cells

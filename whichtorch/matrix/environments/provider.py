@@ -3,43 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
-
-from whichtorch.matrix.events import EnvironmentStage
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from whichtorch.matrix.events import Emit, Show
     from whichtorch.matrix.model import Environment, Request
 
 Stage = Callable[[str], None]  # called with what is being done: "resolving", "installing", "probing", …
 COMMAND_MARK = "$ "  # begins a stage that is a command and the path of its log
-
-
-@contextmanager
-def acquired(environments: Environments, request: Request, show: Show) -> Iterator[Environment]:
-    """Lend an environment, made first if needed, and keep it until the end; show its stages."""
-    with ExitStack() as held:
-        with show(None) as emit:
-            environment = held.enter_context(lent(environments, request, emit))
-        yield environment
-
-
-@contextmanager
-def lent(environments: Environments, request: Request, emit: Emit) -> Iterator[Environment]:
-    """Do the same, and tell its stages."""
-
-    def stage(name: str) -> None:
-        emit(EnvironmentStage(label=request.label, stage=name))
-
-    try:
-        yield environments.acquire(request, stage=stage)
-    finally:
-        environments.release(request)
 
 
 def silent(_stage: str) -> None:

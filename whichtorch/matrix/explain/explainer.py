@@ -23,8 +23,9 @@ from whichtorch.matrix.plan.expansion import EXISTING, axes_of, environment_name
 from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
 from whichtorch.matrix.privacy.redaction import Redactor
 from whichtorch.matrix.records import store
-from whichtorch.matrix.records.latest_cells import LatestCells
-from whichtorch.matrix.run.pipeline import raise_if_impossible, recorded_run
+from whichtorch.matrix.records.line_index import LineIndex
+from whichtorch.matrix.run.lab import opened_lab
+from whichtorch.matrix.run.pipeline import raise_if_impossible
 from whichtorch.matrix.run.site import ThisMachine
 from whichtorch.matrix.search.delta import minimal_set
 from whichtorch.matrix.search.driving import drive
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.plan.matrix_file import MatrixFile
     from whichtorch.matrix.records.known_records import Records
+    from whichtorch.matrix.records.store import CellLine
     from whichtorch.matrix.run.work import Machines
 
 
@@ -77,21 +79,23 @@ class RecordedEvidence:
 
     records: Records
     environments: dict[str, Environment]
-    cells: LatestCells = field(default_factory=LatestCells)  # by their names as they are stored
+    cells: LineIndex[CellLine] = field(default_factory=lambda: LineIndex(store.CELLS))
     redactor: Redactor = field(default_factory=Redactor.of_this_machine)  # a script's name may be a path
 
     @classmethod
     def stored(cls, home: Path, records: Records) -> RecordedEvidence:
         """Return what is stored below `home`."""
-        return cls(records=records, environments=store.read_environments(home), cells=LatestCells(home))
+        return cls(records=records, environments=store.read_environments(home), cells=LineIndex(store.CELLS, home))
 
     def of(self, scenario: Scenario, variant: dict[str, str], ids: frozenset[str] | None) -> list[KnownResult]:
         """Return what is known of a test, in the environments with these ids or in all."""
         records = self.records.of_test(scenario.source_hash, variant)
         keys = {record.key for record in records}
-        name = self.redactor.text(name_of_test(scenario.name, variant))
-        cells = self.cells.of(name)
-        latest = {cell.environment: cell for cell, cell_keys in cells if not cell_keys or keys & cell_keys}
+        name = name_of_test(scenario.name, variant)
+        lines = self.cells.latest(
+            "environment", "name in (:name, :stored)", name=name, stored=self.redactor.text(name)
+        ).items()
+        latest = {id_: line.cell for id_, line in lines if not line.records or keys.intersection(line.records)}
         known = self.environments.items()
         environments = {id_: environment for id_, environment in known if ids is None or id_ in ids}
         return observe(scenario.name, variant, records, environments, latest)
@@ -165,7 +169,7 @@ class Explainer:
             if request == self.here:
                 self.here_id = environment.id
         for cell in cells:
-            self.evidence.cells.add(self.evidence.redactor.text(cell.name), cell)
+            self.evidence.cells.add(store.CellLine(place=0, records=(), cell=cell))
             self.attempts += len(cell.attempts) - cell.reused
         return cells[0] if cells else None
 
@@ -300,8 +304,8 @@ def answers(request: ExplainRequest, suite: Sequence[Scenario], cache: Environme
         return Explanations(explanations=tuple(explainer.answer(*test) for test in known))
     machines = request.machines or ThisMachine(environments=cache)
     explainer.cache = machines.environments
-    with recorded_run(machines, records, show) as run_cells:
-        explainer.run = run_cells
+    with opened_lab(machines, records, show) as lab:
+        explainer.run = lab
         explained: list[Explanation] = []
         tests: list[tuple[Scenario, dict[str, str]]] = []
         try:
@@ -310,5 +314,5 @@ def answers(request: ExplainRequest, suite: Sequence[Scenario], cache: Environme
         except KeyboardInterrupt:
             explainer.run = None  # what is recorded by now has an answer, too
             explained += [explainer.answer(*test) for test in tests[len(explained) :]]
-            run_cells.store.run = run_cells.store.run.model_copy(update={"interrupted": True})
-        return Explanations(explanations=tuple(explained), interrupted=run_cells.store.run.interrupted)
+            lab.store.run = lab.store.run.model_copy(update={"interrupted": True})
+        return Explanations(explanations=tuple(explained), interrupted=lab.store.run.interrupted)

@@ -23,8 +23,10 @@ from whichtorch.matrix.model import Environment, Model, name_of_test
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.planning import PlannedCell
 from whichtorch.matrix.process.temporary_folders import temporary_folder
+from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.run.lab import Lab, opened_lab
 from whichtorch.matrix.run.site import ThisMachine
-from whichtorch.matrix.trial.opening import opened_runner
+from whichtorch.matrix.trial.runner import Runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -107,10 +109,10 @@ def _fixed(
     planned = PlannedCell(
         request=requests[0], scenario=search.scenario, variant=search.variant, options=search.run_options
     )
-    machines = search.machines or ThisMachine(environments=cache)
-    opening = opened_runner(planned, requests, machines, show, order.search.jobs, _check_usable)
-    with opening as (runner, pair), temporary_folder() as trees:
-        runner.tell = order.tell
+    machines = search.machines or ThisMachine(environments=cache, jobs=max(2, search.jobs))
+    with opened_lab(machines, Records(), show) as lab, temporary_folder() as trees:
+        pair = usable(lab, requests)
+        runner = Runner(lab=lab, planned=planned, environment=pair[0], tell=order.tell)
         asked = CureRequest(
             bad=pair[0],
             good=pair[1],
@@ -121,7 +123,7 @@ def _fixed(
             tell=order.tell,
         )
         found = fix(asked, CureRuns(runner, trees))
-        runner.store.run = runner.store.run.model_copy(update={"interrupted": found.stopped == INTERRUPTED})
+        lab.store.run = lab.store.run.model_copy(update={"interrupted": found.stopped == INTERRUPTED})
         return found
 
 
@@ -133,6 +135,13 @@ def _request(search: SearchRequest, version: str) -> Request:
     return requests[0]
 
 
-def _check_usable(environment: Environment) -> None:
-    if not environment.is_usable:
-        raise PreventedError(f"{environment.label} cannot be used: {environment.reason or environment.outcome}")
+def usable(lab: Lab, requests: Sequence[Request]) -> list[Environment]:
+    """Make environments ready; raise PreventedError, before the next one is made, for one that cannot be used."""
+    made: list[Environment] = []
+    with lab.shown():
+        for request in requests:
+            made.append(environment := lab.acquire(request))
+            if not environment.is_usable:
+                why = environment.reason or environment.outcome
+                raise PreventedError(f"{environment.label} cannot be used: {why}")
+    return made

@@ -18,7 +18,8 @@ from whichtorch.matrix.fix.cure_search import Trial, TrialEffect
 from whichtorch.matrix.fix.functions_run import FunctionsRun
 from whichtorch.matrix.fix.tree_change import package_tree
 from whichtorch.matrix.model import Environment, Outcome, digest
-from whichtorch.matrix.trial.variation import NOTES, Variation
+from whichtorch.matrix.run.site import LocalSite
+from whichtorch.matrix.run.variation import NOTES, Variation
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -64,7 +65,7 @@ class CureRuns:
     @property
     def folder(self) -> Path:
         """Where what the search keeps lies."""
-        return self.runner.home / "fix"
+        return self.runner.lab.home / "fix"
 
     def run(self, environment: Environment, limit: float, files: Files | None = None) -> Observation:
         """Run the script once, with some files changed; raise KeyboardInterrupt where it was interrupted."""
@@ -100,7 +101,7 @@ class CureRuns:
 
     def tree(self, environment: Environment) -> PackageTree:
         """Return the Python files of torch in an environment; a run on another machine fetches those that are there."""
-        if self.runner.remote is None or self.trees is None:
+        if isinstance(self.runner.lab.site, LocalSite) or self.trees is None:
             assert environment.interpreter is not None
             return package_tree(site_packages(environment.interpreter.parent.parent))
         variation = Variation(source=TREE_DUMP.read_text(), is_alone=True, arguments=(NOTES,))
@@ -118,7 +119,7 @@ class CureRuns:
     def frames(self, seen: Observation) -> tuple[CodeFrame, ...]:
         """Return where a run failed: the frames of its tracebacks, and of the stacks where it was stopped."""
         stacks = seen.record.attempt.stacks
-        stuck = _stuck_frames(self.runner.home / stacks) if stacks else ()
+        stuck = _stuck_frames(self.runner.lab.home / stacks) if stacks else ()
         return (*read_frames(seen.stderr), *stuck)
 
     def trial(self, environment: Environment, files: Files, test: CureTest) -> Trial:
@@ -142,12 +143,9 @@ class CureRuns:
     def fair_run(self, environment: Environment, files: Files, test: CureTest) -> Observation:
         """Run the script once with files changed, for as long as a cure may take.
 
-        A run that had too little of a core gets more time once, so that a cure is not mistaken for the hang. A run
-        that could not be watched is made once more: the machine may have been too busy for a moment.
+        A run that had too little of a core gets more time once, so that a cure is not mistaken for the hang.
         """
         seen = self.run(environment, test.limit, files)
-        if seen.record.attempt.outcome.is_prevented:
-            seen = self.run(environment, test.limit, files)
         is_starved = test.was_starved(seen.record.attempt)
         return self.run(environment, BOTH_LOOKS * test.limit, files) if is_starved else seen
 

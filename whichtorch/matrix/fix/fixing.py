@@ -29,8 +29,7 @@ from whichtorch.matrix.fix.units import Kind, Proposal, in_order
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Environment, Outcome, Record, digest
 from whichtorch.matrix.search.driving import Deferred, drive
-from whichtorch.matrix.search.journal import Journal
-from whichtorch.matrix.search.runs_oracle import BudgetSpentError, RunsOracle
+from whichtorch.matrix.search.runs_oracle import BudgetSpentError, Journal, RunsOracle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

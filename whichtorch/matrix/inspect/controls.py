@@ -12,7 +12,7 @@ from whichtorch.matrix.plan.expansion import existing
 from whichtorch.matrix.plan.planning import RunOptions, plan
 from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
 from whichtorch.matrix.records.known_records import Records
-from whichtorch.matrix.run.pipeline import recorded_run
+from whichtorch.matrix.run.lab import opened_lab
 from whichtorch.matrix.run.site import ThisMachine
 from whichtorch.matrix.suite import selection
 
@@ -116,7 +116,7 @@ def run_controls(
     """
     bare = BareInterpreter(home, interpreter, _version_of(interpreter))
     planned = plan([bare.request], selection.select(selection.suite(), globs), RunOptions(fresh=True))
-    with recorded_run(ThisMachine(environments=bare, jobs=jobs or AT_ONCE), Records(), show) as run:
+    with opened_lab(ThisMachine(environments=bare, jobs=jobs or AT_ONCE), Records(), show) as run:
         _, cells = run(planned)
     axes = bare.request.axes | {"torch": "0", "python": bare.version}
     for control, cell in zip(planned, cells, strict=True):

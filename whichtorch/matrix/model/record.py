@@ -55,11 +55,6 @@ class Attempt(Model):
     message: str = ""  # of a `fail`: what the exception, or the one it was raised for, says in its first line
     evidence: AttemptEvidence = AttemptEvidence()
 
-    @property
-    def is_once_in_error(self) -> bool:
-        """True for an error that was seen once: what it was may be over."""
-        return self.outcome is Outcome.ERROR and AGAIN not in self.note
-
     def explains(self, slow: Attempt) -> bool:
         """Return whether this attempt shows why another one was slow, which then says nothing beside it.
 

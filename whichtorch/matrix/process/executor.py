@@ -164,13 +164,12 @@ class ForkSlot:
 class ForkingExecutor(LocalExecutor):
     """Runs tasks on this machine: forked where that gives the same result as a start, else cold.
 
-    It is a context manager: what it keeps alive ends with it. `servers` is how many may live at once. `level` is what
-    all scripts find imported, instead of what each needs: scripts that are alike then share a server.
+    It is a context manager: what it keeps alive ends with it. `servers` is how many may live at once.
     """
 
-    def __init__(self, servers: int = SERVERS, level: str = "") -> None:
+    def __init__(self, servers: int = SERVERS) -> None:
         super().__init__()
-        self._level, self._most = level, servers
+        self._most = servers
         self._lock = threading.Lock()  # of all below
         self._idle: list[ForkSlot] = []  # the one used last is the last
         self._alive = 0  # idle ones and those at work
@@ -188,7 +187,7 @@ class ForkingExecutor(LocalExecutor):
         level, because = level_of(task)
         slot = None
         if level:
-            slot, because = self._take(task, self._level or task.fork_level or level)
+            slot, because = self._take(task, task.fork_level or level)
         if slot is None:
             ending = super().run(task, cancelled)
             return replace(ending, cold_because=because) if ending else None

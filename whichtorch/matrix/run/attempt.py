@@ -51,7 +51,7 @@ from whichtorch.matrix.suite import project
 from whichtorch.matrix.suite.companions import copy_companions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
     from whichtorch.matrix.diagnosis.stacks import Process
@@ -87,12 +87,11 @@ def run_attempt(
     home: Path,
     store: RunStore,
     folder: Path | None = None,
-    again: str = "",
 ) -> Record | None:
     """Run a script once, in an attempt's `folder` or a new one; return None where it was interrupted.
 
     Redact what the script and the collectors wrote before anything is read from it, so that the record shows no
-    more than the files do. What ran while its environment was changed is run `again`, once, and is an error after that.
+    more than the files do. What ran while its environment was changed is an error.
     """
     started = datetime.now(UTC).isoformat(timespec="microseconds")
     folder = folder or store.attempt_folder()
@@ -152,18 +151,24 @@ def run_attempt(
         started=started,
         stacks=str((folder / STACKS).relative_to(home)) if (folder / STACKS).exists() else "",
         diagnosis=stack_folder.stored(*diagnosis, ending.diagnosis_seconds) if diagnosis else None,
-        note="; ".join(filter(None, (verdict.note, problem, evidence.blocked, again))),
+        note="; ".join(filter(None, (verdict.note, problem, evidence.blocked))),
         message=verdict.message,
         evidence=evidence,
     )
     record = record_of(planned, environment, attempt, verdict.signature)
-    record = Record.model_validate_json(redactor.json_line(record.model_dump_json(by_alias=True)))
-    if again or not ran_in_changed(record):
+    return Record.model_validate_json(redactor.json_line(record.model_dump_json(by_alias=True)))
+
+
+def once_more(make: Callable[[], Record | None]) -> Record | None:
+    """Return what an attempt comes to; an error is made once more, because what the machine did may be over."""
+    first = make()
+    if first is None or first.attempt.outcome is not Outcome.ERROR:
+        return first
+    record = make()
+    if record is None or record.attempt.note == first.attempt.note:
         return record
-    shutil.rmtree(folder)
-    folder.mkdir()
-    why = f"{AGAIN} {record.attempt.note}"
-    return run_attempt(planned, environment, order, executor, home, store, folder, why)
+    note = "; ".join(filter(None, (record.attempt.note, f"{AGAIN} {first.attempt.note}")))
+    return record.model_copy(update={"attempt": record.attempt.model_copy(update={"note": note})})
 
 
 def ran_in_changed(record: Record) -> bool:
@@ -361,7 +366,7 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest,
         stall=planned.limits.stall and sys.platform == "linux",
         idle_limit=order.idle_limit,
         sample=True,
-        is_measured=order.is_measured,
+        is_measured="note_numbers" in planned.request.config.hooks,
         mark=mark_for(home, f"{folder.parent.name}/{folder.name}"),
         stacks=str(stacks),
         sandbox=_sandbox(planned, environment, order, home, folder) if scenario.sandboxed else None,

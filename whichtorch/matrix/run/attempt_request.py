@@ -34,7 +34,6 @@ class AttemptRequest:
     arguments: tuple[str, ...] = ()  # instead of the script's own
     folder: Path | None = None  # that it runs in; None: a scratch one for the suite's scripts, the user's for others
     notes: Path | None = None  # a folder that its hooks write to
-    is_measured: bool = False  # one of them notes numbers
     only: Sequence[str] | None = None  # ids of the command's tests that are run; None: all
     skip: Sequence[str] = ()  # ids that are not
     shared: SharedProcess | None = None  # how the test ran with others before

@@ -124,8 +124,10 @@ class CellScheduler:
         if request.problem is not None:
             queue.close()
             queue.run.acquired(queue.work, self.site.environments.acquire(request))
-        else:
-            self.site.check(request)
+            return
+        self.site.check(request)
+        if (environment := queue.work.environment) is not None:
+            queue.begin(environment, queue.work.cells)
 
     def _cancel(self, work: EnvironmentWork) -> None:
         for queue in self._queues:
@@ -145,12 +147,12 @@ class CellScheduler:
         for queue in [each for each in self._queues if each.is_over]:
             self._queues.remove(queue)
             try:
-                if queue.environment is not None:
+                if queue.environment is not None and queue.work.is_lent:
                     self.site.environments.release(queue.work.request)
             except BaseException as error:  # noqa: BLE001  the future has it
                 self._failure = self._failure or error
-            if self._failure is not None:
-                queue.over.set_exception(self._failure)
+            if (failure := self._failure or queue.failure) is not None:
+                queue.over.set_exception(failure)
             else:
                 queue.over.set_result(None)
 
@@ -226,6 +228,11 @@ class CellScheduler:
             self._send_again(queue, list(sent.batch.cells))
         except WorkerLostError as error:
             self._lost(sent, str(error))
+        except Exception as error:
+            if queue.work.trial is None:
+                raise
+            queue.failure = error  # nobody else's business
+            queue.close()
         else:
             if came.environment is not None:
                 queue.made_on.add(worker.host)
@@ -239,7 +246,8 @@ class CellScheduler:
         queue = sent.queue
         if not environment.is_usable:
             queue.refused.add(sent.worker.host)
-            if not sent.batch.cells and not any(map(queue.may_go_to, self.site.workers())):
+            is_first = queue.environment is queue.work.environment  # nobody has made it, or only for its giver
+            if is_first and not any(map(queue.may_go_to, self.site.workers())):
                 self._refuse(queue, environment)
         elif queue.environment is None:
             if queue.is_closed:

@@ -31,8 +31,9 @@ from whichtorch.matrix.model import (
     digest,
     lasting_records,
 )
+from whichtorch.matrix.plan.judgement import counting, is_settled
 from whichtorch.matrix.process.supervision import Ending
-from whichtorch.matrix.run.attempt import WITHIN_PYTEST, ran_in_changed, record_of, run_attempt
+from whichtorch.matrix.run.attempt import WITHIN_PYTEST, once_more, ran_in_changed, record_of, run_attempt
 from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.test_session import COMPLETE, FOLDER, TestSession, read_session
 from whichtorch.matrix.run.work import CellEnd
@@ -89,10 +90,7 @@ class CommandCell:
         for _ in range(self.planned.options.repeat):
             if own is not None and self._is_done():
                 break
-            own = self._round()
-            if own and own.attempt.is_once_in_error:  # what the machine did is made again, once
-                self.site.keep(own)
-                own = self._round()
+            own = once_more(self._round)
             if own is None:
                 return None
             self.site.keep(own)  # before what is run alone, which may be interrupted
@@ -113,7 +111,7 @@ class CommandCell:
         return list(filter(self.planned.scenario.asks_for, self.ids))
 
     def _is_settled(self, id_: str) -> bool:
-        return self.planned.of_test(id_).is_settled(self.tests.get(id_, ()))
+        return is_settled(self.planned.of_test(id_), self.tests.get(id_, ()))
 
     def _is_done(self) -> bool:
         """Return whether nothing is left to run; a test that is to be run alone counts as done."""
@@ -130,8 +128,8 @@ class CommandCell:
                 own, self.ids = record, self.ids | dict.fromkeys(tests)
         for scenario in records.tests_of(planned.scenario, planned.variant):
             test = replace(planned, scenario=scenario)
-            if counting := test.counting(records.of(test.key(environment)), environment):
-                self.tests[test.scenario.name] = list(counting)
+            if known := counting(test, records.of(test.key(environment)), environment):
+                self.tests[test.scenario.name] = list(known)
         return own
 
     def _round(self) -> Record | None:
@@ -227,11 +225,11 @@ class CommandCell:
     def _keep_or_rerun(self, record: Record, after: str) -> None:
         """Keep the record of a test. Run the test alone if what ran before it may be the cause, or if it is slow."""
         id_, outcome = record.scenario, record.attempt.outcome
-        is_kept = not outcome.is_red or self._is_known_alone(record)
+        is_kept = outcome is not Outcome.ERROR and (not outcome.is_red or self._is_known_alone(record))
         if is_kept:
             self.site.keep(record)
             self.tests.setdefault(id_, []).append(record)
-        if not is_kept or outcome in {Outcome.SLOW, Outcome.ERROR}:
+        if not is_kept or outcome is Outcome.SLOW:
             shared = record.attempt.evidence.shared or SharedProcess()
             told = str(outcome) if after and outcome is not Outcome.ERROR else ""
             ended = {"alone": True, "after": after, "outcome": told}

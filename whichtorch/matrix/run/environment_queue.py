@@ -7,6 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.plan.judgement import may_fork
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -26,6 +28,7 @@ class EnvironmentQueue:
     run: WorkListener
     over: Future[None] = field(default_factory=Future)
     environment: Environment | None = None  # None: no worker has made it ready yet
+    failure: Exception | None = None  # why a trial could not be made
     is_preparing: bool = False
     is_closed: bool = False  # cancelled, or no worker can make or use it: nothing more of it is sent
     left: deque[int] = field(default_factory=deque)  # positions, in the order in which they are sent
@@ -69,13 +72,13 @@ class EnvironmentQueue:
         """Return whether a cell is expected to hang, and how short it is, as far as the plan says."""
         planned, environment = self.work.cells[position], self.environment
         assert environment is not None
-        forks = bool(self.work.fork_levels) and planned.may_fork(environment, ())
+        forks = bool(self.work.fork_levels) and may_fork(planned, environment, ())
         shortness = 0.0 if forks else -planned.scenario.timeout
         return planned.expects_hang(environment), shortness
 
     def is_at_hand(self, worker: Worker) -> bool:
         """Return whether the environment is there on a worker's host."""
-        return worker.host in self.made_on or self.install_key in worker.installed
+        return self.work.environment is not None or worker.host in self.made_on or self.install_key in worker.installed
 
     def may_go_to(self, worker: Worker) -> bool:
         """Return whether a worker is of the hardware that is asked for, and has not refused the environment."""

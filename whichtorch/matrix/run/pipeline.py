@@ -1,36 +1,27 @@
-"""The pipeline: take what records answer, hand the rest to a site, keep and tell what comes of every cell.
-
-`RecordedRun` is a stored run, made of as many steps as it takes; `MatrixRun` is one step.
-"""
+"""The pipeline: take what records answer, hand the rest to a site, keep and tell what comes of every cell."""
 
 from __future__ import annotations
 
-import sys
-import time
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.errors import FailFastError, UsageError, why_stopped
-from whichtorch.matrix.events import CellDone, EnvironmentReady, Interrupted, Show, TestsFound
+from whichtorch.matrix.events import CellDone, EnvironmentReady, Interrupted, TestsFound
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import NO_COMMAND, NOT_TAKEN, Cell, Environment, Outcome, Record, judging_records
+from whichtorch.matrix.plan.judgement import counting, is_settled, judge
 from whichtorch.matrix.plan.planning import PlannedCell, PlannedShare
-from whichtorch.matrix.records.left_behind import clear_left_behind
-from whichtorch.matrix.records.store import RunStore, new_run
 from whichtorch.matrix.run.cell_scheduler import CellScheduler
-from whichtorch.matrix.run.signals import answering
-from whichtorch.matrix.run.work import CellEnd, EnvironmentWork, Machines
+from whichtorch.matrix.run.work import CellEnd, EnvironmentWork
 from whichtorch.matrix.search.worker_pool import await_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
-    from pathlib import Path
 
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.model import Request
     from whichtorch.matrix.records.known_records import Records
+    from whichtorch.matrix.run.cell_scheduler import CellScheduler
 
 
 class MatrixRun:
@@ -142,13 +133,13 @@ class MatrixRun:
         A command that is red, or was prevented, has its own cell beside them.
         """
         planned = self._planned[end.position]
-        own = planned.judged(environment, end.records, reused=end.reused, problem=end.problem)
+        own = judge(planned, environment, end.records, reused=end.reused, problem=end.problem)
         is_shown = own.is_red or own.outcome.is_prevented or not end.tests
         cells = [(planned, own, end.records)] if is_shown else []
         for id_, records in end.tests.items():
             test = planned.of_test(id_)
             reused = min(end.reused, len(judging_records(records)))
-            cells.append((test, test.judged(environment, records, reused=reused), records))
+            cells.append((test, judge(test, environment, records, reused=reused), records))
         if end.tests:
             self._site.emit(TestsFound(environment=environment.label, cells=len(cells)))
         for test, cell, records in cells:
@@ -159,57 +150,6 @@ class MatrixRun:
             self._site.emit(CellDone(environment=environment, cell=cell))
             if planned.options.fail_fast and cell.has_failed:
                 self._failed = self._failed or f"{cell.name} in {environment.label}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedRun:
-    """One stored run, made of as many steps as it takes."""
-
-    machines: Machines
-    records: Records
-    store: RunStore
-    show: Show
-
-    def run(self, planned: Sequence[PlannedCell], keep_cells: bool = True) -> MatrixRun:
-        """Run cells to their end, or until the user interrupts; what is done is kept."""
-        forks = any(cell.forks for cell in planned)
-        with self.show(len(planned)) as emit, self.machines.site(self.records, self.store, emit, forks=forks) as site:
-            step = MatrixRun(planned, CellScheduler(site), keep_cells)
-            with answering(site.running_lines, emit, lambda: site.running):
-                step.run()
-        return step
-
-    def __call__(self, planned: Sequence[PlannedCell]) -> tuple[Sequence[Environment], Sequence[Cell]]:
-        """Run cells to their end; raise KeyboardInterrupt where the user stopped them, with what is done kept."""
-        step = self.run(planned)
-        if step.interrupt is not None:
-            raise step.interrupt
-        return step.environments, step.cells
-
-
-@contextmanager
-def recorded_run(machines: Machines, records: Records, show: Show, planned: int = 0) -> Iterator[RecordedRun]:
-    """Open a stored run of its own."""
-    with opened_run(machines.environments.home, planned) as run_store:
-        yield RecordedRun(machines=machines, records=records, store=run_store, show=show)
-
-
-@contextmanager
-def opened_run(home: Path, planned: int = 0) -> Iterator[RunStore]:
-    """Open a stored run, after ending what a killed tool has left behind; at the end it knows how long it took."""
-    started = time.monotonic()
-    clear_left_behind(home)
-    with new_run(home, tuple(sys.argv[1:]), planned) as run_store:
-        interrupted = False
-        try:
-            yield run_store
-        except KeyboardInterrupt:
-            interrupted = True
-            raise
-        finally:
-            run = run_store.run
-            seconds = round(time.monotonic() - started, 3)
-            run_store.finish(run.model_copy(update={"seconds": seconds, "interrupted": interrupted or run.interrupted}))
 
 
 def with_answers(
@@ -246,11 +186,11 @@ def raise_if_impossible(cells: Iterable[Cell]) -> None:
 
 def _answer(position: int, cell: PlannedCell, environment: Environment, records: Records) -> CellEnd | None:
     """Return the end of a cell that records answer, None where it must run."""
-    known = tuple(cell.counting(records.of(cell.key(environment)), environment))
+    known = tuple(counting(cell, records.of(cell.key(environment)), environment))
     if any(record.attempt.evidence.tests for record in known):
         tests = known_tests(cell, environment, records, known)
     else:
-        tests = {} if known and cell.is_settled(known) else None
+        tests = {} if known and is_settled(cell, known) else None
     if tests is None:
         return None
     return CellEnd(position=position, records=known, reused=len(judging_records(known)), tests=tests)
@@ -267,9 +207,9 @@ def known_tests(
     found: dict[str, tuple[Record, ...]] = {}
     for id_ in ids or ():
         test = planned.of_test(id_)
-        found[id_] = tuple(test.counting(records.of(test.key(environment)), environment))
+        found[id_] = tuple(counting(test, records.of(test.key(environment)), environment))
         if not planned.scenario.asks_for(id_):
             del found[id_]
-        elif not test.is_settled(found[id_]):
+        elif not is_settled(test, found[id_]):
             return None
     return found

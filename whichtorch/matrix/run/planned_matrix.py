@@ -11,7 +11,7 @@ from whichtorch.matrix.plan.planning import Plan, plan_matrix
 from whichtorch.matrix.records.store import RunStore, read_records
 from whichtorch.matrix.records.stored_runs import all_runs
 from whichtorch.matrix.run.forecast import Forecast
-from whichtorch.matrix.run.pipeline import MatrixRun, recorded_run
+from whichtorch.matrix.run.lab import opened_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Result
     from whichtorch.matrix.plan.environment_options import MatrixRequest
     from whichtorch.matrix.records.known_records import Records
+    from whichtorch.matrix.run.pipeline import MatrixRun
     from whichtorch.matrix.run.work import Machines
 
 
@@ -56,8 +57,8 @@ class PlannedMatrix:
     @contextmanager
     def run(self, show: Show) -> Iterator[tuple[MatrixRun, RunStore]]:
         """Run the cells in a stored run of their own, which stays open."""
-        with recorded_run(self.machines, self.records, show, len(self.planned)) as run_steps:
-            yield run_steps.run(self.planned, keep_cells=False), run_steps.store
+        with opened_lab(self.machines, self.records, show, len(self.planned)) as lab:
+            yield lab.run(self.planned, keep_cells=False), lab.store
 
     def forecast(self) -> Forecast:
         """Return how much is known, and about how much disk and time the rest takes."""

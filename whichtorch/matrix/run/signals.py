@@ -54,7 +54,9 @@ class Lookout:
     def cut_off(self, name: str, begun: float) -> str:
         """Return in words how long an attempt that was stopped just now had run, and where it was last seen."""
         seconds = time.monotonic() - begun
-        seen = [line for each, line in self._seen.items() if each.task.name == name and each.elapsed <= seconds]
+        seen = [
+            line for each, line in self._seen.items() if each.task.name.startswith(name) and each.elapsed <= seconds
+        ]
         return f"the script had run for {seconds:.0f} s" + (f", at {seen[0]}" if seen else "")
 
     def _look(self) -> None:
@@ -68,10 +70,8 @@ class Lookout:
 
 
 @contextmanager
-def answering(
-    running: Callable[[], Iterable[str]], emit: Emit, watched: Callable[[], Iterable[Supervised]] = tuple
-) -> Iterator[None]:
-    """Emit `Asked` whenever one of SIGNALS comes, with the lines on what is running then, and `Looked` unasked.
+def answering(running: Callable[[], Iterable[str]], emit: Emit) -> Iterator[None]:
+    """Emit `StatusShown` whenever one of SIGNALS comes, with the lines on what is running then.
 
     A thread of its own does it: the handler runs between any two instructions of the main one, which may hold locks.
     """
@@ -86,8 +86,7 @@ def answering(
 
     before = {number: signal.signal(number, handle) for number in SIGNALS}
     try:
-        with Lookout(watched, emit):
-            yield
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

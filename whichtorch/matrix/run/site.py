@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,7 +14,17 @@ from whichtorch.matrix.environments.configs import cell_environ, recorded
 from whichtorch.matrix.environments.machine import check_hardware
 from whichtorch.matrix.events import AttemptEnded, AttemptStarted, EnvironmentStage
 from whichtorch.matrix.model import Environment, Record, Request, Role
+from whichtorch.matrix.plan.judgement import (
+    attempts_needed,
+    counting,
+    counts,
+    may_fork,
+    needs_look,
+    unconfirmed,
+    wants_observation,
+)
 from whichtorch.matrix.process.executor import ForkingExecutor, LocalExecutor, default_jobs, load_slowdown
+from whichtorch.matrix.process.temporary_folders import temporary_folder
 from whichtorch.matrix.records.known_records import identity
 from whichtorch.matrix.run.attempt_request import AttemptRequest
 from whichtorch.matrix.run.native_modules import NativeModules
@@ -35,6 +45,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.process.supervision import Supervised
     from whichtorch.matrix.records.known_records import Records
     from whichtorch.matrix.records.store import RunStore
+    from whichtorch.matrix.run.variation import Variation
     from whichtorch.matrix.run.work import Done
 
 SERVERS_A_JOB = 2  # a job alternates between cells that need torch alone and cells that need its compiler
@@ -123,7 +134,7 @@ class LocalSite(Site):
         for position, planned in batch.cells.items() if environment.is_usable else ():
             level = fork_level(planned, batch.fork_levels) if batch.fork_levels else ""
             ready = ReadyCell(position, planned, environment, batch.cancelled, fork_level=level)
-            end = batch.trial.run(ready, self) if batch.trial else self._run(ready)
+            end = self._run(ready, batch.trial)
             if end is None:
                 break
             ends.append(end)
@@ -132,11 +143,15 @@ class LocalSite(Site):
     def _stage(self, label: str, stage: str) -> None:
         self.emit(EnvironmentStage(label=label, stage=stage))
 
-    def _run(self, ready: ReadyCell) -> CellEnd | None:
+    def _run(self, ready: ReadyCell, trial: Variation | None) -> CellEnd | None:
+        if trial is not None:
+            from whichtorch.matrix.run.trial import run_trial  # here: as for `attempt`
+
+            return run_trial(trial, ready, self)
         command = ready.planned.scenario.command
         if command is None or command.test:
             return self.run_cell(ready)
-        from whichtorch.matrix.run.command_cell import run_command_cell  # here: as for `run_attempt`
+        from whichtorch.matrix.run.command_cell import run_command_cell  # here: as for `attempt`
 
         return run_command_cell(self, ready)
 
@@ -144,29 +159,29 @@ class LocalSite(Site):
         """Make the attempts that are missing beside those `made`, and return the cell's end; None if interrupted."""
         planned, environment = ready.planned, ready.environment
         on_record = self.records.of(planned.key(environment))
-        known = planned.counting(on_record, environment)
+        known = counting(planned, on_record, environment)
         just_made = set(map(identity, made))
         known = [record for record in known if identity(record) not in just_made]
         judging = [record for record in known if record.attempt.role is Role.JUDGE]
         observing = [record for record in known if record.attempt.role is Role.OBSERVE]
-        uncounted = [] if judging else planned.unconfirmed(on_record, environment)
+        uncounted = [] if judging else unconfirmed(planned, on_record, environment)
         reused = len(judging)
         judging += made
         module = self._native.get(planned, environment, ready.cancelled)
         if module is None:
             return None
-        while not module.problem and planned.wants_attempt(judging[:reused], judging[reused:]):
+        while not module.problem and attempts_needed(planned, judging[:reused], judging[reused:]):
             if judging and self._had_longer_look(planned, judging[-1].attempt):
                 break
-            forks = not judging and not uncounted and planned.may_fork(environment, on_record)
+            forks = not judging and not uncounted and may_fork(planned, environment, on_record)
             level = ready.fork_level if forks else ""
             record = self._next_record(ready, judging, uncounted, module.path, level)
             if record is None:
                 return None
-            (judging if planned.counts(record, environment, on_record) else uncounted).append(record)
+            (judging if counts(planned, record, environment, on_record) else uncounted).append(record)
         is_doubted = False
-        while not module.problem and planned.wants_observation([*judging, *observing]):
-            forks = not (is_doubted or uncounted) and planned.may_fork(environment, on_record)
+        while not module.problem and wants_observation(planned, [*judging, *observing]):
+            forks = not (is_doubted or uncounted) and may_fork(planned, environment, on_record)
             order = AttemptRequest(
                 limit=planned.limits.timeout,  # it is slower than a plain one
                 role=Role.OBSERVE,
@@ -178,7 +193,7 @@ class LocalSite(Site):
             record = self._attempt(ready, order)
             if record is None:
                 return None
-            is_doubted = not planned.counts(record, environment, on_record)
+            is_doubted = not counts(planned, record, environment, on_record)
             observing += [] if is_doubted else [record]
         records = (*judging, *observing)
         return CellEnd(position=ready.position, records=records, reused=reused, problem=module.problem)
@@ -204,7 +219,7 @@ class LocalSite(Site):
         def hung_before(signature: str) -> bool:
             return expects_hang or has_hung_at(signature)
 
-        if last is None or not planned.needs_look(last) or planned.options.provisional:
+        if last is None or not needs_look(planned, last) or planned.options.provisional:
             patience = self._patience(planned)
             limit = patience.first_limit(is_known=expects_hang or has_hung_at(), slowdown=load_slowdown())
             because = f"its forked attempt ended in {uncounted[-1].attempt.outcome.word}" if uncounted else ""
@@ -235,7 +250,7 @@ class LocalSite(Site):
 
         One of an earlier run on a crowded machine does not count: the machine may have cores now.
         """
-        if not (planned.needs_look(last) and planned.looks_longer):
+        if not (needs_look(planned, last) and planned.looks_longer):
             return False
         looks = (record.attempt for record in self.records.of_test(planned.scenario.source_hash, planned.variant))
         counting = (
@@ -245,19 +260,24 @@ class LocalSite(Site):
         )
         return Patience(timeout=planned.limits.timeout).had_longer_look(last, counting)
 
-    def _attempt(self, ready: ReadyCell, order: AttemptRequest) -> Record | None:
-        """Make one attempt and store its record; None where it was interrupted."""
-        from whichtorch.matrix.run.cache_chain import run_chain  # here: known cells need nothing of what it imports
+    def attempt(self, planned: PlannedCell, environment: Environment, order: AttemptRequest) -> Record | None:
+        """Make an attempt, and once more if it was an error; None where it was interrupted."""
+        from whichtorch.matrix.run.attempt import once_more  # here: known cells need nothing of what it imports
+        from whichtorch.matrix.run.cache_chain import run_chain
 
+        executor = self.forking if self.forking and order.fork_level else self.executor
+        home = self.environments.home
+        return once_more(lambda: run_chain(planned, environment, order, executor, home, self.store, self._written))
+
+    def _attempt(self, ready: ReadyCell, order: AttemptRequest) -> Record | None:
+        """Make one attempt of a cell, tell of it, and store its record; None where it was interrupted."""
         planned, environment = ready.planned, ready.environment
         name, label = planned.name, environment.label
         why = order.rerun_because
         limit = order.limit * planned.runs
         self.emit(AttemptStarted(environment=label, cell=name, limit=limit, goal=order.goal, why=why))
-        executor = self.forking if self.forking and order.fork_level else self.executor
         order = replace(order, cancelled=ready.cancelled, shared=ready.shared)
-        home = self.environments.home
-        record = run_chain(planned, environment, order, executor, home, self.store, self._written)
+        record = self.attempt(planned, environment, order)
         if record is not None:
             self.keep(record)
             self.emit(AttemptEnded(environment=label, cell=name, attempt=record.attempt))
@@ -298,6 +318,7 @@ class ThisMachine:
     environments: Environments
     jobs: int = 1
     waiting: int = 0
+    servers: int | None = None  # that cells are forked from, alive at once; None: by its jobs
     expected_size: Callable[[Sequence[Request]], int] = lambda _: 0  # bytes, of installs
 
     @classmethod
@@ -325,10 +346,11 @@ class ThisMachine:
         return self.expected_size(missing), seconds
 
     @contextmanager
-    def site(self, records: Records, store: RunStore, emit: Emit, *, forks: bool = False) -> Iterator[LocalSite]:
-        """Open it as a place for a step of a run; where it `forks`, some cells begin forked."""
+    def site(self, records: Records, store: RunStore, emit: Emit) -> Iterator[LocalSite]:
+        """Open it as a place where cells run."""
         site = LocalSite(self.environments, records, store, emit, LocalExecutor(), self.jobs, self.waiting)
-        with ForkingExecutor(SERVERS_A_JOB * self.jobs) if forks else nullcontext() as site.forking:
+        servers = SERVERS_A_JOB * self.jobs if self.servers is None else self.servers
+        with ForkingExecutor(servers) as site.forking, temporary_folder() as site.caches:
             try:
                 yield site
             finally:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.process.supervision import Supervised
     from whichtorch.matrix.records.known_records import Records
     from whichtorch.matrix.records.store import RunStore
-    from whichtorch.matrix.run.site import LocalSite, ReadyCell
+    from whichtorch.matrix.run.variation import Variation
 
 
 MIN_CELLS_TO_FORK = 4  # cells of an environment that share imports; to make these takes longer than to start fewer cold
@@ -46,13 +46,6 @@ def fork_level(cell: PlannedCell, made: Collection[str] | None = None) -> str:
     return level
 
 
-class CellTrial(Protocol):
-    """A run of a cell's script that is not an attempt of the cell: its record says nothing about the cell."""
-
-    def run(self, cell: ReadyCell, site: LocalSite) -> CellEnd | None:
-        """Make the run, on the machine that has the environment; None where it was interrupted."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentWork:
     """The cells of one environment that are to be run, by their positions in the plan."""
@@ -60,7 +53,13 @@ class EnvironmentWork:
     request: Request
     first: int  # position of the first of all its cells
     cells: Mapping[int, PlannedCell]
-    trial: CellTrial | None = None  # made with each cell; None: the cells get the attempts that they need
+    environment: Environment | None = None  # that is held by whoever asks; None: it is made for the work
+    trial: Variation | None = None  # made with each cell; None: the cells get the attempts that they need
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether the environment goes when the work is over; without cells, it is made for whoever asks."""
+        return self.environment is None and bool(self.cells)
 
     @cached_property
     def fork_levels(self) -> frozenset[str]:
@@ -136,7 +135,7 @@ class Batch:
     request: Request
     environment: Environment | None = None  # None: not there yet
     cells: Mapping[int, PlannedCell] = field(default_factory=dict)
-    trial: CellTrial | None = None  # as in `EnvironmentWork`
+    trial: Variation | None = None  # as in `EnvironmentWork`
     fork_levels: Collection[str] = ()  # of imports, that fork servers make; a cell's first attempt may find one made
     cancelled: threading.Event = field(default_factory=threading.Event)
 
@@ -163,7 +162,7 @@ class UndeliveredError(Exception):
 
 @dataclass
 class Site(ABC):
-    """A place where cells run, for one step of a run. Its methods may be called from any thread."""
+    """A place where cells run. Its methods may be called from any thread."""
 
     environments: Environments
     records: Records  # of earlier runs; those of attempts made here are added
@@ -219,7 +218,5 @@ class Machines(Protocol):
     def install_cost(self, requests: Sequence[Request]) -> tuple[int, float]:
         """Return about how many bytes and seconds it takes to install on this machine what is to run here."""
 
-    def site(
-        self, records: Records, store: RunStore, emit: Emit, *, forks: bool = False
-    ) -> AbstractContextManager[Site]:
-        """Open them as a place for a step of a run; where it `forks`, some cells begin forked."""
+    def site(self, records: Records, store: RunStore, emit: Emit) -> AbstractContextManager[Site]:
+        """Open them as a place where cells run."""

@@ -5,29 +5,23 @@ Several runs may be made at once: the one that the search waits for, and those t
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from pydantic import TypeAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
+    from pathlib import Path
 
     from whichtorch.matrix.search.worker_pool import WorkerPool
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
-
-
-class AnswerStore(Protocol[Answer]):
-    """Keeps answers by their keys, for the next time."""
-
-    def get(self, key: str) -> Answer | None:
-        """Return the answer of a key, None where there is none."""
-
-    def add(self, key: str, answer: Answer) -> None:
-        """Keep an answer; it is on disk when this returns."""
 
 
 class BudgetSpentError(Exception):
@@ -49,7 +43,7 @@ class RunsOracle(Generic[Question, Answer]):
 
     inquiry: Callable[[Question], Inquiry[Answer]]
     pool: WorkerPool | None = None  # None: runs are made one at a time, on the search's own thread
-    journal: AnswerStore[Answer] | None = None  # written by the search's own thread only
+    journal: Journal[Answer] | None = None  # written by the search's own thread only
     guess: Answer | None = None  # what most runs come to; None: nothing is run ahead
     answered: Callable[[Question, Answer], None] = lambda _question, _answer: None  # told of each new answer
     most: int | None = None  # runs
@@ -171,3 +165,33 @@ def inquiry_of(
 
 def _has_failed(future: Future[Answer]) -> bool:
     return future.done() and (future.cancelled() or future.exception() is not None)
+
+
+class Journal(Generic[Answer]):
+    """Answers by their keys, in a file that is appended to; a truncated line is skipped."""
+
+    def __init__(self, path: Path, kind: type[Answer]) -> None:
+        self._path, self._adapter = path, TypeAdapter[Any](kind)
+        self._answers: dict[str, Answer] = {}
+        for line in path.read_bytes().splitlines() if path.exists() else ():
+            try:
+                fields = json.loads(line)
+                self._answers[fields["key"]] = self._adapter.validate_python(fields["answer"])
+            except (ValueError, KeyError, TypeError):
+                continue
+
+    def get(self, key: str) -> Answer | None:
+        """Return the answer of a key, None where there is none."""
+        return self._answers.get(key)
+
+    def add(self, key: str, answer: Answer) -> None:
+        """Keep an answer; it is on disk when this returns."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps({"key": key, "answer": self._adapter.dump_python(answer, mode="json")})
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write("\n" * self._is_torn() + line + "\n")
+        self._answers[key] = answer
+
+    def _is_torn(self) -> bool:
+        content = self._path.read_bytes()[-1:] if self._path.exists() else b""
+        return content not in {b"", b"\n"}

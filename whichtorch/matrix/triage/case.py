@@ -12,7 +12,6 @@ case.zip      the same, for another machine
 
 from __future__ import annotations
 
-import json
 import shutil
 from typing import TYPE_CHECKING
 
@@ -38,11 +37,10 @@ _REMEDIES = {
     Outcome.UNBUILDABLE: "name another --python or --torch; the log of the install says what was missing",
     Outcome.BROKEN: "`whichtorch doctor` tells what keeps torch from running",
 }
-_ANSWERS = {True: "same", False: "other"}
 BRIEF_HANG = 10.0  # seconds for a forked run that may hang: passes take less than one, on a busy machine a few
 COLD_MARGIN = 3.0  # times as long where torch is imported first
 MINIMAL, PATCH = "minimal.py", "fix.patch"
-ANSWERS = ".answers.txt"
+ANSWERS = ".answers.jsonl"
 
 
 class CaseEnvironment(Model):
@@ -277,32 +275,3 @@ class CaseFolder:
             (self.path / name).unlink(missing_ok=True)
         for name in ("logs", "tests"):
             shutil.rmtree(self.path / name, ignore_errors=True)
-
-    def answers(self, reference: str) -> KnownAnswers:
-        """Return what candidates beside a reference have shown, kept from one call of the tool to the next."""
-        return KnownAnswers(self.path / ANSWERS, reference)
-
-
-class KnownAnswers:
-    """Which candidates show the failure, by their keys, in a file that is appended to; a torn line is left out.
-
-    What was asked beside another reference is no answer.
-    """
-
-    def __init__(self, path: Path, reference: str) -> None:
-        self._path, self._reference = path, json.dumps(reference)
-        self._answers: dict[str, bool] = {}
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-            key, answer, beside = [*line.split(" ", 2), "", ""][:3]
-            if answer in _ANSWERS.values() and beside == self._reference:
-                self._answers[key] = answer == _ANSWERS[True]
-
-    def get(self, key: str) -> bool | None:
-        """Return the answer of a key, None where there is none."""
-        return self._answers.get(key)
-
-    def add(self, key: str, answer: bool) -> None:
-        """Keep an answer; it is on disk when this returns."""
-        self._answers[key] = answer
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(f"{key} {_ANSWERS[answer]} {self._reference}\n")

@@ -12,8 +12,11 @@ from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.errors import why_stopped
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.privacy.redaction import is_secret
+from whichtorch.matrix.run.variation import FORKED, Variation
+from whichtorch.matrix.search.runs_oracle import Journal
 from whichtorch.matrix.suite.companions import copy_companions
 from whichtorch.matrix.triage.case import (
+    ANSWERS,
     FILE,
     MINIMAL,
     Case,
@@ -32,7 +35,6 @@ from whichtorch.matrix.triage.places import OtherReleases, change_of, newest_of,
 from whichtorch.matrix.triage.reproduction import reproduce, seen_in
 from whichtorch.matrix.triage.step import Step, TriageRequest
 from whichtorch.matrix.triage.unit_test import shown_test
-from whichtorch.matrix.trial.variation import FORKED, Variation
 
 if TYPE_CHECKING:
     from whichtorch.matrix.environments.cache import EnvironmentCache
@@ -124,13 +126,13 @@ class Casework:
     def _keep(self, **found: object) -> None:
         """Keep what was found as fields of the case."""
         self.case = self.case.model_copy(update=found)
-        line = self.runs.store.redactor.json_line(self.case.model_dump_json(by_alias=True, indent=1))
-        for folder in (self.folder.path, self.runs.store.folder):  # pages of runs find it in the second
+        line = self.runs.lab.store.redactor.json_line(self.case.model_dump_json(by_alias=True, indent=1))
+        for folder in (self.folder.path, self.runs.lab.store.folder):  # pages of runs find it in the second
             write_atomic(folder / FILE, line)
 
     def _stop(self, step: Step, interrupt: KeyboardInterrupt) -> None:
         """Keep in which step the case was left, and show what is known."""
-        store, stopped = self.runs.store, Stopped(step=step, why=why_stopped(interrupt), run=self.runs.cut_off)
+        store, stopped = self.runs.lab.store, Stopped(step=step, why=why_stopped(interrupt), run=self.runs.cut_off)
         self.order.tell(stopped.words)
         store.run = store.run.model_copy(update={"interrupted": stopped.is_interrupted})
         self._keep(stopped=stopped)
@@ -204,7 +206,7 @@ class Casework:
         kept = gathered_logs(
             self.runs, logs_of(found.category), seen.brief_limit(forks=False), self.folder.path / "logs"
         )
-        self.runs.store.redactor.tree(self.folder.path / "logs")
+        self.runs.lab.store.redactor.tree(self.folder.path / "logs")
         self._keep(logs=kept)
         return True
 
@@ -241,12 +243,11 @@ class Casework:
         )
         is_beside_eager = reference is not None and not reference.is_release
         is_wrong_result = is_beside_eager and is_wrong(facts_of(self.case, self.order.test.scenario.path))
-        answers = self.folder.answers(reference.words if reference else "")
         minimal = Minimising(
             same=same,
             whole=whole,
             calls=self.case.calls,
-            known=answers,
+            known=Journal(self.folder.path / ANSWERS, bool),
             jobs=self.order.place.jobs,
             wrong_without=mending(self.case.ladder.rungs) if is_wrong_result and self.case.ladder else None,
             tell=self.order.tell,

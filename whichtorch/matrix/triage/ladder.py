@@ -12,8 +12,8 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.run.variation import FORKED, NOTES, Variation
 from whichtorch.matrix.triage.failure_facts import CompileCall, Rung
-from whichtorch.matrix.trial.variation import FORKED, NOTES, Variation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

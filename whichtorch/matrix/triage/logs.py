@@ -6,7 +6,7 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.trial.variation import NOTES, Variation
+from whichtorch.matrix.run.variation import NOTES, Variation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

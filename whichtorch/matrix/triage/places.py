@@ -16,11 +16,13 @@ from whichtorch.matrix.fix.commission import FixRequest, fix_of
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.planning import PlannedCell
+from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.run.lab import opened_lab
 from whichtorch.matrix.run.site import ThisMachine
+from whichtorch.matrix.run.variation import Variation
 from whichtorch.matrix.suite import selection
 from whichtorch.matrix.triage.case import PATCH, Newest
-from whichtorch.matrix.trial.opening import opened_runner
-from whichtorch.matrix.trial.variation import Variation
+from whichtorch.matrix.trial.runner import Runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from whichtorch.matrix.plan.planning import RunOptions
     from whichtorch.matrix.run.work import Machines
     from whichtorch.matrix.triage.case import Case
-    from whichtorch.matrix.trial.runner import Runner
 
 NEWEST = "latest"  # as `--torch` takes it
 FIX_SECONDS = 300.0  # of trials: most patches are found within; the command `fix` takes as long as it is given
@@ -104,10 +105,11 @@ def opened_case(place: CasePlace, test: CaseTest, cache: EnvironmentCache, show:
     """Install the environment of a place, and give where a test runs in it; raises as `triage`."""
     request = _request(place)
     planned = PlannedCell(request=request, scenario=test.scenario, variant=test.variant, options=test.options)
-    machines = place.machines or ThisMachine(environments=cache)
-    with opened_runner(planned, [request], machines, show, place.jobs) as (runner, _):
-        runner.beside = place.beside
-        yield runner
+    machines = place.machines or ThisMachine(environments=cache, jobs=2 * place.jobs)  # a candidate may be two runs
+    with opened_lab(machines, Records(), show) as lab:
+        with lab.shown():
+            environment = lab.acquire(request)
+        yield Runner(lab=lab, planned=planned, environment=environment, beside=place.beside)
 
 
 def _request(place: CasePlace) -> Request:

@@ -17,10 +17,10 @@ from whichtorch.matrix.model import Model, name_of_test
 from whichtorch.matrix.plan.planning import RunOptions
 from whichtorch.matrix.process.sandbox import Sandbox
 from whichtorch.matrix.process.temporary_folders import temporary_folder
+from whichtorch.matrix.run.variation import Variation
 from whichtorch.matrix.suite import selection
 from whichtorch.matrix.triage.case import FILE, Case
 from whichtorch.matrix.triage.places import CasePlace, CaseTest, opened_case
-from whichtorch.matrix.trial.variation import Variation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

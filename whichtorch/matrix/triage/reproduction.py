@@ -8,9 +8,10 @@ from whichtorch.matrix.diagnosis.patience import SAME_FAILURE, Patience
 from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.diagnosis.tracebacks import shortened
 from whichtorch.matrix.model import Outcome, StoppedBy
+from whichtorch.matrix.plan.judgement import needs_look
+from whichtorch.matrix.run.variation import PLAIN
 from whichtorch.matrix.triage.case import Reproduction
 from whichtorch.matrix.triage.ladder import at_rung
-from whichtorch.matrix.trial.variation import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +40,7 @@ def reproduce(runs: Runner, tell: Callable[[str], None], made: list[Observation]
             variation = variation.model_copy(update={"names_cache": True})
         run = runs.run(limit, variation)
         made.append(run)
-        if runs.planned.looks_longer and runs.planned.needs_look(run.record.attempt) and hung_at is None:
+        if runs.planned.looks_longer and needs_look(runs.planned, run.record.attempt) and hung_at is None:
             goal, longer = Patience(timeout=limit).longer_look(run.record.attempt)
             tell(f"run {len(made)}: slow, {run.record.attempt.seconds:.1f} s; again, for {longer:.0f} s")
             made[-1] = run = runs.run(longer, variation.model_copy(update={"goal": goal}))

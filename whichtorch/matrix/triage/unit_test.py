@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.run.variation import Variation
 from whichtorch.matrix.source.syntax import parse_module
 from whichtorch.matrix.suite.chain import SHARED, Chain, without_chain
 from whichtorch.matrix.triage.case import Case, ShownTest
-from whichtorch.matrix.trial.variation import Variation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -22,19 +22,17 @@ from whichtorch.matrix.measure.estimate import MOST_ROUNDS, Estimate, estimate, 
 from whichtorch.matrix.measure.measure import Measure, MeasureKind
 from whichtorch.matrix.model import Cell, Outcome
 from whichtorch.matrix.model.measurement import MachineState, Measurement
-from whichtorch.matrix.process.executor import ForkingExecutor
-from whichtorch.matrix.run.site import LocalSite
+from whichtorch.matrix.run.variation import NOTES, Variation
 from whichtorch.matrix.trial.runner import Runner
 from whichtorch.matrix.trial.sample import NOTE, NoNumberError, Sample, sample_of
-from whichtorch.matrix.trial.variation import NOTES, Variation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from whichtorch.matrix.events import Emit
     from whichtorch.matrix.model import Environment
     from whichtorch.matrix.plan.planning import PlannedCell
-    from whichtorch.matrix.run.work import Site
+    from whichtorch.matrix.run.lab import Lab
 
 MOST_SERVERS = 8  # fork servers that are kept alive: each holds some 300 MB; with more environments, all runs are cold
 HASH_SEED = "PYTHONHASHSEED"
@@ -63,6 +61,20 @@ class Meter:
 
     def __post_init__(self) -> None:
         self.forks = self.forks and all(each.kind.row.may_fork for each in self.measures)
+
+    @classmethod
+    def of(
+        cls,
+        lab: Lab,
+        cells: dict[str, PlannedCell],
+        environment: Environment,
+        measures: tuple[Measure, ...],
+        *,
+        forks: bool = True,
+    ) -> Meter:
+        """Return what makes measured runs in a lab, which must be this machine: numbers of two do not compare."""
+        runner = Runner(lab=lab, planned=cells[environment.id], environment=environment)
+        return cls(runner=runner, cells=cells, measures=measures, forks=forks, emit=lab.site.emit)
 
     def sample(self, environment: Environment, seed: int, round_number: int) -> Sample:
         """Run the test once, with a seed of hashes, and return its numbers; the first run of all only warms up.
@@ -94,7 +106,7 @@ class Meter:
             "compile": MeasureKind.COMPILE in patterns,
         }
         planned = self.cells[environment.id]
-        runner = replace(self.runner, planned=planned, environment=environment, caches=None, forks=self.forks)
+        runner = replace(self.runner, planned=planned, environment=environment, forks=self.forks)
         variables = {} if self.forks or HASH_SEED in planned.request.config.env else {HASH_SEED: str(seed)}
         limit = planned.limits.timeout
         label, name = environment.label, planned.name
@@ -104,7 +116,7 @@ class Meter:
         self.emit(AttemptStarted(environment=label, cell=name, limit=limit, round=round_number, rounds=self.most))
         seen = runner.run(limit, variation)
         self.emit(AttemptEnded(environment=label, cell=name, attempt=seen.record.attempt))
-        return sample_of(self.measures, seen, runner.home, self._reference)
+        return sample_of(self.measures, seen, runner.lab.home, self._reference)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -290,24 +302,3 @@ def machine_state(since: Clocks) -> MachineState:
         steal=round(max(0.0, now.stolen - since.stolen) / passed, 4),
         megahertz=round(frequency.current) if frequency else None,
     )
-
-
-@contextmanager
-def opened_meter(
-    site: Site,
-    cells: dict[str, PlannedCell],
-    environment: Environment,
-    measures: tuple[Measure, ...],
-    servers: int,
-) -> Iterator[Meter]:
-    """Open what makes measured runs of a test on this machine, with so many fork servers at once; stop it at the end.
-
-    `cells` has the test as it runs in each environment, by the environment's id; the caller may add further ones.
-    Numbers of two machines do not compare, so the site must be this machine.
-    """
-    assert isinstance(site, LocalSite)
-    with ForkingExecutor(servers) as forking, ExitStack() as held:
-        held.callback(forking.interrupt)  # the site's executor goes on with the next test
-        runner = Runner.of_site(site, cells[environment.id], environment, forking=forking)
-        forks = servers <= MOST_SERVERS
-        yield Meter(runner=runner, cells=cells, measures=measures, emit=site.emit, forks=forks)

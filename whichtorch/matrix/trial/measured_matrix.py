@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.environments.provider import lent
 from whichtorch.matrix.errors import why_stopped
 from whichtorch.matrix.events import CellDone, EnvironmentReady, Interrupted, NumbersCompared
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.records.known_records import Records
-from whichtorch.matrix.run.pipeline import opened_run
-from whichtorch.matrix.run.signals import answering
-from whichtorch.matrix.trial.interleaving import Series, measured_cell, opened_meter
+from whichtorch.matrix.run.lab import opened_lab
+from whichtorch.matrix.trial.interleaving import MOST_SERVERS, Meter, Series, measured_cell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Environment
     from whichtorch.matrix.plan.planning import Plan, PlannedCell
     from whichtorch.matrix.records.store import RunStore
-    from whichtorch.matrix.run.site import LocalSite, ThisMachine
+    from whichtorch.matrix.run.lab import Lab
+    from whichtorch.matrix.run.site import ThisMachine
     from whichtorch.matrix.trial.sample import NoNumberError
 
 
@@ -34,29 +34,27 @@ def measured_run(
 
     An interrupt ends it, with what was measured kept.
     """
-    with opened_run(machines.environments.home, len(planned)) as store:
-        notes: dict[str, None] = {}
-        with show(len(planned)) as emit, machines.site(Records(), store, emit) as site, ExitStack() as held:
+    notes: dict[str, None] = {}
+    with opened_lab(replace(machines, servers=MOST_SERVERS), Records(), show, len(planned)) as lab:
+        with lab.shown(len(planned)):
             try:
-                with answering(site.running_lines, emit, lambda: site.running):
-                    environments = _acquired(planned, site, held)
-                    tests = grouped(enumerate(planned), lambda placed: (placed[1].scenario.source_hash, placed[1].name))
-                    for cells in tests.values():
-                        notes |= dict.fromkeys(_measure(dict(cells), environments, measures, site))
+                environments = _acquired(planned, lab)
+                tests = grouped(enumerate(planned), lambda placed: (placed[1].scenario.source_hash, placed[1].name))
+                for cells in tests.values():
+                    notes |= dict.fromkeys(_measure(dict(cells), environments, measures, lab))
             except KeyboardInterrupt as interrupt:
-                emit(Interrupted(why=why_stopped(interrupt)))
-                store.run = store.run.model_copy(update={"interrupted": True})
-        yield store, tuple(notes)
+                lab.site.emit(Interrupted(why=why_stopped(interrupt)))
+                lab.store.run = lab.store.run.model_copy(update={"interrupted": True})
+        yield lab.store, tuple(notes)
 
 
-def _acquired(planned: Plan, site: LocalSite, held: ExitStack) -> Mapping[tuple[str, ...], Environment]:
+def _acquired(planned: Plan, lab: Lab) -> Mapping[tuple[str, ...], Environment]:
     """Make the environments of a plan ready, by the keys of their requests."""
     environments: dict[tuple[str, ...], Environment] = {}
     for request, tests in zip(planned.requests, planned.tests, strict=True):
-        made = held.enter_context(lent(site.environments, request, site.emit))
-        environment = environments[request.key] = site.with_variables(request, made)
-        site.store.add_environment(environment)
-        site.emit(EnvironmentReady(environment=environment, cells=len(tests)))
+        environment = environments[request.key] = lab.site.with_variables(request, lab.acquire(request))
+        lab.store.add_environment(environment)
+        lab.site.emit(EnvironmentReady(environment=environment, cells=len(tests)))
     return environments
 
 
@@ -64,7 +62,7 @@ def _measure(
     cells: Mapping[int, PlannedCell],
     environments: Mapping[tuple[str, ...], Environment],
     measures: tuple[Measure, ...],
-    site: LocalSite,
+    lab: Lab,
 ) -> Sequence[str]:
     """Measure one test in its environments, and store a cell of each, by its position; return notes on the numbers.
 
@@ -73,19 +71,19 @@ def _measure(
     first, own = next(iter(cells.values())), [environments[cell.request.key] for cell in cells.values()]
     usable = [environment for environment in own if environment.is_usable]
     own_cells = {environment.id: cell for environment, cell in zip(own, cells.values(), strict=True)}
-    site.store.add_scenario(first.scenario)
+    lab.store.add_scenario(first.scenario)
     missing: dict[str, NoNumberError] = {}
     notes: Sequence[str] = ()
     series: Series | None = None
     interrupt: KeyboardInterrupt | None = None
     while usable:
-        with opened_meter(site, own_cells, usable[0], measures, len(usable)) as meter:
-            series = Series(meter=meter, environments=usable)
-            try:
-                series.run(_is_decided)
-            except KeyboardInterrupt as stopped:
-                interrupt = stopped
-            notes = tuple(meter.notes)
+        meter = Meter.of(lab, own_cells, usable[0], measures, forks=len(usable) <= MOST_SERVERS)
+        series = Series(meter=meter, environments=usable)
+        try:
+            series.run(_is_decided)
+        except KeyboardInterrupt as stopped:
+            interrupt = stopped
+        notes = tuple(meter.notes)
         missing |= series.missing
         if usable[0].id not in series.missing or interrupt:
             break
@@ -95,8 +93,8 @@ def _measure(
         seconds = series.seconds if series else 0.0
         known = tuple(filter(None, numbers))
         if done := measured_cell(cell, environment, known, missing.get(environment.id), seconds):
-            site.store.add_cell(done, [], position)
-            site.emit(CellDone(environment=environment, cell=done))
+            lab.store.add_cell(done, [], position)
+            lab.site.emit(CellDone(environment=environment, cell=done))
     if interrupt:
         raise interrupt
     return notes

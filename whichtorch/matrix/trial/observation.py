@@ -11,7 +11,6 @@ from whichtorch.matrix.model import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from whichtorch.matrix.diagnosis.tracebacks import RaisedException
     from whichtorch.matrix.model import Record
@@ -34,11 +33,3 @@ class Observation:
     def chain(self) -> tuple[RaisedException, ...]:
         """The exception that ended it, and its causes."""
         return read_chain(self.stderr) if self.record.attempt.outcome is Outcome.FAIL else ()
-
-
-def text_of(path: Path) -> str:
-    """Return the text of a file that a run wrote, "" where there is none."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

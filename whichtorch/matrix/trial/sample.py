@@ -8,9 +8,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from whichtorch.matrix.atomic_files import text_of
 from whichtorch.matrix.measure.measure import NUMBER, Measure, MeasureKind
 from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.trial.observation import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

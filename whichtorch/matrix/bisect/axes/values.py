@@ -17,6 +17,7 @@ from whichtorch.matrix.bisect.workbench import workbench
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.model import Outcome, Request
 from whichtorch.matrix.plan.expansion import expand
+from whichtorch.matrix.plan.judgement import decided
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -126,7 +127,7 @@ def _runs(ledger: Ledger, positions: Iterable[int], runs: int, until: SearchVerd
     probes = []
     for position in positions:
         seen = ledger.evidence.get(position)
-        missing = runs - (ledger.planned(position).decided(seen.records) if seen else 0)
+        missing = runs - (decided(ledger.planned(position), seen.records) if seen else 0)
         purpose = Purpose.CONFIRM if seen else Purpose.SAMPLE
         if missing > 0:
             probes.append(NextProbe(position=position, runs=missing, until=until, purpose=purpose, firm=True))

@@ -16,12 +16,13 @@ from whichtorch.matrix.diagnosis.failure import Changed
 from whichtorch.matrix.diagnosis.tracebacks import shortened
 from whichtorch.matrix.grouping import counted
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.run.variation import NOTES, Variation
 from whichtorch.matrix.search.driving import drive
 from whichtorch.matrix.search.runs_oracle import Inquiry, RunsOracle, asking
 from whichtorch.matrix.source.code_owner import Component
 from whichtorch.matrix.source.names import compiles
 from whichtorch.matrix.source.syntax import parse_module
-from whichtorch.matrix.triage.case import KnownAnswers, Minimal
+from whichtorch.matrix.triage.case import Minimal
 from whichtorch.matrix.triage.ladder import NOTED_GRAPH, OFF, at_rung, noting_operators, operators_in
 from whichtorch.matrix.triage.minimise.captured_graph import CapturedGraph
 from whichtorch.matrix.triage.minimise.reduction import Reduction, digest_of, reduced
@@ -33,12 +34,12 @@ from whichtorch.matrix.triage.minimise.standalone_script import (
     scripts_of_places,
 )
 from whichtorch.matrix.triage.reproduction import STDERR_KEPT
-from whichtorch.matrix.trial.variation import NOTES, Variation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from whichtorch.matrix.diagnosis.failure import Failure
+    from whichtorch.matrix.search.runs_oracle import Journal
     from whichtorch.matrix.triage.failure_facts import CompileCall
     from whichtorch.matrix.trial.observation import Observation
     from whichtorch.matrix.trial.runner import Runner
@@ -67,10 +68,10 @@ class Reference:
         """Whether it is another release, rather than another way to run the script."""
         return self.rung != OFF
 
-    def passes(self, limit: float, variation: Variation) -> bool:
-        """Return whether a script passes there."""
-        record = self.runs.run(limit, at_rung(self.rung, variation)).record
-        return record.attempt.outcome is Outcome.PASS
+    def start(self, limit: float, variation: Variation) -> Callable[[], bool]:
+        """Begin a run there; return what waits for it, and tells whether it passes."""
+        ended = self.runs.start(limit, at_rung(self.rung, variation))
+        return lambda: ended().record.attempt.outcome is Outcome.PASS
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,13 +96,9 @@ class SameFailure:
         if reference is None:
             return self._is_shown(variation, self.brief_limit)
         # side by side: what fails is nearly always healthy, and waiting for the one first would take twice the time
-        with self.runs.workers(2) as workers:
-            return all(
-                workers.results(
-                    lambda: self._is_shown(variation, self.brief_limit),
-                    lambda: reference.passes(self.brief_limit, variation),
-                )
-            )
+        is_healthy = reference.start(self.brief_limit, variation)
+        is_shown = self._is_shown(variation, self.brief_limit)
+        return is_healthy() and is_shown
 
     def of_wrong_result(self, source: str) -> SameFailure | None:
         """Return the question whether a candidate's result is wrong like that of a script that compares its own.
@@ -123,7 +120,7 @@ class SameFailure:
         run = self.runs.run(self.limit, variation)
         self.error = run.stderr
         return self.failure.compare(run.failure, Changed.SCRIPT).is_same and (
-            self.reference is None or self.reference.passes(self.limit, variation)
+            self.reference is None or self.reference.start(self.limit, variation)()
         )
 
     def noted(self, name: str, source: str, rung: Mapping[str, Any]) -> str:
@@ -159,7 +156,7 @@ class Minimising:
     same: SameFailure
     whole: Observation  # the script, run in a folder of its own
     calls: tuple[CompileCall, ...]  # of compilers, that it makes
-    known: KnownAnswers  # by candidate: kept, the same minimising goes on
+    known: Journal[bool]  # by candidate and reference: kept, the same minimising goes on
     jobs: int = 1  # candidates that are tried at once
     wrong_without: Mapping[str, Any] | None = None  # of a wrong result: the rung that mends it; {} where none is known
     tell: Callable[[str], None]
@@ -224,8 +221,9 @@ class Minimising:
             if is_same:
                 self.tell(f"candidate {oracle.made}: {counted(code_lines(candidate), 'line')}")
 
+        beside = self.same.reference.words if self.same.reference else ""
         oracle = RunsOracle[str, bool](
-            inquiry=lambda candidate: Inquiry(key=digest_of(candidate), run=partial(self.same, candidate)),
+            inquiry=lambda text: Inquiry(key=f"{digest_of(text)} {beside}".strip(), run=partial(self.same, text)),
             pool=self.same.runs.workers(self.jobs) if self.jobs > 1 else None,
             journal=self.known,
             guess=False,

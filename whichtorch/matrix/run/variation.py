@@ -1,9 +1,10 @@
-"""How a run of a script differs from the script as its user runs it."""
+"""How a run of a script differs from the script as its user runs it, and what it may take."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping  # noqa: TC003  pydantic reads it
+from pathlib import Path  # noqa: TC003  pydantic reads it
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo
@@ -38,8 +39,10 @@ SourceFile = Annotated[str | None, PlainSerializer(_as_json, when_used="json"), 
 class Variation(Model):
     """What is changed for a run. It is JSON, so that another machine can make the run."""
 
+    limit: float = 0  # seconds
     source: str | None = None  # instead of the script; such a run is always in a scratch folder
     arguments: tuple[str, ...] = ()  # instead of the script's own
+    beside: Path | None = Field(default=None, exclude=True)  # the folder that its user started the script in, if here
     in_scratch: bool = False  # in a folder and a home of its own, with copies of what the script reads
     is_alone: bool = False  # without these copies
     files: Mapping[str, SourceFile] = Field(default_factory=dict)  # of site-packages: new texts; None: deleted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.fakes import FakeEngine, FakeWorker
-from tests.fakes import PASSED
+from tests.fakes import PASSED, FakeCache, FakeExecutor, lab_of, shows_nothing
 from tests.fix.packages import environment_folder
 from tests.patience import PATIENCE
 from tests.process.running import until
@@ -25,15 +25,16 @@ from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.fix.tree_change import PACKAGES
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
-from whichtorch.matrix.trial.opening import opened_runner
-from whichtorch.matrix.trial.remote import RemoteTrial
-from whichtorch.matrix.trial.variation import NOTES, Variation
+from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.records.store import new_run
+from whichtorch.matrix.run.lab import opened_lab
+from whichtorch.matrix.run.variation import NOTES, Variation
+from whichtorch.matrix.trial.runner import Runner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.process.supervision import Ending, Task
-    from whichtorch.matrix.trial.runner import Runner
 
 
 def _is_idle(worker: FakeWorker) -> bool:
@@ -70,8 +71,9 @@ class Desk:
         asked = requests(*(versions or ("2.0.0",)))
         planned = PlannedCell(request=asked[0], scenario=scenario(self.home, "s"), variant={}, options=RunOptions())
         machines = ClusterMachines(self.engine, self.home)
-        with opened_runner(planned, asked, machines, lambda _: nullcontext(lambda _event: None)) as (runner, _):
-            yield runner
+        with opened_lab(machines, Records(), shows_nothing) as lab:
+            environment, *_ = map(lab.acquire, asked)
+            yield Runner(lab=lab, planned=planned, environment=environment)
         for worker in self.workers:
             assert until(partial(_is_idle, worker))
             worker.host.finish()
@@ -82,7 +84,7 @@ def test_a_trial_is_made_by_a_worker_and_its_files_and_notes_come_home(tmp_path:
     desk = Desk(tmp_path / "desk", (FakeWorker(tmp_path, "w1", writes), FakeWorker(tmp_path, "w2", writes)))
     with desk.runner() as runner:
         seen = runner.run(20, NOTING)
-        assert (runner.home / seen.record.attempt.stdout).read_text() == "said"
+        assert (runner.lab.home / seen.record.attempt.stdout).read_text() == "said"
     assert (seen.record.attempt.outcome, seen.stderr, seen.notes) == (
         Outcome.PASS,
         "complained",
@@ -178,21 +180,18 @@ def test_an_interpreter_of_this_machine_is_refused_before_anything_is_sent(tmp_p
     worker = FakeWorker(tmp_path, "w1", writes)
     (request,) = requests("2.0.0")
     own = request.model_copy(update={"interpreter": tmp_path / "python"})
-    planned = PlannedCell(request=own, scenario=scenario(tmp_path, "s"), variant={}, options=RunOptions())
     machines = ClusterMachines(FakeEngine(worker), tmp_path)
-    with (
-        pytest.raises(UsageError, match="is on this machine"),
-        opened_runner(planned, [own], machines, lambda _: nullcontext(lambda _event: None)),
-    ):
-        pass
+    opened = opened_lab(machines, Records(), shows_nothing)
+    with opened as lab, pytest.raises(UsageError, match="is on this machine"):
+        lab.acquire(own)
     assert not worker.batches
 
 
 def test_a_changed_file_travels_byte_for_byte() -> None:
     """Bytes that are no UTF-8 and line ends of any kind are what they were."""
     text = b"a = 'caf\xe9'\r\nb = '\xc3\xa9'\n".decode("utf-8", "surrogateescape")
-    trial = RemoteTrial(limit=5, variation=Variation(files={"torch/a.py": text, "torch/b.py": None}))
-    assert RemoteTrial.model_validate_json(trial.model_dump_json()) == trial
+    trial = Variation(limit=5, files={"torch/a.py": text, "torch/b.py": None})
+    assert Variation.model_validate_json(trial.model_dump_json()) == trial
     assert Variation(files={"torch/a.py": text}).files["torch/a.py"] == text
 
 
@@ -216,14 +215,33 @@ def test_the_files_of_torch_are_written_for_another_machine(tmp_path: Path, monk
     assert tree_dump.PACKAGES == PACKAGES
 
 
-def test_what_trials_are_forked_from_ends_when_none_comes(tmp_path: Path) -> None:
+def test_what_trials_are_forked_from_ends_when_none_comes() -> None:
     """It is kept from one trial to the next, and never ended below one."""
-    script = tmp_path / "a.py"
-    script.write_text("import torch\n")
     forks = TrialForks(idle=0.05)
-    with forks.lent("run", script) as (executor, caches):
-        with forks.lent("run", script) as again:
+    with forks.lent("run") as (executor, caches):
+        with forks.lent("run") as again:
             assert again == (executor, caches)
         forks.close()
         assert caches.exists()
     assert until(lambda: not caches.exists())
+
+
+def test_a_trial_that_cannot_be_made_is_no_other_one_s_business(tmp_path: Path) -> None:
+    """What was asked ahead may fail, and nobody may ever ask for it; the next trial is made."""
+
+    def behave(task: Task) -> Ending:
+        if "bad" in task.argv:
+            raise OSError("no room")
+        return PASSED
+
+    planned = PlannedCell(
+        request=requests("2.0.0")[0], scenario=scenario(tmp_path, "s"), variant={}, options=RunOptions()
+    )
+    with new_run(tmp_path, ()) as store:
+        lab = lab_of(FakeCache(tmp_path), store, FakeExecutor(behave))
+        runner = Runner(lab=lab, planned=planned, environment=lab.acquire(planned.request))
+        failing = runner.start(20, Variation(arguments=("bad",)))
+        assert runner.run(20, Variation(arguments=("good",))).record.attempt.outcome is Outcome.PASS
+        with pytest.raises(OSError, match="no room"):
+            failing()
+        lab.close()
