@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.diagnosis.pictures import files, picture
-from whichtorch.matrix.diagnosis.deadline import Decider, StoppedLook, agreeing
-from whichtorch.matrix.diagnosis.hang.hang_diagnosis import diagnose
+from whichtorch.matrix.diagnosis.deadline import Decider, StoppedLook
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import agreeing, diagnose
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.patience import longer_look
 from whichtorch.matrix.diagnosis.verdict import Verdict, judge

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.diagnosis.recorded import diagnosed, picture
-from whichtorch.matrix.diagnosis.deadline import agreeing
-from whichtorch.matrix.diagnosis.hang.hang_diagnosis import diagnose
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import agreeing, diagnose
 from whichtorch.matrix.diagnosis.hang.partners import lock_identity
 from whichtorch.matrix.diagnosis.hang.reasons import ended_children
 from whichtorch.matrix.diagnosis.stacks import Frame, Process, Value, python

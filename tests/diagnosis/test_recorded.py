@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.diagnosis.recorded import PROGRAMS, RECORDINGS, SENTENCES, diagnosed, picture, sentence
-from whichtorch.matrix.diagnosis.deadline import agreeing
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import agreeing
 from whichtorch.matrix.diagnosis.hang.library import NATIVE_CALLS, ROWS, LibraryCall, NativeCall, library_call
 from whichtorch.matrix.diagnosis.hang.thread_state import ThreadState
 from whichtorch.matrix.model import Outcome

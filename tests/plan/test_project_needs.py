@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.environment_options import Additions
+from whichtorch.matrix.plan.additions import Additions
 from whichtorch.matrix.plan.project_needs import lock_pins
 from whichtorch.matrix.plan.script_needs import Needs, needs_of
 

@@ -41,7 +41,8 @@ from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON, found_py
 from whichtorch.matrix.errors import PreventedError, TimeOverError, UsageError
 from whichtorch.matrix.events import StatusShown
 from whichtorch.matrix.model import Outcome, digest
-from whichtorch.matrix.plan.environment_options import Additions, SearchAxes
+from whichtorch.matrix.plan.additions import Additions
+from whichtorch.matrix.plan.environment_options import SearchAxes
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.planning import plan
 from whichtorch.matrix.plan.run_options import RunOptions

@@ -10,7 +10,8 @@ from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTestOrComma
 from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.cli.numbers import MeasureOptions, measured
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.environment_options import KnownAxes, Storage, environment_option, known_environment
+from whichtorch.matrix.plan.additions import environment_option
+from whichtorch.matrix.plan.environment_options import KnownAxes, Storage, known_environment
 from whichtorch.matrix.plan.option import group, json_output
 from whichtorch.matrix.plan.run_options import CHAINED, RunOptions, running_option
 

@@ -11,7 +11,8 @@ from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTestOrCommand, failure_option, git_option
 from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option
+from whichtorch.matrix.plan.additions import environment_option
+from whichtorch.matrix.plan.environment_options import SearchAxes, Storage
 from whichtorch.matrix.plan.option import (
     STDOUT,
     Strings,

@@ -9,7 +9,8 @@ from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import ClusterAddress, Exit, NamedTest
 from whichtorch.matrix.cli.display import Display
 from whichtorch.matrix.grouping import counted
-from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option, interpreter_option
+from whichtorch.matrix.plan.additions import environment_option
+from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, interpreter_option
 from whichtorch.matrix.plan.option import Strings, argument, group, json_output, max_time, option
 from whichtorch.matrix.plan.run_options import (
     CHAINED,

@@ -13,7 +13,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
-from whichtorch.matrix.diagnosis.hang.reasons import without_deadlock_claim
 from whichtorch.matrix.diagnosis.patience import LONGER, SOON, reached_goal
 from whichtorch.matrix.diagnosis.signature import STUCK, Signature
 from whichtorch.matrix.model import WAITED, Outcome
@@ -21,8 +20,7 @@ from whichtorch.matrix.model import WAITED, Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
-    from whichtorch.matrix.model import BusyLoop, Headway
+    from whichtorch.matrix.model import Headway
     from whichtorch.matrix.process.supervision import Ending
 
 BUSY = 0.5  # of a core over the whole attempt: above, it worked, where nobody looked at its last seconds
@@ -162,20 +160,3 @@ def hang_signature(ending: Ending, place: str = "") -> Signature:
     if ending.moving:
         return Signature("spins, moving")
     return Signature("spins" if _is_busy(ending) else "idle")
-
-
-def agreeing(diagnosis: HangDiagnosis, outcome: Outcome, loop: BusyLoop | None) -> HangDiagnosis:
-    """Return a diagnosis that does not contradict its outcome.
-
-    What hangs does not compile slowly, but without end. What is slow is not without anybody to end its wait. What was
-    busy is told by the user's own line first, then by what that called.
-    """
-    if loop is not None and loop.repeats:
-        diagnosis = diagnosis.model_copy(update={"kind": HangKind.ENDLESS_LOOP})
-    if loop is not None:
-        diagnosis = diagnosis.model_copy(update={"summary": f"{loop.words}; {diagnosis.summary}"})
-    if outcome is Outcome.SLOW and (summary := without_deadlock_claim(diagnosis.summary)) != diagnosis.summary:
-        return diagnosis.model_copy(update={"summary": summary})
-    if outcome is Outcome.HANG and diagnosis.kind is HangKind.SLOW_COMPILE:
-        return diagnosis.model_copy(update={"kind": HangKind.ENDLESS_COMPILE})
-    return diagnosis

@@ -25,7 +25,7 @@ from whichtorch.matrix.suite.toml_lines import parsed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from whichtorch.matrix.plan.environment_options import Additions
+    from whichtorch.matrix.plan.additions import Additions
 
 _NEXT = re.compile(r",(?=\s*[A-Za-z0-9][\w.-]*\s*(?:\[[^]]*\]\s*)?(?:[=!~<>]=|[<>@]))")  # before a further override
 _LOCAL = re.compile(r"(?P<path>(?:~|\.{1,2})?/.*?|\.{1,2}|\S+\.(?:whl|tar\.gz|zip))(?P<extras>\[[^]]*\])?")

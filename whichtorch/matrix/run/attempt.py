@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from whichtorch.matrix.atomic_files import is_regular
 from whichtorch.matrix.diagnosis.busy_loop import busy_loop
 from whichtorch.matrix.diagnosis.conditions import stuck_calls
-from whichtorch.matrix.diagnosis.deadline import StoppedLook, agreeing
+from whichtorch.matrix.diagnosis.deadline import StoppedLook
 from whichtorch.matrix.diagnosis.hang import stack_folder
-from whichtorch.matrix.diagnosis.hang.hang_diagnosis import RUNNING
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import RUNNING, agreeing
 from whichtorch.matrix.diagnosis.tracebacks import ESCAPES, read_exception, shortened
 from whichtorch.matrix.diagnosis.verdict import DISK_FAILED, NOT_APPLICABLE, SENT_SIGNALS, Verdict, judge
 from whichtorch.matrix.environments.configs import side_packages_folder

@@ -19,6 +19,7 @@ from whichtorch.matrix.diagnosis.hang.causes import HangCause, blocked, fork_aft
 from whichtorch.matrix.diagnosis.hang.disagreement import disagreement
 from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
 from whichtorch.matrix.diagnosis.hang.narration import Narration, cycle_sentences
+from whichtorch.matrix.diagnosis.hang.reasons import without_deadlock_claim
 from whichtorch.matrix.diagnosis.hang.thread_state import (
     ThreadState,
     awaits_compiler,
@@ -33,13 +34,14 @@ from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph
 from whichtorch.matrix.diagnosis.hang.waits import is_lock, is_means, is_openmp
 from whichtorch.matrix.diagnosis.signature import STUCK, Signature
 from whichtorch.matrix.diagnosis.stacks import number_on_host
-from whichtorch.matrix.model import Model, WaitEdge
+from whichtorch.matrix.model import Model, Outcome, WaitEdge
 from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from whichtorch.matrix.diagnosis.stacks import Process, Thread
+    from whichtorch.matrix.model import BusyLoop
 
 SIGNATURE_FRAMES = 5  # innermost named ones: down to the operator, not to who happened to call it
 
@@ -245,3 +247,20 @@ def _summary(cause: HangCause | None, place: Place | None) -> str:
     else:
         parts += cycle_sentences(cause.cycle)
     return "; ".join(parts)
+
+
+def agreeing(diagnosis: HangDiagnosis, outcome: Outcome, loop: BusyLoop | None) -> HangDiagnosis:
+    """Return a diagnosis that does not contradict its outcome.
+
+    What hangs does not compile slowly, but without end. What is slow is not without anybody to end its wait. What was
+    busy is told by the user's own line first, then by what that called.
+    """
+    if loop is not None and loop.repeats:
+        diagnosis = diagnosis.model_copy(update={"kind": HangKind.ENDLESS_LOOP})
+    if loop is not None:
+        diagnosis = diagnosis.model_copy(update={"summary": f"{loop.words}; {diagnosis.summary}"})
+    if outcome is Outcome.SLOW and (summary := without_deadlock_claim(diagnosis.summary)) != diagnosis.summary:
+        return diagnosis.model_copy(update={"summary": summary})
+    if outcome is Outcome.HANG and diagnosis.kind is HangKind.SLOW_COMPILE:
+        return diagnosis.model_copy(update={"kind": HangKind.ENDLESS_COMPILE})
+    return diagnosis
