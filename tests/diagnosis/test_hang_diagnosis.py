@@ -135,7 +135,6 @@ def test_a_lock_copied_by_fork_is_remarked() -> None:
     ("name", "collectors"),
     [
         ("two_locks", ("proc.txt",)),
-        ("two_locks", ("faulthandler.txt",)),
         ("gil_deadlock", ("proc.txt",)),
         ("spin_python", ("faulthandler.txt", "proc.txt")),
         ("spin_native", ("faulthandler.txt",)),
@@ -145,6 +144,16 @@ def test_a_lock_copied_by_fork_is_remarked() -> None:
 def test_unknown_stays_unknown(name: str, collectors: tuple[str, ...]) -> None:
     """Too little evidence gives "unknown", whatever the hang really was."""
     assert diagnose(picture(name, *collectors)).kind is HangKind.UNKNOWN
+
+
+def test_frames_of_python_alone_tell_the_wait_and_no_lock() -> None:
+    """The main thread's join is seen; that the others wait for locks is not, so no cycle is told."""
+    found = diagnose(picture("two_locks", "faulthandler.txt"))
+    assert (found.kind, found.closed) == (HangKind.THREAD, False)
+    assert found.summary.startswith(
+        "the main thread waits in Thread.join (deadlock.py:28) for the end of a thread; "
+        "who could end the wait is not known: "
+    )
 
 
 def test_no_picture_at_all() -> None:

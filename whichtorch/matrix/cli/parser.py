@@ -169,7 +169,7 @@ def usage_error(mistake: click.ClickException) -> UsageError:
     near = getattr(mistake, "possibilities", None)
     words = mistake.message if near else mistake.format_message()
     remedy = f"see `{context.command_path if context else 'whichtorch'} --help`"
-    hint = f"did you mean {' or '.join(near)}?" if near else remedy
+    hint = f"did you mean {near[0]}?" if near else remedy
     return UsageError(words[:1].lower() + words[1:].rstrip("."), hint=hint)
 
 
