@@ -101,9 +101,9 @@ def _environments() -> list[object]:
         return []
     sys.path.insert(0, str(ROOT))
     try:
-        from whichtorch.matrix.errors import WhichtorchError
-        from whichtorch.matrix.plan.expansion import expand
-        from whichtorch.matrix.plan.matrix_file import DEFAULT_FILE, read_matrix_file
+        from whichtorch.base.errors import WhichtorchError
+        from whichtorch.environments.expansion import expand
+        from whichtorch.environments.matrix_file import DEFAULT_FILE, read_matrix_file
     except ImportError as error:
         print(f"no environments listed: {error} (run nox with its script mode on)", file=sys.stderr)
         return []

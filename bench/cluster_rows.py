@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.row import BenchRow, Figure
-from tests.cluster.parties import Party, alive, cluster, free_port, ledger_lines, new_client, new_worker
+from tests.matrix.cluster.parties import Party, alive, cluster, free_port, ledger_lines, new_client, new_worker
 from tests.process.running import until
 from whichtorch.matrix.cluster.engine import TCP_TIMEOUT
-from whichtorch.matrix.model import Record
-from whichtorch.matrix.records.store import read_lines
+from whichtorch.model import Record
+from whichtorch.records.store import read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

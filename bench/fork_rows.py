@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 from bench.fork_probes import PROBES
 from bench.row import BenchRow, Figure
-from whichtorch.matrix.inspect.controls import BareInterpreter
-from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.plan import planning
-from whichtorch.matrix.process.executor import BRIEF_EXIT, ForkingExecutor, LocalExecutor
-from whichtorch.matrix.run.attempt import run_attempt
-from whichtorch.matrix.run.attempt_request import AttemptRequest
-from whichtorch.matrix.run.lab import opened_run
-from whichtorch.matrix.suite import selection
+from whichtorch.matrix import planning
+from whichtorch.matrix.attempt import run_attempt
+from whichtorch.matrix.attempt_request import AttemptRequest
+from whichtorch.matrix.lab import opened_run
+from whichtorch.model import Outcome
+from whichtorch.process.executor import BRIEF_EXIT, ForkingExecutor, LocalExecutor
+from whichtorch.suite import selection
+from whichtorch.watch.controls import BareInterpreter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from whichtorch.matrix.model import Record, Scenario
-    from whichtorch.matrix.plan.planning import PlannedCell
+    from whichtorch.matrix.planning import PlannedCell
+    from whichtorch.model import Record, Scenario
 
 LIMIT = 60.0  # seconds for a script
 CACHED_LIMITS = {"torch": 0.3}  # seconds of CPU, at the median, by what is imported; of others 1

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 from bench.row import BenchRow, Figure
 from tests.process.running import PROGRAMS
 from tests.process.test_capture import KINDS
-from whichtorch.matrix.inspect.controls import BareInterpreter
-from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.plan import planning
-from whichtorch.matrix.records.known_records import Records
-from whichtorch.matrix.run.lab import opened_lab
-from whichtorch.matrix.run.site import ThisMachine
-from whichtorch.matrix.suite import selection
+from whichtorch.matrix import planning
+from whichtorch.matrix.lab import opened_lab
+from whichtorch.matrix.site import ThisMachine
+from whichtorch.model import Outcome
+from whichtorch.records.known_records import Records
+from whichtorch.suite import selection
+from whichtorch.watch.controls import BareInterpreter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from whichtorch.matrix.events import Emit
-    from whichtorch.matrix.model import Cell, Scenario
+    from whichtorch.model import Cell, Scenario
+    from whichtorch.model.events import Emit
 
 REPETITIONS = 20
 RIGHT = 19  # of these

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from bench.hang_rows import IDLE_AT_ONCE, cells_of
 from bench.row import BenchRow, Figure
-from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.suite import selection
+from whichtorch.model import Outcome
+from whichtorch.suite import selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

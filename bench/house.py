@@ -34,7 +34,7 @@ import click
 
 import whichtorch
 from tests.wheels import build_companion, build_wheel, serve
-from whichtorch.matrix.cli.app import app
+from whichtorch.cli.app import app
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path(str(whichtorch.__file__)).resolve().parent
@@ -163,7 +163,7 @@ def followed(command: str, index: str, folder: Path) -> dict[str, list[str]]:
 
 def follow(answer: str, *words: str) -> None:
     """Give a command in this process, and write what it went through to a file; ends with its exit code."""
-    from whichtorch.matrix.cli import main as tool
+    from whichtorch.cli import main as tool
 
     sys.argv = ["whichtorch", *words]
     files, hops = set[str](), set[str]()

@@ -15,7 +15,7 @@ from bench.hangs import crowd
 from bench.row import BenchRow, Figure
 from tests.cli.shell import new_user
 from tests.wheels import build_companion, build_wheel, serve
-from whichtorch.matrix.cli.command import Exit
+from whichtorch.cli.command import Exit
 
 if TYPE_CHECKING:
     from pathlib import Path

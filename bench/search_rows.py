@@ -17,7 +17,7 @@ from bench.row import BenchRow, Figure
 from tests.bisect.history import History, Trace, follow
 from tests.cli.shell import FAILS_IN_OLD, new_user
 from tests.wheels import build_companion, build_wheel, serve
-from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Costs, Purpose, SearchOptions
+from whichtorch.search.search_state import AnswerKind, Costs, Purpose, SearchOptions
 
 SIZE = 128
 RELEASES = 30  # of the search with real processes

@@ -15,8 +15,8 @@ from tests.process.test_hard_timeout import STUBBORN, TIMEOUT, start
 from tests.process.test_loop_watch import ENDLESS, supervised
 from tests.process.test_stall_programs import WORDS
 from tests.wheels import serve
-from whichtorch.matrix.privacy.redaction import Redactor
-from whichtorch.matrix.process.supervisor import RESERVE, RESERVE_SHARE
+from whichtorch.base.redaction import Redactor
+from whichtorch.process.supervisor import RESERVE, RESERVE_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import settings
 
 from tests.wheels import Index, serve
-from whichtorch.matrix.model import Outcome, Record
-from whichtorch.matrix.records.store import RunStore
+from whichtorch.model import Outcome, Record
+from whichtorch.records.store import RunStore
 
 # The commands under test are started a hundred times over: with bytecode each start takes 0.2 s less of a core.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -44,7 +44,7 @@ def index(wheels: Path) -> Iterator[Index]:
 @pytest.fixture(autouse=True)
 def _idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the load of the machine that runs the tests out of the limits, where no other process sets them."""
-    monkeypatch.setattr("whichtorch.matrix.run.site.load_slowdown", lambda: 1.0)
+    monkeypatch.setattr("whichtorch.matrix.site.load_slowdown", lambda: 1.0)
 
 
 @pytest.fixture(autouse=True)

@@ -7,21 +7,21 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.model import Environment, Outcome, Request
-from whichtorch.matrix.process.supervision import Ending
-from whichtorch.matrix.records.known_records import Records
-from whichtorch.matrix.run.lab import Lab
-from whichtorch.matrix.run.site import LocalSite
+from whichtorch.matrix.lab import Lab
+from whichtorch.matrix.site import LocalSite
+from whichtorch.model import Environment, Outcome, Request
+from whichtorch.process.supervision import Ending
+from whichtorch.records.known_records import Records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from whichtorch.matrix.environments.provider import Environments, Stage
-    from whichtorch.matrix.events import Emit
-    from whichtorch.matrix.process.executor import Executor
-    from whichtorch.matrix.process.supervision import Supervised, Task
-    from whichtorch.matrix.records.store import RunStore
+    from whichtorch.environments.provider import Environments, Stage
+    from whichtorch.model.events import Emit
+    from whichtorch.process.executor import Executor
+    from whichtorch.process.supervision import Supervised, Task
+    from whichtorch.records.store import RunStore
 
 PASSED = Ending(stopped_by="exit", exit_code=0, signal=None, seconds=2.0)
 MOVING = Ending(stopped_by="timeout", exit_code=None, signal=None, seconds=60.0, cpu_seconds=60, moving=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from whichtorch.matrix.model import Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
-from whichtorch.matrix.records import store
-from whichtorch.matrix.records.store import RunFolder
+from whichtorch.model import Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
+from whichtorch.records import store
+from whichtorch.records.store import RunFolder
 
 PASS, FAIL, HANG = Outcome.PASS, Outcome.FAIL, Outcome.HANG
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from whichtorch.matrix.cli.app import app
+from whichtorch.cli.app import app
 
 PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
 HEAD = """# Commands

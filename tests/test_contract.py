@@ -15,13 +15,12 @@ from tests import contract
 from tests.reports.test_junit import properties, read
 from tests.reports.test_table import NEW, cell, result
 from tests.test_schema import DOCS, MODELS
-from whichtorch.matrix.bisect.axes.git import MARKER
-from whichtorch.matrix.cli.app import app
-from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.compare.comparison import ChangeKind, classify
-from whichtorch.matrix.environments.installation import environment_id
-from whichtorch.matrix.explain.explainer import Explanations
-from whichtorch.matrix.model import (
+from whichtorch.bisect.axes.git import MARKER
+from whichtorch.cli.app import app
+from whichtorch.cli.command import Exit
+from whichtorch.environments.installation import environment_id
+from whichtorch.explain.explainer import Explanations
+from whichtorch.model import (
     UNOBSERVED,
     Attempt,
     Build,
@@ -40,7 +39,8 @@ from whichtorch.matrix.model import (
     StoppedBy,
     record_key,
 )
-from whichtorch.matrix.records.store import CellLine
+from whichtorch.records.compare.comparison import ChangeKind, classify
+from whichtorch.records.store import CellLine
 from whichtorch.reports.event_lines import NAMES, EventLine
 from whichtorch.reports.markdown import LIMIT
 
@@ -158,7 +158,7 @@ def test_identities() -> None:
     assert promised["record's key"] == list(signature(record_key).parameters)
     made_of: list[object] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("whichtorch.matrix.environments.installation.digest", made_of.append)
+        patch.setattr("whichtorch.environments.installation.digest", made_of.append)
         request = Request(torch="2.11.0", python="3.11", build=Build(name="pypi"), config=Config(name="default"))
         environment_id(request, "3.11.7", [], [])
     (parts,) = made_of

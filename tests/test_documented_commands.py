@@ -10,7 +10,7 @@ import click
 import pytest
 
 from tests.test_docs_links import PAGES, ROOT
-from whichtorch.matrix.cli.app import app
+from whichtorch.cli.app import app
 
 SHOWN = re.compile(r"^\$ whichtorch ((?:.*\\\n)*.*)$|`whichtorch ([^`…]+)`", re.MULTILINE)
 STOPS = {"|", ">", "&&", ";", "#", "…"}

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeCache
-from whichtorch.matrix.model import Build, Config, Outcome, Request, Scenario
-from whichtorch.matrix.plan.planning import RunOptions, plan
-from whichtorch.matrix.process.supervision import Ending, Supervised, Task
-from whichtorch.matrix.records.known_records import Records
-from whichtorch.matrix.records.store import new_run
-from whichtorch.matrix.run.cell_scheduler import CellScheduler
-from whichtorch.matrix.run.pipeline import MatrixRun
-from whichtorch.matrix.run.site import LocalSite
+from whichtorch.matrix.cell_scheduler import CellScheduler
+from whichtorch.matrix.pipeline import MatrixRun
+from whichtorch.matrix.planning import RunOptions, plan
+from whichtorch.matrix.site import LocalSite
+from whichtorch.model import Build, Config, Outcome, Request, Scenario
+from whichtorch.process.supervision import Ending, Supervised, Task
+from whichtorch.records.known_records import Records
+from whichtorch.records.store import new_run
 
 ROOT = Path(__file__).parent.parent
 
@@ -78,11 +78,11 @@ def copy(tmp_path: Path) -> Copy:
 def test_an_outcome(copy: Copy) -> None:
     """A new outcome is a row: table, legend, JUnit and page know it."""
     row = '    FLOODED = "flooded", OutcomeRow("W", "under water", _RED, "failure", 5, "blue", "#012, #eef")\n'
-    copy.insert("matrix/model/outcome.py", "    SKIP = ", row)
+    copy.insert("whichtorch/model/outcome.py", "    SKIP = ", row)
     copy.insert("docs/contract.md", "| `skip` | does", "| `flooded` | under water | red |\n")
     printed = copy.run(
-        "from whichtorch.matrix.model import *\n"
-        "from whichtorch.matrix.records.store import StoredRun\n"
+        "from whichtorch.model import *\n"
+        "from whichtorch.records.store import StoredRun\n"
         "from pathlib import Path\n"
         "from reports import table, junit\n"
         "where = Environment(id='id', label='here', torch='2.0', python='3.11', build='pypi', config='default')\n"
@@ -100,9 +100,9 @@ def test_an_outcome(copy: Copy) -> None:
 def test_a_collector(copy: Copy) -> None:
     """A new collector is a row and a parser: what it leaves in a folder of stacks is read."""
     row = '    Collector(name="spade", file="{pid}.spade.txt", parser="parse_spade", rank=9),\n'
-    copy.insert("matrix/process/evidence/capture.py", "    FAULTHANDLER,\n)", row)
+    copy.insert("whichtorch/process/evidence/capture.py", "    FAULTHANDLER,\n)", row)
     copy.insert(
-        "matrix/diagnosis/stack_readers.py",
+        "whichtorch/hangs/stack_readers.py",
         "def parse_gdb(",
         "def parse_spade(text, pid=0):\n"
         "    return (Process(pid=pid, threads=(Thread(tid=pid, frames=(python(text.strip(), 'x.py', 1),)),)),)\n\n\n",
@@ -111,7 +111,7 @@ def test_a_collector(copy: Copy) -> None:
     (copy.folder / "stacks" / "7.spade.txt").write_text("dig\n")
     printed = copy.run(
         "from pathlib import Path\n"
-        "from whichtorch.matrix.diagnosis.hang.stack_folder import read_folder\n"
+        "from whichtorch.hangs.stack_folder import read_folder\n"
         "print(read_folder(Path('stacks'))[0].threads[0].frames[0].function)\n"
     )
     assert printed == "dig\n"
@@ -121,10 +121,12 @@ def test_a_collector(copy: Copy) -> None:
 def test_an_axis(copy: Copy) -> None:
     """A new axis is a row and a module: --axis takes its name, and its function is given what is asked."""
     copy.insert(
-        "matrix/bisect/search_request.py", "    CONFIG = ", '    MOON = "moon", AxisRow("moons", is_ordered=False)\n'
+        "whichtorch/bisect/search_request.py",
+        "    CONFIG = ",
+        '    MOON = "moon", AxisRow("moons", is_ordered=False)\n',
     )
     copy.add(
-        "matrix/bisect/axes/moons.py",
+        "whichtorch/bisect/axes/moons.py",
         "moons",
         "def search(request, cache, show):\n    print('of', request.scenario.name)\n    raise SystemExit(0)\n",
     )

@@ -9,22 +9,22 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from whichtorch.matrix.answer.answer import ReportAnswer
-from whichtorch.matrix.bisect.bisection import Bisection, Boundary
-from whichtorch.matrix.bisect.search_request import AxisName
-from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Find
-from whichtorch.matrix.compare.comparison import Comparison, compare
-from whichtorch.matrix.compare.nights import Histories
-from whichtorch.matrix.explain.explainer import Explanations
-from whichtorch.matrix.fix.commission import FixAnswer
-from whichtorch.matrix.inspect.process_report import ProcessReport
-from whichtorch.matrix.inspect.watched_run import WatchedRun
-from whichtorch.matrix.model import Attempt, Cell, Environment, Fingerprint, Model, Outcome, Result, Run, StoppedBy
-from whichtorch.matrix.plan.share_plan import SharePlan
-from whichtorch.matrix.triage.case import Case
-from whichtorch.matrix.triage.replay import Replayed
+from whichtorch.answer.answer import ReportAnswer
+from whichtorch.bisect.bisection import Bisection, Boundary
+from whichtorch.bisect.search_request import AxisName
+from whichtorch.environments.share_plan import SharePlan
+from whichtorch.explain.explainer import Explanations
+from whichtorch.fix.commission import FixAnswer
+from whichtorch.model import Attempt, Cell, Environment, Fingerprint, Model, Outcome, Result, Run, StoppedBy
+from whichtorch.records.compare.comparison import Comparison, compare
+from whichtorch.records.compare.nights import Histories
 from whichtorch.reports.event_lines import EventLine
 from whichtorch.reports.stored_run_text import Runs
+from whichtorch.search.search_state import AnswerKind, Find
+from whichtorch.triage.case import Case
+from whichtorch.triage.replay import Replayed
+from whichtorch.watch.process_report import ProcessReport
+from whichtorch.watch.watched_run import WatchedRun
 
 DOCS = Path(__file__).parent.parent / "docs"
 MODELS: dict[str, type[Model]] = {

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.real_torch import run_of
-from whichtorch.matrix.environments.inside.startup import FOLDER
-from whichtorch.matrix.process.executor import ForkingExecutor, LocalExecutor
-from whichtorch.matrix.process.supervision import Ending, Task
+from whichtorch.inside.startup import FOLDER
+from whichtorch.process.executor import ForkingExecutor, LocalExecutor
+from whichtorch.process.supervision import Ending, Task
 
 pytestmark = pytest.mark.torch
 

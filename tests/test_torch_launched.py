@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.diagnosis.test_launched import CALLERS, FOLDER, NO_FRAMES, WAYS
+from tests.failures.test_launched import CALLERS, FOLDER, NO_FRAMES, WAYS
 from tests.real_torch import PATIENCE, RELEASE, ROOT
 
 pytestmark = pytest.mark.torch

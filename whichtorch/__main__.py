@@ -14,7 +14,7 @@ if not _is_here(os.path.dirname(os.path.dirname(__file__))):  # else the librari
     sys.path[:] = [folder for folder in sys.path if not _is_here(folder or ".")]
 
 try:
-    from whichtorch.matrix.cli import main
+    from whichtorch.cli import main
 except KeyboardInterrupt:  # nothing has started yet, so it ends without a message
     os._exit(130)  # `Exit.INTERRUPTED`, whose import may not have finished
 

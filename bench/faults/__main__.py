@@ -18,7 +18,7 @@ from bench.faults.fault import strike_all
 from bench.faults.ground import Fields, restore_default_signals
 from tests.cli.shell import old_and_new
 from tests.wheels import serve
-from whichtorch.matrix.grouping import grouped
+from whichtorch.base.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ import psutil
 from bench.faults.fault import Fault, Moment, NotHereError, NotStruckError
 from bench.faults.ground import ALL, COMMANDS, Command, Fields, Ground
 from tests.cli.cluster import two_workers
-from whichtorch.matrix.grouping import grouped
+from whichtorch.base.grouping import grouped
 
 ROLES: dict[str, str] = {  # what the command line of a victim holds
     "the supervisor": "supervisor_program",

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from tests.cli.shell import User, new_user
-from whichtorch.matrix.cli.command import Exit
+from whichtorch.cli.command import Exit
 
 if TYPE_CHECKING:
     from tests.wheels import Index

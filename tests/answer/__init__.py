@@ -1,1 +1,1 @@
-"""Tests of matrix/answer."""
+"""Tests of whichtorch.answer."""

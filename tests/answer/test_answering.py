@@ -8,16 +8,16 @@ from typing import Any, cast
 
 import pytest
 
-from whichtorch.matrix.answer.answer import ReleaseResult, ShownOutcome
-from whichtorch.matrix.answer.answering import Answering, AnswerRequest, ReportTrial
-from whichtorch.matrix.answer.claims import Claim, Claims
-from whichtorch.matrix.answer.report import read_report
-from whichtorch.matrix.diagnosis.patience import BESIDE_PASS, LONGER
-from whichtorch.matrix.environments.cache import EnvironmentCache
-from whichtorch.matrix.events import Show
-from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.plan.environment_options import SearchAxes
-from whichtorch.matrix.suite.headers import read_scenario
+from whichtorch.answer.answer import ReleaseResult, ShownOutcome
+from whichtorch.answer.answering import Answering, AnswerRequest, ReportTrial
+from whichtorch.answer.claims import Claim, Claims
+from whichtorch.answer.report import read_report
+from whichtorch.environments.cache import EnvironmentCache
+from whichtorch.failures.patience import BESIDE_PASS, LONGER
+from whichtorch.matrix.environment_options import SearchAxes
+from whichtorch.model import Outcome
+from whichtorch.model.events import Show
+from whichtorch.suite.headers import read_scenario
 
 
 @pytest.mark.parametrize(

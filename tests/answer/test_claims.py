@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from whichtorch.matrix.answer.claims import Claim, claims_of, other_packages, shows
-from whichtorch.matrix.answer.printed_check import OTHER_OUTPUT, REPORTED_OUTPUT
-from whichtorch.matrix.answer.report import read_report
-from whichtorch.matrix.model import Cell, Environment, Outcome
+from whichtorch.answer.claims import Claim, claims_of, other_packages, shows
+from whichtorch.answer.printed_check import OTHER_OUTPUT, REPORTED_OUTPUT
+from whichtorch.answer.report import read_report
+from whichtorch.model import Cell, Environment, Outcome
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\nValueError: bad shape'
 LOG = f"### Error logs\n\n```\n{TRACEBACK}\n```\n"

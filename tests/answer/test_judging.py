@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from whichtorch.matrix.answer.answer import (
+from whichtorch.answer.answer import (
     ReleaseResult,
     ReportAnswer,
     ReportBoundary,
@@ -17,8 +17,8 @@ from whichtorch.matrix.answer.answer import (
     more_telling,
     with_boundary,
 )
-from whichtorch.matrix.answer.claims import Claim, Claims
-from whichtorch.matrix.model import Outcome
+from whichtorch.answer.claims import Claim, Claims
+from whichtorch.model import Outcome
 
 BASE = ReportAnswer(verdict=ReportVerdict.UNKNOWN, why="")
 CLAIMS = Claims(claim=Claim(outcome=Outcome.FAIL, exceptions=(("ValueError", "x"),)))

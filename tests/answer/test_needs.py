@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from whichtorch.matrix.answer import needs
+from whichtorch.answer import needs
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.answer.claims import Claim
-from whichtorch.matrix.answer.printed_check import checked
+from whichtorch.answer.claims import Claim
+from whichtorch.answer.printed_check import checked
 
 
 def ended(source: str, claim: Claim, folder: Path) -> tuple[int, str]:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.answer import needs
-from whichtorch.matrix.answer.claims import claims_of
-from whichtorch.matrix.answer.report import read_report
-from whichtorch.matrix.answer.script_candidates import candidates_in
-from whichtorch.matrix.suite.headers import read_scenario
+from whichtorch.answer import needs
+from whichtorch.answer.claims import claims_of
+from whichtorch.answer.report import read_report
+from whichtorch.answer.script_candidates import candidates_in
+from whichtorch.suite.headers import read_scenario
 
 
 def first(text: str) -> str:

@@ -1,1 +1,1 @@
-"""Tests of whichtorch.matrix.bisect, over synthetic histories."""
+"""Tests of whichtorch.bisect, over synthetic histories."""

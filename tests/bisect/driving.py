@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes import PASSED, FakeCache, FakeExecutor, lab_of, shows_nothing
-from whichtorch.matrix.bisect.axes.versions import Releases
-from whichtorch.matrix.bisect.bisection import Bisection
-from whichtorch.matrix.bisect.driver import bisected
-from whichtorch.matrix.bisect.ledger import Ledger
-from whichtorch.matrix.bisect.search_request import Budget, SearchRequest
-from whichtorch.matrix.bisect.strategy.search_state import SearchOptions
-from whichtorch.matrix.bisect.workbench import Workbench
-from whichtorch.matrix.events import Emit, Event, ProbeChosen
-from whichtorch.matrix.model import Build, Config, Request, Scenario
-from whichtorch.matrix.plan import matrix_file
-from whichtorch.matrix.plan.planning import PlannedCell
-from whichtorch.matrix.process.supervision import Ending, Task
-from whichtorch.matrix.records.known_records import Records
-from whichtorch.matrix.records.store import RunStore, new_run, read_records
-from whichtorch.matrix.run.lab import Lab
-from whichtorch.matrix.run.site import LocalSite, ThisMachine
+from whichtorch.bisect.axes.versions import Releases
+from whichtorch.bisect.bisection import Bisection
+from whichtorch.bisect.driver import bisected
+from whichtorch.bisect.ledger import Ledger
+from whichtorch.bisect.search_request import Budget, SearchRequest
+from whichtorch.bisect.workbench import Workbench
+from whichtorch.environments import matrix_file
+from whichtorch.matrix.lab import Lab
+from whichtorch.matrix.planning import PlannedCell
+from whichtorch.matrix.site import LocalSite, ThisMachine
+from whichtorch.model import Build, Config, Request, Scenario
+from whichtorch.model.events import Emit, Event, ProbeChosen
+from whichtorch.process.supervision import Ending, Task
+from whichtorch.records.known_records import Records
+from whichtorch.records.store import RunStore, new_run, read_records
+from whichtorch.search.search_state import SearchOptions
 
 STUCK = Ending(stopped_by="stall", exit_code=None, signal=None, seconds=4.0)
 CRASHED = Ending(stopped_by="exit", exit_code=None, signal="SIGSEGV", seconds=1.0)

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from whichtorch.matrix.bisect.strategy.decision import decide
-from whichtorch.matrix.bisect.strategy.search_state import (
+from whichtorch.search.decision import decide
+from whichtorch.search.search_state import (
     Costs,
     NextProbe,
     ProbeRun,

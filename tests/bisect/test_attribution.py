@@ -11,12 +11,12 @@ import pytest
 from tests.bisect.driving import CRASHED, FAILED, asked
 from tests.fakes import PASSED, FakeCache, shows_nothing
 from tests.wheels import build_wheel
-from whichtorch.matrix.bisect.attribution import MIXTURES
-from whichtorch.matrix.bisect.axes import versions
-from whichtorch.matrix.bisect.axes.locks import pins_in
-from whichtorch.matrix.bisect.bisection import Bisection, Cause
-from whichtorch.matrix.model import Environment, Fingerprint, Outcome, Request
-from whichtorch.matrix.process.supervision import Ending
+from whichtorch.bisect.attribution import MIXTURES
+from whichtorch.bisect.axes import versions
+from whichtorch.bisect.axes.locks import pins_in
+from whichtorch.bisect.bisection import Bisection, Cause
+from whichtorch.model import Environment, Fingerprint, Outcome, Request
+from whichtorch.process.supervision import Ending
 from whichtorch.reports.bisection_text import bisection_lines
 
 OLD = {"torch": "9.1.0", "cuda-x": "1", "jinja": "1", "lib": "1", "sympy": "1"}

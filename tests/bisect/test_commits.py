@@ -15,19 +15,19 @@ import pytest
 from tests.bisect.driving import CRASHED, FAILED, MadeUpBench
 from tests.fakes import PASSED, FakeCache
 from tests.repository import Repository
-from whichtorch.matrix.bisect.axes.commit_search import CommitSearch
-from whichtorch.matrix.bisect.axes.commits import search
-from whichtorch.matrix.bisect.axes.git import Checkout, borrowed
-from whichtorch.matrix.bisect.bisection import Bisection
-from whichtorch.matrix.bisect.search_request import Budget, SearchRequest, Source
-from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, Find, SearchOptions
-from whichtorch.matrix.environments.provider import Stage
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import Build, Config, Environment, Request, Scenario
-from whichtorch.matrix.plan import matrix_file
-from whichtorch.matrix.process.supervision import Ending
-from whichtorch.matrix.records import store
+from whichtorch.base.errors import UsageError
+from whichtorch.bisect.axes.commit_search import CommitSearch
+from whichtorch.bisect.axes.commits import search
+from whichtorch.bisect.axes.git import Checkout, borrowed
+from whichtorch.bisect.bisection import Bisection
+from whichtorch.bisect.search_request import Budget, SearchRequest, Source
+from whichtorch.environments import matrix_file
+from whichtorch.environments.provider import Stage
+from whichtorch.model import Build, Config, Environment, Request, Scenario
+from whichtorch.process.supervision import Ending
+from whichtorch.records import store
 from whichtorch.reports.bisection_text import bisection_lines
+from whichtorch.search.search_state import AnswerKind, Change, Find, SearchOptions
 
 
 @dataclass

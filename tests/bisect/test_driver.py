@@ -27,28 +27,20 @@ from tests.bisect.driving import (
 )
 from tests.cli.shell import wait_for
 from tests.fakes import MOVING, PASSED
-from whichtorch.matrix.bisect import ledger, workbench
-from whichtorch.matrix.bisect.bisection import Bisection
-from whichtorch.matrix.bisect.position_evidence import observations_of
-from whichtorch.matrix.bisect.search_request import Budget
-from whichtorch.matrix.bisect.strategy.search_state import (
-    AnswerKind,
-    Change,
-    Find,
-    ProbeRun,
-    Purpose,
-    SearchOptions,
-    SearchVerdict,
-)
-from whichtorch.matrix.events import AttemptStarted, Event, Interrupted, ProbeChosen, StatusShown
-from whichtorch.matrix.grouping import counted
-from whichtorch.matrix.model import Outcome, Record
-from whichtorch.matrix.plan import planning
-from whichtorch.matrix.process.supervision import Ending, Task
-from whichtorch.matrix.records.store import new_run, read_records
-from whichtorch.matrix.run.cell_scheduler import CellScheduler
-from whichtorch.matrix.run.pipeline import MatrixRun
-from whichtorch.matrix.run.site import LocalSite
+from whichtorch.base.grouping import counted
+from whichtorch.bisect import ledger, workbench
+from whichtorch.bisect.bisection import Bisection
+from whichtorch.bisect.position_evidence import observations_of
+from whichtorch.bisect.search_request import Budget
+from whichtorch.matrix import planning
+from whichtorch.matrix.cell_scheduler import CellScheduler
+from whichtorch.matrix.pipeline import MatrixRun
+from whichtorch.matrix.site import LocalSite
+from whichtorch.model import Outcome, Record
+from whichtorch.model.events import AttemptStarted, Event, Interrupted, ProbeChosen, StatusShown
+from whichtorch.process.supervision import Ending, Task
+from whichtorch.records.store import new_run, read_records
+from whichtorch.search.search_state import AnswerKind, Change, Find, ProbeRun, Purpose, SearchOptions, SearchVerdict
 
 AS_IT_WAS = Raises("AssertionError: as it was")
 OTHER = Raises("ValueError: something else")

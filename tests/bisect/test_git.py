@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.repository import Repository
-from whichtorch.matrix.bisect.axes.git import MARKER, Checkout, borrowed, refuse
-from whichtorch.matrix.errors import UsageError
+from whichtorch.base.errors import UsageError
+from whichtorch.bisect.axes.git import MARKER, Checkout, borrowed, refuse
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_checkout_is_given_back_as_it_was(repository: Repository, tmp_path: Path
 def test_what_a_killed_search_left_is_put_right(repository: Repository, tmp_path: Path) -> None:
     """A bisection whose search is dead, with its build's changes, is known by its marker and ended."""
     program = (
-        "import os, sys\nfrom pathlib import Path\nfrom whichtorch.matrix.bisect.axes.git import Checkout, borrowed\n"
+        "import os, sys\nfrom pathlib import Path\nfrom whichtorch.bisect.axes.git import Checkout, borrowed\n"
         "checkout = Checkout.at(Path(sys.argv[1]))\n"
         "with borrowed(checkout, Path(sys.argv[2])):\n"
         "    checkout.restart(sys.argv[3], sys.argv[4])\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from whichtorch.matrix.bisect.axes.locks import PackageChange, combined, differences, read_lock, together
-from whichtorch.matrix.errors import UsageError
+from whichtorch.base.errors import UsageError
+from whichtorch.bisect.axes.locks import PackageChange, combined, differences, read_lock, together
 
 FREEZE = """\
 # made by pip freeze

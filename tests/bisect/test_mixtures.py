@@ -11,12 +11,12 @@ import pytest
 from tests import contract
 from tests.results import FAIL, HANG, PASS, attempt, environment, result
 from tests.results import cell as made_cell
-from whichtorch.matrix.bisect.position_evidence import PositionEvidence, observations_of, reference_of
-from whichtorch.matrix.bisect.strategy.search_state import Find, SearchVerdict
-from whichtorch.matrix.cli.command import Exit, exit_code
-from whichtorch.matrix.compare.comparison import ChangeKind, classify, compare
-from whichtorch.matrix.compare.nights import NightCell, flake_rates
-from whichtorch.matrix.model import (
+from whichtorch.bisect.position_evidence import PositionEvidence, observations_of, reference_of
+from whichtorch.cli.command import Exit, exit_code
+from whichtorch.matrix.judgement import judge
+from whichtorch.matrix.planning import PlannedCell
+from whichtorch.matrix.run_options import RunOptions
+from whichtorch.model import (
     Build,
     Cell,
     Config,
@@ -29,18 +29,18 @@ from whichtorch.matrix.model import (
     combine,
     speaking,
 )
-from whichtorch.matrix.model.outcome import AttemptEvidence
-from whichtorch.matrix.plan.judgement import judge
-from whichtorch.matrix.plan.planning import PlannedCell
-from whichtorch.matrix.plan.run_options import RunOptions
+from whichtorch.model.outcome import AttemptEvidence
+from whichtorch.records.compare.comparison import ChangeKind, classify, compare
+from whichtorch.records.compare.nights import NightCell, flake_rates
 from whichtorch.reports.junit import element_of
 from whichtorch.reports.table import cell_word
+from whichtorch.search.search_state import Find, SearchVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from whichtorch.matrix.model import Attempt
+    from whichtorch.model import Attempt
 
 HERE = environment()
 SLOW, SKIP, ERROR = Outcome.SLOW, Outcome.SKIP, Outcome.ERROR

@@ -13,14 +13,14 @@ import pytest
 from tests.bisect.driving import FAILED, asked
 from tests.fakes import PASSED, FakeCache, shows_nothing
 from tests.wheels import build_wheel
-from whichtorch.matrix.bisect.axes import days, packages
-from whichtorch.matrix.bisect.bisection import Bisection
-from whichtorch.matrix.bisect.search_request import AxisName, PackageSet, SearchRequest
-from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
-from whichtorch.matrix.environments.cache import EnvironmentCache
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import Build, Environment, Request
-from whichtorch.matrix.process.supervision import Ending
+from whichtorch.base.errors import UsageError
+from whichtorch.bisect.axes import days, packages
+from whichtorch.bisect.bisection import Bisection
+from whichtorch.bisect.search_request import AxisName, PackageSet, SearchRequest
+from whichtorch.environments.cache import EnvironmentCache
+from whichtorch.model import Build, Environment, Request
+from whichtorch.process.supervision import Ending
+from whichtorch.search.search_state import AnswerKind
 
 GOOD = ("filelock==3.0", "idna==3.6", "numpy==2.2.6", "torch==9.1.0")
 BAD = ("filelock==4.0", "idna==3.7", "numpy==2.3.0", "torch==9.1.0")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from whichtorch.matrix.bisect.position_evidence import PositionEvidence, observations_of, reference_of
-from whichtorch.matrix.bisect.strategy.search_state import Find, ProbeRun, SearchVerdict
-from whichtorch.matrix.diagnosis.failure import Failure
-from whichtorch.matrix.model import Attempt, Cell, Environment, Limits, Outcome, Record, StoppedBy
+from whichtorch.bisect.position_evidence import PositionEvidence, observations_of, reference_of
+from whichtorch.failures.failure import Failure
+from whichtorch.model import Attempt, Cell, Environment, Limits, Outcome, Record, StoppedBy
+from whichtorch.search.search_state import Find, ProbeRun, SearchVerdict
 
 ABSENT = ("AttributeError in <module> (repro.py)", "module 'torch' has no attribute 'compile'")
 RAISED = ("ValueError in <module> (repro.py)", "wrong")

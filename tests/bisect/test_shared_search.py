@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whichtorch.matrix.bisect.strategy.posterior import RUN_COUNTS
-from whichtorch.matrix.bisect.strategy.search_state import (
+from whichtorch.search.posterior import RUN_COUNTS
+from whichtorch.search.search_state import (
     MOST_RUNS_EACH,
     AnswerKind,
     Change,
@@ -29,7 +29,7 @@ from whichtorch.matrix.bisect.strategy.search_state import (
     SearchVerdict,
     most_runs,
 )
-from whichtorch.matrix.bisect.strategy.shared_search import SharedAnswer, SharedReply, is_in_question, shared_search
+from whichtorch.search.shared_search import SharedAnswer, SharedReply, is_in_question, shared_search
 
 GOOD, BAD, UNTESTABLE = SearchVerdict.GOOD, SearchVerdict.BAD, SearchVerdict.UNTESTABLE
 Behavior = Callable[[int, Random], SearchVerdict]  # of a position

@@ -12,18 +12,18 @@ import pytest
 from tests.bisect.driving import CRASHED, FAILED, MadeUpBench
 from tests.fakes import PASSED, FakeCache
 from tests.wheels import build_wheel
-from whichtorch.matrix.bisect.axes.values import compare_values, search
-from whichtorch.matrix.bisect.bisection import Bisection
-from whichtorch.matrix.bisect.ledger import Ledger
-from whichtorch.matrix.bisect.search_request import Axis, AxisName, Budget, SearchRequest
-from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Find, SearchOptions
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.events import Emit
-from whichtorch.matrix.model import Build, Config, Request, Scenario
-from whichtorch.matrix.plan import matrix_file
-from whichtorch.matrix.process.supervision import Ending
-from whichtorch.matrix.records import store
+from whichtorch.base.errors import UsageError
+from whichtorch.bisect.axes.values import compare_values, search
+from whichtorch.bisect.bisection import Bisection
+from whichtorch.bisect.ledger import Ledger
+from whichtorch.bisect.search_request import Axis, AxisName, Budget, SearchRequest
+from whichtorch.environments import matrix_file
+from whichtorch.model import Build, Config, Request, Scenario
+from whichtorch.model.events import Emit
+from whichtorch.process.supervision import Ending
+from whichtorch.records import store
 from whichtorch.reports.bisection_text import bisection_lines
+from whichtorch.search.search_state import AnswerKind, Find, SearchOptions
 
 
 class Installed(FakeCache):

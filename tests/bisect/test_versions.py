@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.bisect.axes.versions import own_torch, worth_first
+from whichtorch.bisect.axes.versions import own_torch, worth_first
 
 VALUES = ("2.0.0", "2.0.1", "2.1.0", "2.2.0", "2.2.1", "2.2.2", "2.3.0")
 

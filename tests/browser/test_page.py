@@ -9,9 +9,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Open
-from tests.compare.synthetic_nights import measurement
+from tests.records.compare.synthetic_nights import measurement
 from tests.reports import pages
-from whichtorch.matrix.model import Effect, Outcome
+from whichtorch.model import Effect, Outcome
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 

@@ -34,7 +34,7 @@ def run(
 
 def _command(arguments: list[str], folder: str, environ: dict[str, str], files: list[str]) -> None:
     """Run a command in the forked process."""
-    from whichtorch.matrix.cli import main
+    from whichtorch.cli import main
 
     os.chdir(folder)
     os.environ.clear()

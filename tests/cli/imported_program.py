@@ -10,9 +10,7 @@ import_module("ruptures")
 import_module("scipy.stats")
 
 for module in pkgutil.walk_packages(whichtorch.__path__, "whichtorch."):
-    if not module.name.startswith(
-        ("whichtorch.scenarios", "whichtorch.matrix.environments.inside", "whichtorch.__main__")
-    ):
+    if not module.name.startswith(("whichtorch.scenarios", "whichtorch.inside", "whichtorch.__main__")):
         import_module(module.name)
 
 gc.collect()

@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from tests.cli.shell import User, new_user
 from tests.wheels import serve
-from whichtorch.matrix.environments.installation import InstallFolder
+from whichtorch.environments.installation import InstallFolder
 
 
 def prepare(user: User, wheels: Path, originals: Path, *options: str) -> None:

@@ -23,7 +23,7 @@ import pytest
 from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
 from tests.patience import PATIENCE
 from tests.wheels import Index, build_companion, build_wheel, serve
-from whichtorch.matrix.atomic_files import remove_tree
+from whichtorch.base.atomic_files import remove_tree
 
 pytestmark = pytest.mark.thorough
 

@@ -14,11 +14,11 @@ from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
 from tests.patience import PATIENCE
 from tests.repository import BUILDS, FAILS, SKIPS, Repository
 from tests.wheels import build_wheel
-from whichtorch.matrix.bisect.search_request import AxisName
-from whichtorch.matrix.cli.bisect import check_options
-from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.environment_options import SearchAxes
+from whichtorch.base.errors import UsageError
+from whichtorch.bisect.search_request import AxisName
+from whichtorch.cli.bisect import check_options
+from whichtorch.environments.interpreters import DEFAULT_PYTHON
+from whichtorch.matrix.environment_options import SearchAxes
 
 pytestmark = pytest.mark.thorough
 
@@ -209,7 +209,7 @@ def test_only_a_checkout_is_not_searched_on_other_machines() -> None:
 def test_options_choose_the_axis(axis: AxisName, given: list[str], searched: AxisName) -> None:
     """Each axis is named by --axis, or chosen by options of its own; each can be searched."""
     assert check_options(axis, given) is searched
-    assert callable(import_module(f"whichtorch.matrix.bisect.axes.{searched.row.module}").search)
+    assert callable(import_module(f"whichtorch.bisect.axes.{searched.row.module}").search)
 
 
 def test_interrupted_values_are_told(user: User) -> None:

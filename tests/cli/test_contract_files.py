@@ -15,10 +15,10 @@ from tests import contract
 from tests.cli.shell import FAILS_IN_OLD, User
 from tests.cli.test_chains import STALE_IN_OLD
 from tests.wheels import build_pytest
-from whichtorch.matrix.bisect.bisection import Bisection
-from whichtorch.matrix.model import Environment, Model, Record, Run, Scenario
-from whichtorch.matrix.records.store import CellLine
-from whichtorch.matrix.triage.case import Case
+from whichtorch.bisect.bisection import Bisection
+from whichtorch.model import Environment, Model, Record, Run, Scenario
+from whichtorch.records.store import CellLine
+from whichtorch.triage.case import Case
 
 STUCK = "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n"
 MODELS: dict[str, type[Model]] = {

@@ -10,9 +10,9 @@ import click
 import pytest
 
 from tests.cli.shell import User
-from whichtorch.matrix.cli import parser
-from whichtorch.matrix.cli.app import app
-from whichtorch.matrix.cli.matrix import MatrixOptions
+from whichtorch.cli import parser
+from whichtorch.cli.app import app
+from whichtorch.cli.matrix import MatrixOptions
 
 
 def commands(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.shell import User
 from tests.cli.test_packages import result_of
 from tests.wheels import build_companions
-from whichtorch.matrix.environments.commander import uv_path
+from whichtorch.environments.commander import uv_path
 
 PROJECT = """[project]
 name = "tide"

@@ -173,7 +173,7 @@ def test_an_interrupt_in_a_callback_is_not_lost() -> None:
     """Python would print Ctrl-C in a finalizer as an ignored exception, and go on."""
     source = """
 import signal, sys
-from whichtorch.matrix.cli import app
+from whichtorch.cli import app
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell has it ignored
 class Finalized:
     def __del__(self): raise KeyboardInterrupt

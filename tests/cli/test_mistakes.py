@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.shell import User
-from whichtorch.matrix.cli import app
-from whichtorch.matrix.records.scratch import scratch_database
+from whichtorch.cli import app
+from whichtorch.records.scratch import scratch_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable

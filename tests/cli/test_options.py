@@ -11,7 +11,7 @@ import click
 
 from tests import contract
 from tests.cli.test_help import commands
-from whichtorch.matrix.cli.app import app
+from whichtorch.cli.app import app
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "options.md"
 ALIKE = ("option", "value", "default", "commands", "meaning")

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.shell import User
 from tests.test_schema import validator
 from tests.wheels import build_companion, build_companions
-from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON
+from whichtorch.environments.interpreters import DEFAULT_PYTHON
 
 NEEDS_EINOPS = "NOTE\nimport torch, einops\nassert torch.behaviour == 'new', 'einops was there'\n"
 BLOCK = "# /// script\n# requires-python = '{python}'\n# dependencies = ['Einops<1', 'torch>=2', 'numpy']\n# ///\n"

@@ -12,12 +12,12 @@ import click
 import pytest
 
 from tests.patience import PATIENCE
-from whichtorch.matrix.cli import app
-from whichtorch.matrix.cli.parser import command_of, request_of
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.option import argument, group, megabytes, option, output_path, seconds
+from whichtorch.base.errors import UsageError
+from whichtorch.base.option import argument, group, megabytes, option, output_path, seconds
+from whichtorch.cli import app
+from whichtorch.cli.parser import command_of, request_of
 
-HEAVY = ("pydantic", "rich", "psutil", "requests", "jinja2", "packaging", "whichtorch.matrix.model")
+HEAVY = ("pydantic", "rich", "psutil", "requests", "jinja2", "packaging", "whichtorch.model")
 
 
 class Fruit(StrEnum):
@@ -168,7 +168,7 @@ def test_every_command_takes_one_request() -> None:
 
 def test_help_starts_without_the_rest() -> None:
     """All commands with their options are built without what only runs need, so that --help comes at once."""
-    code = f"import sys\nfrom whichtorch.matrix.cli.app import app\napp()\nprint({HEAVY} & sys.modules.keys())"
+    code = f"import sys\nfrom whichtorch.cli.app import app\napp()\nprint({HEAVY} & sys.modules.keys())"
     code = code.replace(str(HEAVY), f"set({HEAVY})")
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert ended.stdout == "set()\n"

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.shell import User
 from tests.cli.test_packages import labels, result_of
 from tests.wheels import build_companion, build_companions, build_wheel
-from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON
+from whichtorch.environments.interpreters import DEFAULT_PYTHON
 
 SHOWS = "NOTE\nimport os, torch\nassert torch.behaviour == 'new', os.environ.get('COLOUR', 'no colour')\n"
 PROJECT = "[project]\nname = 'tide'\ndependencies = ['torch>=2', 'einops']\n[dependency-groups]\ntest = ['rich']\n"

@@ -18,8 +18,8 @@ from junitparser import JUnitXml
 
 from tests.patience import PATIENCE
 from tests.process.running import PROGRAMS, until
-from whichtorch.matrix.process import kernel
-from whichtorch.matrix.process.evidence import snapshots, stall
+from whichtorch.process import kernel
+from whichtorch.process.evidence import snapshots, stall
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.shell import User
-from whichtorch.matrix.process import sandbox
+from whichtorch.process import sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are of Linux")
 

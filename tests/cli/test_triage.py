@@ -14,7 +14,7 @@ import pytest
 from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
 from tests.patience import PATIENCE
 from tests.test_schema import validator
-from whichtorch.matrix.run.signals import LOOK_FIRST
+from whichtorch.matrix.signals import LOOK_FIRST
 
 pytestmark = pytest.mark.thorough
 

@@ -13,7 +13,7 @@ from tests.cli.shell import User
 from tests.patience import PATIENCE
 from tests.process.running import PROGRAMS
 from tests.process.test_capture import needs_collectors
-from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
+from whichtorch.process.evidence.capture import NOT_PERMITTED
 
 WITHOUT = (sys.executable, str(PROGRAMS / "without_ptrace.py"))
 
@@ -71,7 +71,7 @@ def test_a_process_that_may_not_be_read(user: User) -> None:
 
 def test_the_doctor_names_the_cause(user: User) -> None:
     """The lack of ptrace is a problem, with what the collector said, what the kernel says, and the remedy."""
-    imported = "from pathlib import Path; from whichtorch.matrix.inspect.checkup import check_up"
+    imported = "from pathlib import Path; from whichtorch.watch.checkup import check_up"
     ended = call(user, "-c", f"{imported}; print(*(c for c in check_up(Path()) if c.name == 'ptrace'))")
     assert ended.returncode == 0, ended.stderr
     assert "py-spy cannot read another process: EPERM: Operation not permitted (" in ended.stdout

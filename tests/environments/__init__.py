@@ -1,1 +1,1 @@
-"""Tests of matrix/environments."""
+"""Tests of whichtorch.environments."""

@@ -15,11 +15,11 @@ import pytest
 
 from tests.environments.stand_in_uv import StandInUv
 from tests.wheels import Index, build_companion
-from whichtorch.matrix.environments.cache import EnvironmentCache
-from whichtorch.matrix.environments.commander import Commander, uv_path
-from whichtorch.matrix.environments.index.sources import Sources
-from whichtorch.matrix.environments.provider import COMMAND_MARK, Stage, silent
-from whichtorch.matrix.model import Build, Config, Environment, Request
+from whichtorch.environments.cache import EnvironmentCache
+from whichtorch.environments.commander import Commander, uv_path
+from whichtorch.environments.index.sources import Sources
+from whichtorch.environments.provider import COMMAND_MARK, Stage, silent
+from whichtorch.model import Build, Config, Environment, Request
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 

@@ -13,8 +13,8 @@ from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
 
-from whichtorch.matrix.environments.commander import CancelledError, Commander
-from whichtorch.matrix.model import Build
+from whichtorch.environments.commander import CancelledError, Commander
+from whichtorch.model import Build
 
 
 class StandInUv:

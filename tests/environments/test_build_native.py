@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE
-from whichtorch.matrix.environments.inside.build_native import NO_COMPILER
-from whichtorch.matrix.run.native_modules import BUILDER
+from whichtorch.inside.build_native import NO_COMPILER
+from whichtorch.matrix.native_modules import BUILDER
 
 COMPILER = f"""#!{sys.executable}
 import sys

@@ -18,11 +18,11 @@ from tests.cli.shell import wait_for
 from tests.environments.conftest import PYTHON, MakeCache, ask, made_by
 from tests.patience import PATIENCE
 from tests.wheels import Index, build_companion, build_wheel, serve
-from whichtorch.matrix.environments import canary, commander
-from whichtorch.matrix.environments.configs import cell_environ
-from whichtorch.matrix.environments.index.sources import Sources
-from whichtorch.matrix.environments.installation import installed_packages
-from whichtorch.matrix.model import Build, Config, MetaKernel, Outcome, Request
+from whichtorch.environments import canary, commander
+from whichtorch.environments.configs import cell_environ
+from whichtorch.environments.index.sources import Sources
+from whichtorch.environments.installation import installed_packages
+from whichtorch.model import Build, Config, MetaKernel, Outcome, Request
 
 
 def folder_of(home: Path, request: Request) -> Path:

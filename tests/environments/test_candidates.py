@@ -10,10 +10,10 @@ import pytest
 from tests.environments.conftest import MakeCache
 from tests.environments.test_kept_wheels import evict, kept_in
 from tests.wheels import Index, build_companion, build_wheel
-from whichtorch.matrix.environments.index import sources
-from whichtorch.matrix.model import Outcome, Request
-from whichtorch.matrix.plan.expansion import expand
-from whichtorch.matrix.plan.matrix_file import DEFAULT_FILE, MatrixFile, read_matrix_file
+from whichtorch.environments.expansion import expand
+from whichtorch.environments.index import sources
+from whichtorch.environments.matrix_file import DEFAULT_FILE, MatrixFile, read_matrix_file
+from whichtorch.model import Outcome, Request
 
 VERSION = "2.16.0rc2+cpu"
 NAME = f"torch-{VERSION}-py3-none-any.whl"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from whichtorch.matrix.environments.configs import BUILTIN, config_named, variables_digest
-from whichtorch.matrix.environments.inside.startup import FOLDER
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import Config
+from whichtorch.base.errors import UsageError
+from whichtorch.environments.configs import BUILTIN, config_named, variables_digest
+from whichtorch.inside.startup import FOLDER
+from whichtorch.model import Config
 
 
 def test_the_promised_configs_are_there() -> None:

@@ -17,11 +17,11 @@ import pytest
 from tests.environments.conftest import MakeCache, ask
 from tests.patience import PATIENCE
 from tests.wheels import Index, build_companion, build_wheel, serve
-from whichtorch.matrix.environments.commander import CancelledError
-from whichtorch.matrix.environments.disk import Disk, NoRoomError
-from whichtorch.matrix.environments.index.sources import Sources
-from whichtorch.matrix.environments.unpacked_wheels import contents
-from whichtorch.matrix.model import Build, Outcome
+from whichtorch.environments.commander import CancelledError
+from whichtorch.environments.disk import Disk, NoRoomError
+from whichtorch.environments.index.sources import Sources
+from whichtorch.environments.unpacked_wheels import contents
+from whichtorch.model import Build, Outcome
 
 SIZE = 2_000_000  # bytes of a padded stand-in: two fit a budget of 5 MB, three do not
 VERSIONS = ("2.11.0", "2.12.0", "2.13.0", "2.14.0")
@@ -151,7 +151,7 @@ def test_two_users_of_one_environment(padded: Path, make_cache: MakeCache) -> No
 def test_marks_of_a_dead_tool_do_not_count(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """What a killed run was using can be evicted by the next."""
     code = (
-        "import os, sys; from pathlib import Path; from whichtorch.matrix.environments.disk import Disk\n"
+        "import os, sys; from pathlib import Path; from whichtorch.environments.disk import Disk\n"
         "Disk(Path(sys.argv[1])).mark(sys.argv[2], 10**12)\n"
         "os._exit(1)"
     )
@@ -274,7 +274,7 @@ def test_a_failed_install_leaves_nothing_in_uvs_cache(wheels: Path, tmp_path: Pa
 HOLD = """
 import sys, time
 from pathlib import Path
-from whichtorch.matrix.environments.disk import Disk
+from whichtorch.environments.disk import Disk
 with Disk(Path(sys.argv[1])).locked("torch"):
     print("held", flush=True)
     time.sleep(60)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from whichtorch.matrix.environments.configs import cell_environ_of, recorded, side_packages_folder
-from whichtorch.matrix.environments.inside.startup import FOLDER
-from whichtorch.matrix.model import Config
+from whichtorch.environments.configs import cell_environ_of, recorded, side_packages_folder
+from whichtorch.inside.startup import FOLDER
+from whichtorch.model import Config
 
 PYTHON = Path("/envs/one/bin/python")
 

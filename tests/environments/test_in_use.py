@@ -16,11 +16,11 @@ from tests.environments.conftest import MakeCache, WatchedCache, ask
 from tests.environments.test_cache import folder_of
 from tests.patience import PATIENCE
 from tests.wheels import behaviour_patch, build_wheel
-from whichtorch.matrix.environments import canary, installation
-from whichtorch.matrix.environments.commander import Commander, InstallError
-from whichtorch.matrix.environments.disk import Disk, is_held
-from whichtorch.matrix.environments.package_watch import PackageWatch
-from whichtorch.matrix.model import Config, Environment, Patch, Request
+from whichtorch.environments import canary, installation
+from whichtorch.environments.commander import Commander, InstallError
+from whichtorch.environments.disk import Disk, is_held
+from whichtorch.environments.package_watch import PackageWatch
+from whichtorch.model import Config, Environment, Patch, Request
 
 pytestmark = pytest.mark.usefixtures("stand_in_uv")
 

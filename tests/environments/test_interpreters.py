@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.environments import interpreters
-from whichtorch.matrix.environments.commander import Commander
-from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON, InterpreterNotFoundError, find_interpreter
+from whichtorch.environments import interpreters
+from whichtorch.environments.commander import Commander
+from whichtorch.environments.interpreters import DEFAULT_PYTHON, InterpreterNotFoundError, find_interpreter
 
 
 def commander(tmp_path: Path) -> Commander:

@@ -14,11 +14,11 @@ import pytest
 from tests.cli.shell import wait_for
 from tests.environments.conftest import PYTHON, MakeCache, ask
 from tests.wheels import Index, build_companion, build_wheel
-from whichtorch.matrix.atomic_files import remove_tree
-from whichtorch.matrix.environments.index.pages import PARTIAL, lock_of, partial, remove_left_over
-from whichtorch.matrix.environments.index.releases import kept_folder, list_releases
-from whichtorch.matrix.environments.resolution import kept_wheel
-from whichtorch.matrix.model import Build, Outcome
+from whichtorch.base.atomic_files import remove_tree
+from whichtorch.environments.index.pages import PARTIAL, lock_of, partial, remove_left_over
+from whichtorch.environments.index.releases import kept_folder, list_releases
+from whichtorch.environments.resolution import kept_wheel
+from whichtorch.model import Build, Outcome
 
 OLD, NEW = "2.16.0.dev20260901+cpu", "2.16.0.dev20260902+cpu"
 

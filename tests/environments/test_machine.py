@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from whichtorch.matrix.environments import machine
-from whichtorch.matrix.environments.machine import Machine, check_hardware, this_machine
-from whichtorch.matrix.errors import PreventedError
-from whichtorch.matrix.model import Build, Config, Hardware, Request
+from whichtorch.base.errors import PreventedError
+from whichtorch.environments import machine
+from whichtorch.environments.machine import Machine, check_hardware, this_machine
+from whichtorch.model import Build, Config, Hardware, Request
 
 if TYPE_CHECKING:
     from pathlib import Path

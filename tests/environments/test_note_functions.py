@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from tests.fix.packages import environment_folder
-from whichtorch.matrix.environments.inside.startup import FOLDER
-from whichtorch.matrix.environments.inside.startup.note_functions import FOLDER as NOTED
-from whichtorch.matrix.fix.functions_run import FunctionsRun
+from whichtorch.fix.functions_run import FunctionsRun
+from whichtorch.inside.startup import FOLDER
+from whichtorch.inside.startup.note_functions import FOLDER as NOTED
 
 TORCH = {
     "torch/__init__.py": "def before(): pass\nbefore()\nfrom torch.m import *\n",

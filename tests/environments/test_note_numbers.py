@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE
-from whichtorch.matrix.environments.inside.startup import FOLDER
+from whichtorch.inside.startup import FOLDER
 
 TORCH = {
     "__init__.py": "import time\nbegun = time.process_time()\nwhile time.process_time() < begun + 0.2: pass\n"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE
-from whichtorch.matrix.environments.inside.startup import FOLDER
+from whichtorch.inside.startup import FOLDER
 
 # Events have the shape of torch's own; a call of `linear` leads to matmul and, in it, to mm.
 FAKE_TORCH = {

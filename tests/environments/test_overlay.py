@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.environments.overlay import make_overlay, read_source, site_packages
-from whichtorch.matrix.errors import PreventedError
+from whichtorch.base.errors import PreventedError
+from whichtorch.environments.overlay import make_overlay, read_source, site_packages
 
 PACKAGE = {
     "__init__.py": "from tool import kept, old\nvalue = old.value\n",

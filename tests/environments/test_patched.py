@@ -13,11 +13,11 @@ import pytest
 from tests.environments.conftest import MakeCache, ask
 from tests.environments.test_cache import folder_of
 from tests.wheels import behaviour_patch, build_wheel
-from whichtorch.matrix.environments import cache as cache_module
-from whichtorch.matrix.environments.commander import Commander
-from whichtorch.matrix.environments.disk import Disk
-from whichtorch.matrix.environments.overlay import site_packages
-from whichtorch.matrix.model import Outcome, Patch, Request
+from whichtorch.environments import cache as cache_module
+from whichtorch.environments.commander import Commander
+from whichtorch.environments.disk import Disk
+from whichtorch.environments.overlay import site_packages
+from whichtorch.model import Outcome, Patch, Request
 
 FIX = Patch(name="fix", text=behaviour_patch("old", "new"), option="fix.diff")
 PLAIN, FIXED = ask("2.11.0"), ask("2.11.0", patch=FIX)

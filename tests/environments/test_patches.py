@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.environments.commander import InstallError
-from whichtorch.matrix.environments.patches import apply_patch, parts_of, read_patch
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import Patch
+from whichtorch.base.errors import UsageError
+from whichtorch.environments.commander import InstallError
+from whichtorch.environments.patches import apply_patch, parts_of, read_patch
+from whichtorch.model import Patch
 
 BEFORE = "".join(f"line {number}\n" for number in range(30))
 AFTER = BEFORE.replace("line 4\n", "changed\n").replace("line 25\n", "also changed\n")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.environments.conftest import ask
-from whichtorch.matrix.environments.cache import EnvironmentCache
-from whichtorch.matrix.environments.configs import BUILTIN
-from whichtorch.matrix.model import MetaKernel
+from whichtorch.environments.cache import EnvironmentCache
+from whichtorch.environments.configs import BUILTIN
+from whichtorch.model import MetaKernel
 
 
 @pytest.mark.torch

@@ -9,16 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.wheels import Index, build_wheel, serve
-from whichtorch.matrix.environments.index import pages
-from whichtorch.matrix.environments.index.releases import (
-    IndexUnreachableError,
-    Listing,
-    list_releases,
-    unreadable_index,
-)
-from whichtorch.matrix.environments.index.sources import FIRST_INDEX, Sources
-from whichtorch.matrix.environments.index.version_specs import select
-from whichtorch.matrix.model import Build
+from whichtorch.environments.index import pages
+from whichtorch.environments.index.releases import IndexUnreachableError, Listing, list_releases, unreadable_index
+from whichtorch.environments.index.sources import FIRST_INDEX, Sources
+from whichtorch.environments.index.version_specs import select
+from whichtorch.model import Build
 
 PYPI = Build(name="pypi")
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from tests.environments.conftest import ask
-from whichtorch.matrix.environments import resolution
-from whichtorch.matrix.environments.commander import Commander, InstallError, log_summary, uv_environ
-from whichtorch.matrix.environments.index.sources import Sources
-from whichtorch.matrix.environments.resolution import (
+from whichtorch.environments import resolution
+from whichtorch.environments.commander import Commander, InstallError, log_summary, uv_environ
+from whichtorch.environments.index.sources import Sources
+from whichtorch.environments.resolution import (
     is_same_version,
     locked_versions,
     requirements_of,
     undeclared_requirements,
 )
-from whichtorch.matrix.model import Build
+from whichtorch.model import Build
 
 
 @pytest.mark.parametrize(

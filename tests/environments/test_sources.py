@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.wheels import build_wheel, serve
-from whichtorch.matrix.environments.index import sources
-from whichtorch.matrix.environments.index.sources import (
+from whichtorch.base.errors import UsageError
+from whichtorch.environments.index import sources
+from whichtorch.environments.index.sources import (
     BEST_MATCH,
     DEFAULT_INDEX,
     FIRST_INDEX,
@@ -24,8 +25,7 @@ from whichtorch.matrix.environments.index.sources import (
     local_folder,
     without_credentials,
 )
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import Build
+from whichtorch.model import Build
 
 
 def of(home: Path, **variables: str) -> Sources:
@@ -245,7 +245,7 @@ def test_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert answers(index.url + "/nothing/here")
         index.failing = 1
         assert not answers(index.url)
-        monkeypatch.setattr("whichtorch.matrix.environments.index.sources.ANSWER_TIMEOUT", 0.1)
+        monkeypatch.setattr("whichtorch.environments.index.sources.ANSWER_TIMEOUT", 0.1)
         index.held = threading.Event()
         assert not answers(index.url)
         index.held.set()

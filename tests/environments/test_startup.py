@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE
-from whichtorch.matrix.environments.inside.startup import FOLDER, sitecustomize
+from whichtorch.inside.startup import FOLDER, sitecustomize
 
 FAKE_TORCH = """
 class Library:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtorch.matrix.environments.index.releases import Listing, Release
-from whichtorch.matrix.environments.index.version_specs import (
+from whichtorch.base.errors import UsageError
+from whichtorch.environments.index.releases import Listing, Release
+from whichtorch.environments.index.version_specs import (
     UnknownVersionError,
     check_spec,
     find,
@@ -17,8 +18,7 @@ from whichtorch.matrix.environments.index.version_specs import (
     split_specs,
     yanked_among,
 )
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import Build
+from whichtorch.model import Build
 
 
 def listing_of(*versions: str, yanked: tuple[str, ...] = (), aside: tuple[str, ...] = ()) -> Listing:

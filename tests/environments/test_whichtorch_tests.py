@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE
-from whichtorch.matrix.environments.inside.startup import FOLDER
+from whichtorch.inside.startup import FOLDER
 
 KINDS = """
 import sys, unittest

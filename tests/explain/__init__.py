@@ -1,1 +1,1 @@
-"""Tests of whichtorch.matrix.explain."""
+"""Tests of whichtorch.explain."""

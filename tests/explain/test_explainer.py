@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeCache
-from whichtorch.matrix.environments.configs import BUILTIN
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.explain.explainer import Explainer, Explanations, RecordedEvidence
-from whichtorch.matrix.model import Attempt, Build, Cell, Environment, Outcome, Record, Request, Scenario, StoppedBy
-from whichtorch.matrix.plan.expansion import environment_named
-from whichtorch.matrix.plan.judgement import judge
-from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
-from whichtorch.matrix.records.known_records import Records
-from whichtorch.matrix.records.line_index import LineIndex
-from whichtorch.matrix.records.store import CELLS, new_run, read_environments
+from whichtorch.base.errors import UsageError
+from whichtorch.environments.configs import BUILTIN
+from whichtorch.environments.expansion import environment_named
+from whichtorch.explain.explainer import Explainer, Explanations, RecordedEvidence
+from whichtorch.matrix.judgement import judge
+from whichtorch.matrix.planning import PlannedCell, RunOptions
+from whichtorch.model import Attempt, Build, Cell, Environment, Outcome, Record, Request, Scenario, StoppedBy
+from whichtorch.records.known_records import Records
+from whichtorch.records.line_index import LineIndex
+from whichtorch.records.store import CELLS, new_run, read_environments
 
 PASS, HANG = Outcome.PASS, Outcome.HANG
 CASE = Scenario(name="family/case", path=Path("/s/case.py"), source_hash="hash")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtorch.matrix.explain.explanation import Explanation, ExplanationKind, explain, observe
-from whichtorch.matrix.explain.rules import smallest_rule
-from whichtorch.matrix.model import UNOBSERVED, Attempt, Cell, Environment, Limits, Outcome, Record, StoppedBy
+from whichtorch.explain.explanation import Explanation, ExplanationKind, explain, observe
+from whichtorch.explain.rules import smallest_rule
+from whichtorch.model import UNOBSERVED, Attempt, Cell, Environment, Limits, Outcome, Record, StoppedBy
 from whichtorch.reports.explanation_text import explanation_lines
 
 PASS, HANG, FAIL = Outcome.PASS, Outcome.HANG, Outcome.FAIL

@@ -1,1 +1,1 @@
-"""Tests of whichtorch.matrix.fix."""
+"""Tests of whichtorch.fix."""

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.tree_change import TreeChange
-from whichtorch.matrix.fix.units import ChangedFile, FilePair, Proposal, Unit
+from whichtorch.fix.tree_change import TreeChange
+from whichtorch.fix.units import ChangedFile, FilePair, Proposal, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.fix.packages import tree_change
-from whichtorch.matrix.diagnosis.tracebacks import CodeFrame
-from whichtorch.matrix.fix.candidates import at_import, by_runs, named, on_stack
-from whichtorch.matrix.fix.functions_run import FunctionsRun
+from whichtorch.failures.tracebacks import CodeFrame
+from whichtorch.fix.candidates import at_import, by_runs, named, on_stack
+from whichtorch.fix.functions_run import FunctionsRun
 
 BAD = {
     "torch/m.py": "FLAG = 1\nIDLE = 1\ndef f():\n    return 1\ndef g():\n    return 1\ndef never():\n    return 1\n",

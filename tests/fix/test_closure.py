@@ -3,7 +3,7 @@
 import pytest
 
 from tests.fix.packages import tree_change, unit
-from whichtorch.matrix.fix.closure import Closure
+from whichtorch.fix.closure import Closure
 
 EMPTY = {"torch/__init__.py": "", "torch/m.py": "class C:\n    pass\n", "torch/h.py": "X = 1\n"}
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.fakes import FakeEngine, FakeWorker
 from tests.fakes import FakeCache, shows_nothing
-from tests.run.test_pipeline import requests
+from tests.matrix.cluster.fakes import FakeEngine, FakeWorker
+from tests.matrix.test_pipeline import requests
+from whichtorch.base.errors import PreventedError
+from whichtorch.fix.commission import usable
 from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
-from whichtorch.matrix.errors import PreventedError
-from whichtorch.matrix.fix.commission import usable
-from whichtorch.matrix.records.known_records import Records
-from whichtorch.matrix.run.lab import opened_lab
-from whichtorch.matrix.run.site import ThisMachine
+from whichtorch.matrix.lab import opened_lab
+from whichtorch.matrix.site import ThisMachine
+from whichtorch.records.known_records import Records
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from tests.fix.packages import changed_file
-from whichtorch.matrix.fix.cure_kind import cure_kinds
-from whichtorch.matrix.fix.functions_run import FunctionsRun
-from whichtorch.matrix.fix.units import Proposal
+from whichtorch.fix.cure_kind import cure_kinds
+from whichtorch.fix.functions_run import FunctionsRun
+from whichtorch.fix.units import Proposal
 
 GUARDED = "def f(a):\n    if a:\n        g(a)\n    return a\n"
 LONG = "T = [" + ", ".join(map(str, range(40))) + "]\n"

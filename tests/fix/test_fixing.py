@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fix.workplace import CORE, Workplace
-from whichtorch.matrix.diagnosis.failure import Failure
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.fix.cure_runs import CureTest
-from whichtorch.matrix.model import Attempt, Outcome, Role, StoppedBy
-from whichtorch.matrix.process.executor import LocalExecutor
-from whichtorch.matrix.process.supervision import Ending
+from whichtorch.base.errors import UsageError
+from whichtorch.failures.failure import Failure
+from whichtorch.fix.cure_runs import CureTest
+from whichtorch.model import Attempt, Outcome, Role, StoppedBy
+from whichtorch.process.executor import LocalExecutor
+from whichtorch.process.supervision import Ending
 
 if TYPE_CHECKING:
     import threading
 
-    from whichtorch.matrix.process.supervision import Task
+    from whichtorch.process.supervision import Task
 
 BAD = {
     "torch/__init__.py": CORE + "from torch.ops import add\n",
@@ -228,7 +228,7 @@ def test_left_folders(workplace: Workplace) -> None:
     """What a killed tool left behind is removed by the next search."""
     below = workplace.folder / "fix" / "in-use"
     below.mkdir(parents=True)
-    code = "import os; from pathlib import Path; from whichtorch.matrix.process import temporary_folders\n"
+    code = "import os; from pathlib import Path; from whichtorch.process import temporary_folders\n"
     code += "temporary_folders.new_temporary_folder(Path(os.environ['BELOW']))"
     subprocess.run([sys.executable, "-c", code], env=os.environ | {"BELOW": str(below)}, check=True)
     assert len(list(below.iterdir())) == 1

@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 from tests.repository import Repository
-from whichtorch.matrix.bisect.axes.git import Checkout
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.fix import origins as origins_module
-from whichtorch.matrix.fix.origins import Origins, ReleaseSpan
-from whichtorch.matrix.fix.tree_change import unified_diff
+from whichtorch.base.errors import UsageError
+from whichtorch.bisect.axes.git import Checkout
+from whichtorch.fix import origins as origins_module
+from whichtorch.fix.origins import Origins, ReleaseSpan
+from whichtorch.fix.tree_change import unified_diff
 
 OPS = "torch/ops.py"
 TEXT = """\

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from whichtorch.matrix.fix.units import parts_of
+from whichtorch.fix.units import parts_of
 
 ROOT = Path(__file__).parents[2]
 TEXT = '''"""Says what."""

@@ -4,8 +4,8 @@ import ast
 
 import pytest
 
-from whichtorch.matrix.fix.minimum import without_pieces
-from whichtorch.matrix.fix.units import statements_of
+from whichtorch.fix.minimum import without_pieces
+from whichtorch.fix.units import statements_of
 
 BAD = "    def f(self, a):\n        return a\n"
 GOOD = '''    @decorated

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.fix.packages import proposal, tree_change, unit
-from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, read_frames
-from whichtorch.matrix.fix.cure_search import Trial, TrialEffect, asked_for, inquiry, refused
-from whichtorch.matrix.fix.fixing import SearchEvidence, known_so_far, reasons
-from whichtorch.matrix.fix.functions_run import FunctionsRun
-from whichtorch.matrix.fix.tree_change import differing, lines_of, package_tree, unified_diff
-from whichtorch.matrix.fix.units import parts_of
-from whichtorch.matrix.search.runs_oracle import Journal
+from whichtorch.failures.tracebacks import CodeFrame, read_frames
+from whichtorch.fix.cure_search import Trial, TrialEffect, asked_for, inquiry, refused
+from whichtorch.fix.fixing import SearchEvidence, known_so_far, reasons
+from whichtorch.fix.functions_run import FunctionsRun
+from whichtorch.fix.tree_change import differing, lines_of, package_tree, unified_diff
+from whichtorch.fix.units import parts_of
+from whichtorch.search.runs_oracle import Journal
 
 STDERR = """Traceback (most recent call last):
   File "/e/lib/python3.11/site-packages/torch/a.py", line 3, in inner

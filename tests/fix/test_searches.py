@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fix.packages import tree_change
-from whichtorch.matrix.fix.closure import Closure
-from whichtorch.matrix.fix.cure_search import CureSearch, Trial, TrialEffect
-from whichtorch.matrix.fix.minimum import smallest
-from whichtorch.matrix.fix.units import Proposal
+from whichtorch.fix.closure import Closure
+from whichtorch.fix.cure_search import CureSearch, Trial, TrialEffect
+from whichtorch.fix.minimum import smallest
+from whichtorch.fix.units import Proposal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from whichtorch.matrix.fix.tree_change import TreeChange
+    from whichtorch.fix.tree_change import TreeChange
 
 Found = TypeVar("Found")
 COUNT = 40

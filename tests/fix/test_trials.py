@@ -19,19 +19,19 @@ from hypothesis import strategies as st
 
 from tests.fix.packages import tree_change
 from tests.patience import PATIENCE
-from whichtorch.matrix.errors import PreventedError
-from whichtorch.matrix.fix.candidates import each_once
-from whichtorch.matrix.fix.closure import Closure
-from whichtorch.matrix.fix.cure_search import GUESS, CureSearch, Trial, TrialEffect, in_words, inquiry
-from whichtorch.matrix.fix.minimum import smallest
-from whichtorch.matrix.search.driving import Deferred, drive
-from whichtorch.matrix.search.runs_oracle import BudgetSpentError, Journal, RunsOracle
-from whichtorch.matrix.search.worker_pool import WorkerPool
+from whichtorch.base.errors import PreventedError
+from whichtorch.fix.candidates import each_once
+from whichtorch.fix.closure import Closure
+from whichtorch.fix.cure_search import GUESS, CureSearch, Trial, TrialEffect, in_words, inquiry
+from whichtorch.fix.minimum import smallest
+from whichtorch.search.driving import Deferred, drive
+from whichtorch.search.runs_oracle import BudgetSpentError, Journal, RunsOracle
+from whichtorch.search.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from whichtorch.matrix.fix.units import Proposal, Unit
+    from whichtorch.fix.units import Proposal, Unit
 
 NAMES = [f"f{number:02}" for number in range(14)]
 BAD = "".join(f"def {name}():\n    return 0\n" for name in NAMES)

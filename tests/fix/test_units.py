@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fix.packages import changed_file
-from whichtorch.matrix.fix.units import Kind
+from whichtorch.fix.units import Kind
 
 BAD = '''"""Old."""
 from a import x

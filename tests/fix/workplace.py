@@ -8,16 +8,16 @@ from pathlib import Path
 
 from tests.fakes import FakeCache, lab_of
 from tests.fix.packages import environment_folder
-from whichtorch.matrix.environments.configs import BUILTIN
-from whichtorch.matrix.fix.cure_runs import CureRuns
-from whichtorch.matrix.fix.fixing import CureRequest, Fix, fix
-from whichtorch.matrix.model import Environment
-from whichtorch.matrix.plan.expansion import existing
-from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
-from whichtorch.matrix.process.executor import LocalExecutor
-from whichtorch.matrix.records.store import new_run
-from whichtorch.matrix.suite import selection
-from whichtorch.matrix.trial.runner import Runner
+from whichtorch.environments.configs import BUILTIN
+from whichtorch.environments.expansion import existing
+from whichtorch.fix.cure_runs import CureRuns
+from whichtorch.fix.fixing import CureRequest, Fix, fix
+from whichtorch.matrix.planning import PlannedCell, RunOptions
+from whichtorch.matrix.runner import Runner
+from whichtorch.model import Environment
+from whichtorch.process.executor import LocalExecutor
+from whichtorch.records.store import new_run
+from whichtorch.suite import selection
 
 CORE = "class _Core:\n    def known(self): pass\n_C = _Core()\n"
 SCRIPT = "import torch\nassert torch.add(1, 2) == 3, 'wrong sum'\n"

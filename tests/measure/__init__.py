@@ -1,1 +1,1 @@
-"""Tests of whichtorch.matrix.trial."""
+"""Tests of whichtorch.matrix."""

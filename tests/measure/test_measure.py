@@ -8,16 +8,10 @@ from typing import Any
 
 import pytest
 
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.measure.estimate import Estimate
-from whichtorch.matrix.measure.measure import (
-    Measure,
-    MeasureKind,
-    change_words,
-    measures_named,
-    printed_pattern,
-)
-from whichtorch.matrix.model import Effect
+from whichtorch.base.errors import UsageError
+from whichtorch.measure.measure import Measure, MeasureKind, change_words, measures_named, printed_pattern
+from whichtorch.model import Effect
+from whichtorch.search.estimate import Estimate
 
 
 def named(*names: str, **options: Any) -> tuple[Measure, ...]:

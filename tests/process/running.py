@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.patience import PATIENCE
-from whichtorch.matrix.model import Headway
-from whichtorch.matrix.process import kernel, supervision
+from whichtorch.model import Headway
+from whichtorch.process import kernel, supervision
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tests.process.running import until
-from whichtorch.matrix.diagnosis.stack_readers import parse_facts
-from whichtorch.matrix.process import kernel
-from whichtorch.matrix.process.evidence import facts, snapshots
+from whichtorch.hangs.stack_readers import parse_facts
+from whichtorch.process import kernel
+from whichtorch.process.evidence import facts, snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.diagnosis.stacks import Process
+    from whichtorch.hangs.stacks import Process
 
 IMPORTS = "import fcntl, os, signal, socket, sys, threading\n"
 STOP = "print('up', flush=True)\nsignal.pause()\n"

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.process.running import begin, family, is_alive, until
-from whichtorch.matrix.diagnosis.hang import stack_folder
-from whichtorch.matrix.diagnosis.stack_readers import parse_facts, parse_faulthandler, parse_kernel
-from whichtorch.matrix.environments.inside.startup import FOLDER, sitecustomize
-from whichtorch.matrix.process import kernel
-from whichtorch.matrix.process.evidence import capture, facts, sampler
-from whichtorch.matrix.process.supervision import Ending, Supervised
+from whichtorch.hangs import stack_folder
+from whichtorch.hangs.stack_readers import parse_facts, parse_faulthandler, parse_kernel
+from whichtorch.inside.startup import FOLDER, sitecustomize
+from whichtorch.process import kernel
+from whichtorch.process.evidence import capture, facts, sampler
+from whichtorch.process.supervision import Ending, Supervised
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs /proc"),

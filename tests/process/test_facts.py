@@ -10,8 +10,8 @@ import pytest
 
 from tests.process.running import family, until
 from tests.process.small_programs import STOP, calls, look, python, started, waits
-from whichtorch.matrix.diagnosis.stacks import Descriptor, Process
-from whichtorch.matrix.process.evidence import facts, snapshots
+from whichtorch.hangs.stacks import Descriptor, Process
+from whichtorch.process.evidence import facts, snapshots
 
 pytestmark = pytest.mark.skipif(not snapshots.CALLS, reason="needs /proc and a machine whose system calls are known")
 

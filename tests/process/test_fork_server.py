@@ -20,13 +20,13 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.process.running import PROGRAMS, family, is_alive, until
-from whichtorch.matrix.environments.inside.startup import FOLDER
-from whichtorch.matrix.process import executor as executors
-from whichtorch.matrix.process import fork_link, marks
-from whichtorch.matrix.process.executor import BRIEF_EXIT, ForkingExecutor, LocalExecutor
-from whichtorch.matrix.process.fork_link import ForkLink, ForkServerError
-from whichtorch.matrix.process.script_reading import ScriptReading
-from whichtorch.matrix.process.supervision import Ending, Supervised, Task
+from whichtorch.inside.startup import FOLDER
+from whichtorch.process import executor as executors
+from whichtorch.process import fork_link, marks
+from whichtorch.process.executor import BRIEF_EXIT, ForkingExecutor, LocalExecutor
+from whichtorch.process.fork_link import ForkLink, ForkServerError
+from whichtorch.process.script_reading import ScriptReading
+from whichtorch.process.supervision import Ending, Supervised, Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -476,7 +476,7 @@ def test_a_driver_that_crashes_counts_no_devices() -> None:
     """A child that a signal ended has no exit code that would be a count."""
     program = (
         "import os, signal, sys\n"
-        "from whichtorch.matrix.environments.inside.fork_levels import counted_in_child\n"
+        "from whichtorch.inside.fork_levels import counted_in_child\n"
         "print(counted_in_child(lambda: 3)(), flush=True)\n"
         "counted_in_child(lambda: os.kill(os.getpid(), signal.SIGKILL))()\n"
     )

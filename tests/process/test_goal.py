@@ -9,9 +9,9 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.process.running import begin, headway_of
-from whichtorch.matrix.process.evidence import capture, headway
-from whichtorch.matrix.process.evidence.headway import TreeClock
-from whichtorch.matrix.process.evidence.sampler import AHEAD, SLACK, seconds_given
+from whichtorch.process.evidence import capture, headway
+from whichtorch.process.evidence.headway import TreeClock
+from whichtorch.process.evidence.sampler import AHEAD, SLACK, seconds_given
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,15 +13,15 @@ import pytest
 from tests.patience import PATIENCE
 from tests.process.running import PROGRAMS, begin, headway_of, until
 from tests.process.test_capture import needs_collectors
-from whichtorch.matrix.environments.inside.startup import FOLDER
-from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
-from whichtorch.matrix.process.evidence.headway import PAUSE
-from whichtorch.matrix.process.supervisor import RESERVE, RESERVE_SHARE
+from whichtorch.inside.startup import FOLDER
+from whichtorch.process.evidence.capture import NOT_PERMITTED
+from whichtorch.process.evidence.headway import PAUSE
+from whichtorch.process.supervisor import RESERVE, RESERVE_SHARE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from whichtorch.matrix.process.supervision import Ending, Supervised
+    from whichtorch.process.supervision import Ending, Supervised
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs /proc"),

@@ -12,16 +12,16 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.process.running import begin, headway_of
-from whichtorch.matrix.diagnosis.deadline import PLAIN_LOOK, timeout_outcome
-from whichtorch.matrix.model import Headway, Outcome
-from whichtorch.matrix.process.evidence import headway
-from whichtorch.matrix.process.evidence.headway import Pauses, Totals, is_work
+from whichtorch.failures.deadline import PLAIN_LOOK, timeout_outcome
+from whichtorch.model import Headway, Outcome
+from whichtorch.process.evidence import headway
+from whichtorch.process.evidence.headway import Pauses, Totals, is_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from whichtorch.matrix.process.supervision import Ending
+    from whichtorch.process.supervision import Ending
 
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 SEEN, CONNECTED = pytest.mark.xdist_group("headway"), pytest.mark.xdist_group("connected")  # they share programs

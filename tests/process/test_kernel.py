@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.process.running import until
-from whichtorch.matrix.process import kernel
-from whichtorch.matrix.process.evidence import snapshots
+from whichtorch.process import kernel
+from whichtorch.process.evidence import snapshots
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 

@@ -16,16 +16,16 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.process.running import begin, until
-from whichtorch.matrix.diagnosis.busy_loop import busy_loop
-from whichtorch.matrix.environments.inside.startup import FOLDER
-from whichtorch.matrix.process import kernel
-from whichtorch.matrix.process.evidence import loop_watch
+from whichtorch.hangs.busy_loop import busy_loop
+from whichtorch.inside.startup import FOLDER
+from whichtorch.process import kernel
+from whichtorch.process.evidence import loop_watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from whichtorch.matrix.process.supervision import Ending, Supervised
+    from whichtorch.process.supervision import Ending, Supervised
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and Linux's signals")
 ASKED = 24  # times that each program is asked where it is, at most

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtorch.matrix.process import task_tree
+from whichtorch.process import task_tree
 
 if TYPE_CHECKING:
     from pathlib import Path

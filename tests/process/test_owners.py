@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.process.small_programs import STOP, look, python, started, waits
-from whichtorch.matrix.process.evidence import snapshots
+from whichtorch.process.evidence import snapshots
 
 pytestmark = pytest.mark.skipif(not snapshots.CALLS, reason="needs /proc and a machine whose system calls are known")
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.process.running import begin
-from whichtorch.matrix.process.evidence import capture, sampler
+from whichtorch.process.evidence import capture, sampler
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from whichtorch.matrix.process.supervision import Ending
+    from whichtorch.process.supervision import Ending
 
 pytestmark = pytest.mark.xdist_group("stacks")  # the tests share the programs they start
 needs_py_spy = pytest.mark.skipif(

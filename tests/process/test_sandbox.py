@@ -15,13 +15,13 @@ import pytest
 
 from tests.process.programs import escapes
 from tests.process.running import PROGRAMS, is_alive
-from whichtorch.matrix.process import sandbox, supervision
-from whichtorch.matrix.process import sandbox_layout as layout
+from whichtorch.process import sandbox, supervision
+from whichtorch.process import sandbox_layout as layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from whichtorch.matrix.process.supervision import Ending
+    from whichtorch.process.supervision import Ending
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are of Linux")
 
@@ -207,7 +207,7 @@ def test_a_machine_whose_calls_are_not_known_has_no_sandbox() -> None:
     """Where system calls cannot be filtered, the sandbox is refused with the reason and a remedy."""
     code = (
         "import ctypes, os; ctypes.CDLL(None).personality(8)\n"  # PER_LINUX32: the machine has another name then
-        "from whichtorch.matrix.process import sandbox\n"
+        "from whichtorch.process import sandbox\n"
         "print(os.uname().machine, sandbox.why_not(), sandbox.remedy(), sep='\\n')"
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from whichtorch.matrix.process.script_reading import read_script
+from whichtorch.process.script_reading import read_script
 
 ROOT = Path(__file__).resolve().parents[2]
 TORCH, COMPILERS, KERNELS = "torch", "torch+compilers", "torch+compilers+kernels"

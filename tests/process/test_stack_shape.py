@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from whichtorch.matrix.process.evidence.capture import stack_shape
+from whichtorch.process.evidence.capture import stack_shape
 
 
 def written(folder: Path, *lines: int, **fields: Any) -> Path:

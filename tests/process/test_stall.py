@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from whichtorch.matrix.process.evidence import stall
-from whichtorch.matrix.process.evidence.waiting import Waiting
-from whichtorch.matrix.process.kernel import KernelProcess
+from whichtorch.process.evidence import stall
+from whichtorch.process.evidence.waiting import Waiting
+from whichtorch.process.kernel import KernelProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

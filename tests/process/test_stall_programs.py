@@ -12,12 +12,12 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.process.running import PROGRAMS, begin
-from whichtorch.matrix.model import AttemptEvidence
+from whichtorch.model import AttemptEvidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.process.supervision import Ending, Supervised
+    from whichtorch.process.supervision import Ending, Supervised
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs /proc"),

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.process.running import PROGRAMS, begin, family, is_alive, run, until
-from whichtorch.matrix.environments.inside.startup import FOLDER
-from whichtorch.matrix.process import kernel, marks, supervision
-from whichtorch.matrix.process.supervisor import TERMINATE_GRACE, Supervisor
+from whichtorch.inside.startup import FOLDER
+from whichtorch.process import kernel, marks, supervision
+from whichtorch.process.supervisor import TERMINATE_GRACE, Supervisor
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,1 +1,1 @@
-"""Tests of whichtorch.matrix.records."""
+"""Tests of whichtorch.records."""

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE
-from whichtorch.matrix.process.temporary_folders import temporary_folder
-from whichtorch.matrix.records.left_behind import clear_left_behind
-from whichtorch.matrix.records.store import OPEN, new_run
+from whichtorch.process.temporary_folders import temporary_folder
+from whichtorch.records.left_behind import clear_left_behind
+from whichtorch.records.store import OPEN, new_run
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 from tests.records.test_store import record
-from whichtorch.matrix.process.temporary_folders import new_temporary_folder
-from whichtorch.matrix.records.store import new_run
+from whichtorch.process.temporary_folders import new_temporary_folder
+from whichtorch.records.store import new_run
 
 store = new_run(Path(sys.argv[1]), ("matrix",))
 for is_recorded, has_ended in ((True, False), (False, False), (False, True)):

@@ -13,12 +13,12 @@ import pytest
 from tests.records.test_merging import merged, with_output
 from tests.records.test_store import record
 from tests.results import FAIL, PASS, cell, environment, result, stored
-from whichtorch.matrix.model import Outcome, Record
-from whichtorch.matrix.records import line_index
-from whichtorch.matrix.records.line_index import LineIndex
-from whichtorch.matrix.records.scratch import open_database
-from whichtorch.matrix.records.store import CELLS, CellLine, new_run, read_environments, read_records
-from whichtorch.matrix.records.stored_runs import all_runs, prune
+from whichtorch.model import Outcome, Record
+from whichtorch.records import line_index
+from whichtorch.records.line_index import LineIndex
+from whichtorch.records.scratch import open_database
+from whichtorch.records.store import CELLS, CellLine, new_run, read_environments, read_records
+from whichtorch.records.stored_runs import all_runs, prune
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ KEY = record().key
 COMMAND = """
 import sys
 from pathlib import Path
-from whichtorch.matrix.records.store import read_records
+from whichtorch.records.store import read_records
 print(len(read_records(Path(sys.argv[1])).of(sys.argv[2])))
 """
 
@@ -225,7 +225,7 @@ def test_a_full_disk_does_not_break_a_command(tmp_path: Path, monkeypatch: pytes
             database.execute("pragma max_page_count = 12")
         return database
 
-    monkeypatch.setattr("whichtorch.matrix.records.line_index.open_database", full)
+    monkeypatch.setattr("whichtorch.records.line_index.open_database", full)
     assert len(known(tmp_path)) == 499
 
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, result, stored
-from whichtorch.matrix.model import Cell, Limits, Outcome, Record
-from whichtorch.matrix.records.merging import Merged, merge
-from whichtorch.matrix.records.store import RunFolder, StoredRun, new_run, read_records
+from whichtorch.model import Cell, Limits, Outcome, Record
+from whichtorch.records.merging import Merged, merge
+from whichtorch.records.store import RunFolder, StoredRun, new_run, read_records
 
 OLD, NEW = environment("2.11.0"), environment("2.12.1")
 LIMITS = Limits(timeout=60, memory_mb=1000)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tests.records.test_merging import with_output
 from tests.results import FAIL, PASS, cell, environment, result, stored
-from whichtorch.matrix.records import stored_runs
-from whichtorch.matrix.records.store import read_records
-from whichtorch.matrix.records.stored_runs import prune, removable
+from whichtorch.records import stored_runs
+from whichtorch.records.store import read_records
+from whichtorch.records.stored_runs import prune, removable
 
 OLD = environment("2.11.0")
 

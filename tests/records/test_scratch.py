@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from whichtorch.matrix.errors import PreventedError
-from whichtorch.matrix.records.scratch import scratch_database
+from whichtorch.base.errors import PreventedError
+from whichtorch.records.scratch import scratch_database
 
 
 class Owner:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.errors import PreventedError
-from whichtorch.matrix.records.store import state_folder
+from whichtorch.base.errors import PreventedError
+from whichtorch.records.store import state_folder
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from whichtorch.matrix.errors import PreventedError
-from whichtorch.matrix.model import Attempt, Cell, Limits, Outcome, Record, Scenario, StoppedBy, record_key
-from whichtorch.matrix.records import store as record_store
-from whichtorch.matrix.records import stored_runs
-from whichtorch.matrix.records.known_records import Records
-from whichtorch.matrix.records.store import new_run, read_records
+from whichtorch.base.errors import PreventedError
+from whichtorch.model import Attempt, Cell, Limits, Outcome, Record, Scenario, StoppedBy, record_key
+from whichtorch.records import store as record_store
+from whichtorch.records import stored_runs
+from whichtorch.records.known_records import Records
+from whichtorch.records.store import new_run, read_records
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.results import FAIL, HANG, PASS, cell, environment, result, stored
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import Run, Scenario
-from whichtorch.matrix.records import store, stored_runs
+from whichtorch.base.errors import UsageError
+from whichtorch.model import Run, Scenario
+from whichtorch.records import store, stored_runs
 from whichtorch.reports.stored_run_text import run_lines
 
 OLD, NEW = environment("2.11.0"), environment("2.12.1")

@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe
-from whichtorch.matrix.bisect.search_request import AxisName
-from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, Find, Purpose, SearchVerdict
-from whichtorch.matrix.compare.comparison import Comparison, compare
-from whichtorch.matrix.compare.nights import Night
-from whichtorch.matrix.model import (
+from whichtorch.bisect.bisection import Bisection, Boundary, Probe
+from whichtorch.bisect.search_request import AxisName
+from whichtorch.model import (
     Attempt,
     Cell,
     Condition,
@@ -25,10 +22,13 @@ from whichtorch.matrix.model import (
     Scenario,
     StoppedBy,
 )
-from whichtorch.matrix.records import stored_runs
-from whichtorch.matrix.records.store import StoredRun
+from whichtorch.records import stored_runs
+from whichtorch.records.compare.comparison import Comparison, compare
+from whichtorch.records.compare.nights import Night
+from whichtorch.records.store import StoredRun
 from whichtorch.reports.page.html import page
 from whichtorch.reports.run_facts import RunFacts
+from whichtorch.search.search_state import AnswerKind, Change, Find, Purpose, SearchVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests import results
-from whichtorch.matrix.model import Cell, Environment, Outcome, Scenario
-from whichtorch.matrix.records.store import StoredRun
+from whichtorch.model import Cell, Environment, Outcome, Scenario
+from whichtorch.records.store import StoredRun
 from whichtorch.reports.annotations import annotation_lines
 
 OLD, NEW = results.environment("2.11.0"), results.environment("2.12.1")

@@ -9,13 +9,13 @@ import pytest
 
 from tests.reports import reading
 from tests.reports.test_markdown import HOSTILE
-from whichtorch.matrix.bisect.bisection import Attribution, Bisection, Boundary, Cause, Probe, timeline_of, unjudged_in
-from whichtorch.matrix.bisect.search_request import AxisName
-from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, Find, SearchVerdict
-from whichtorch.matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome, StoppedBy
-from whichtorch.matrix.model.measurement import Curve, CurveStep, Effect
+from whichtorch.bisect.bisection import Attribution, Bisection, Boundary, Cause, Probe, timeline_of, unjudged_in
+from whichtorch.bisect.search_request import AxisName
+from whichtorch.model import Attempt, Cell, Diagnosis, Environment, Outcome, StoppedBy
+from whichtorch.model.measurement import Curve, CurveStep, Effect
 from whichtorch.reports.bisection_text import bisection_blocks, bisection_lines, cost
 from whichtorch.reports.document import markdown
+from whichtorch.search.search_state import AnswerKind, Change, Find, SearchVerdict
 
 VALUES = tuple(f"2.{minor}.0" for minor in range(8))
 WORDS = {

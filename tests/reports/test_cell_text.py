@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whichtorch.matrix.model import Run
+from whichtorch.model import Run
 from whichtorch.reports.cell_text import where_it_ran
 
 

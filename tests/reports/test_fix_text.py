@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from whichtorch.matrix.fix.commission import FixAnswer
-from whichtorch.matrix.fix.fixing import Fix
-from whichtorch.matrix.fix.origins import Origin
+from whichtorch.fix.commission import FixAnswer
+from whichtorch.fix.fixing import Fix
+from whichtorch.fix.origins import Origin
 from whichtorch.reports.document import markdown
 from whichtorch.reports.fix_text import fix_blocks, fix_lines
 

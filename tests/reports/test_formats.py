@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests import results
-from whichtorch.matrix.cli.parser import PanelCommand, command_of
-from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.plan.option import group
+from whichtorch.base.option import group
+from whichtorch.cli.parser import PanelCommand, command_of
+from whichtorch.model import Outcome
 from whichtorch.reports.formats import FORMATS, ReportFormat
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from whichtorch.reports.cell_text import CommandPrefix
     from whichtorch.reports.run_facts import RunFacts
 
-report = importlib.import_module("whichtorch.matrix.cli.runs")
+report = importlib.import_module("whichtorch.cli.runs")
 
 
 def names(facts: RunFacts, called: CommandPrefix) -> list[str]:

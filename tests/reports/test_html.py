@@ -15,7 +15,7 @@ import pytest
 
 from tests.reports import pages
 from tests.reports.pages import attempt, cell, environment, made, stored
-from whichtorch.matrix.model import Diagnosis, Outcome, Scenario, StuckThread
+from whichtorch.model import Diagnosis, Outcome, Scenario, StuckThread
 from whichtorch.reports.page.excerpts import Excerpt, Rank, fitted
 from whichtorch.reports.page.html import FIXED, PER_CELL
 

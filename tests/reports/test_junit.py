@@ -10,9 +10,9 @@ import junitparser
 import pytest
 
 from tests.reports.test_table import NEW, OLD, cell, environment, result
-from whichtorch.matrix.cli.command import exit_code
-from whichtorch.matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, StoppedBy
-from whichtorch.matrix.records.store import StoredRun
+from whichtorch.cli.command import exit_code
+from whichtorch.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, StoppedBy
+from whichtorch.records.store import StoredRun
 from whichtorch.reports.junit import element_of, junit_xml
 
 COMMAND = "whichtorch matrix"

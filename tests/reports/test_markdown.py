@@ -8,9 +8,9 @@ import pytest
 
 from tests.reports import reading
 from tests.reports.test_table import COMMAND, MIXED, NEW, OLD, cell, environment, result, stored
-from whichtorch.matrix.compare.comparison import compare
-from whichtorch.matrix.model import UNOBSERVED, Attempt, Cell, Outcome, Result, Run, StoppedBy
-from whichtorch.matrix.records.store import StoredRun
+from whichtorch.model import UNOBSERVED, Attempt, Cell, Outcome, Result, Run, StoppedBy
+from whichtorch.records.compare.comparison import compare
+from whichtorch.records.store import StoredRun
 from whichtorch.reports.document import COLUMNS, size_of
 from whichtorch.reports.markdown import LIMIT, ROWS, markdown_lines
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, flaky, result
-from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
-from whichtorch.matrix.diagnosis.verdict import judge
-from whichtorch.matrix.model import Cell, Diagnosis, Environment, Outcome
-from whichtorch.matrix.process.supervision import Ending
+from whichtorch.failures.hang_kind import HangKind
+from whichtorch.failures.verdict import judge
+from whichtorch.model import Cell, Diagnosis, Environment, Outcome
+from whichtorch.process.supervision import Ending
 from whichtorch.reports.next_step import next_lines
 
 OLD, MIDDLE, NEW = (environment(torch) for torch in ("2.10.0", "2.11.0", "2.12.1"))

@@ -7,12 +7,12 @@ from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
-from tests.compare.synthetic_nights import Year, measurement, night_of
+from tests.records.compare.synthetic_nights import Year, measurement, night_of
 from tests.reports import pages, reading
 from tests.reports.test_html import Page
 from tests.results import PASS, cell, environment, result, stored
-from whichtorch.matrix.model import Effect
-from whichtorch.matrix.records.store import StoredRun
+from whichtorch.model import Effect
+from whichtorch.records.store import StoredRun
 from whichtorch.reports.markdown import markdown_lines
 from whichtorch.reports.page.grid import grid_of
 from whichtorch.reports.page.html import page

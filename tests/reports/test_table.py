@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from whichtorch.matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
-from whichtorch.matrix.records.store import StoredRun
+from whichtorch.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
+from whichtorch.records.store import StoredRun
 from whichtorch.reports.markdown import markdown_lines
 from whichtorch.reports.table import cell_word, column_heads, legend_lines, matrix_lines, red_lines, summary_lines
 

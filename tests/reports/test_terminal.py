@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from tests.reports.test_table import NEW, cell
-from whichtorch.matrix.events import (
+from whichtorch.matrix.forecast import Forecast
+from whichtorch.model import Outcome
+from whichtorch.model.events import (
     AttemptStarted,
     CellDone,
     EnvironmentStage,
@@ -17,12 +19,10 @@ from whichtorch.matrix.events import (
     StacksSeen,
     StatusShown,
 )
-from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.run.forecast import Forecast
 from whichtorch.reports.terminal import Progress, say
 
 if TYPE_CHECKING:
-    from whichtorch.matrix.model import Cell
+    from whichtorch.model import Cell
 
 
 def shown(*cells: Cell) -> list[str]:

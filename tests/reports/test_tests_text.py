@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from whichtorch.matrix.bisect.bisection import Bisection, Boundary, SearchedTest
-from whichtorch.matrix.bisect.search_request import AxisName
-from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Find
-from whichtorch.matrix.model import Outcome
+from whichtorch.bisect.bisection import Bisection, Boundary, SearchedTest
+from whichtorch.bisect.search_request import AxisName
+from whichtorch.model import Outcome
 from whichtorch.reports.bisection_text import bisection_blocks, bisection_lines
 from whichtorch.reports.document import Items, markdown
 from whichtorch.reports.page.pictures import bisection_picture
+from whichtorch.search.search_state import AnswerKind, Find
 
 
 def search(**fields: Any) -> Bisection:

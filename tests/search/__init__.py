@@ -1,1 +1,1 @@
-"""Tests of whichtorch.matrix.search."""
+"""Tests of whichtorch.search."""

@@ -9,9 +9,9 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtorch.matrix.search.delta import minimal_set
-from whichtorch.matrix.search.driving import drive
-from whichtorch.matrix.search.runs_oracle import RunsOracle, inquiry_of
+from whichtorch.search.delta import minimal_set
+from whichtorch.search.driving import drive
+from whichtorch.search.runs_oracle import RunsOracle, inquiry_of
 
 
 def found_by(names: Sequence[str], test: Callable[[frozenset[str]], bool]) -> frozenset[str]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from whichtorch.matrix.search.driving import drive
-from whichtorch.matrix.search.runs_oracle import Inquiry, RunsOracle, asking
-from whichtorch.matrix.search.worker_pool import WorkerPool
+from whichtorch.search.driving import drive
+from whichtorch.search.runs_oracle import Inquiry, RunsOracle, asking
+from whichtorch.search.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -1,1 +1,1 @@
-"""Tests of whichtorch.matrix.source."""
+"""Tests of whichtorch.source."""

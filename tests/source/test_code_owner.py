@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from whichtorch.matrix.source.code_owner import frame_name, generator_of, is_users, normalized
+from whichtorch.source.code_owner import frame_name, generator_of, is_users, normalized
 
 HASH = "cq7b4drx2mzk3lwaj5ftyhv6ogniuespqb2c7d4e5f3g6h2jklmn"  # in base 32, as Inductor writes a SHA-256
 UUID = "0a1b2c3d-1234-5678-9abc-def012345678"

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from whichtorch.matrix.source.names import KeywordCall, bound, compiles, unbound_names, uses
+from whichtorch.source.names import KeywordCall, bound, compiles, unbound_names, uses
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import whichtorch.matrix
-from whichtorch.matrix.source.syntax import parse_module
+import whichtorch
+from whichtorch.source.syntax import parse_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,11 +65,11 @@ def test_threads_parse_without_disturbing_each_other() -> None:
 
 def test_all_parsing_goes_through_the_lock() -> None:
     """Only `source/syntax.py` calls `ast.parse`; what runs inside an environment is a process of its own."""
-    package = Path(whichtorch.matrix.__file__).parent
+    package = Path(whichtorch.__file__).parent
     callers = {
         file.relative_to(package).as_posix()
         for file in package.rglob("*.py")
         for node in ast.walk(ast.parse(file.read_bytes()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "ast.parse"
     }
-    assert {caller for caller in callers if not caller.startswith("environments/inside/")} == {"source/syntax.py"}
+    assert {caller for caller in callers if not caller.startswith("inside/")} == {"source/syntax.py"}

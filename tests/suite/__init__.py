@@ -1,1 +1,1 @@
-"""Tests of whichtorch.matrix.suite."""
+"""Tests of whichtorch.suite."""

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import ProjectCommand, Scenario, name_of_test
-from whichtorch.matrix.suite import selection
-from whichtorch.matrix.suite.chain import Chain, chain_variant
-from whichtorch.matrix.suite.headers import ScenarioError, read_scenario
+from whichtorch.base.errors import UsageError
+from whichtorch.model import ProjectCommand, Scenario, name_of_test
+from whichtorch.suite import selection
+from whichtorch.suite.chain import Chain, chain_variant
+from whichtorch.suite.headers import ScenarioError, read_scenario
 
 
 @pytest.mark.parametrize(

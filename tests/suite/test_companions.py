@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.model import ProjectCommand, Scenario
-from whichtorch.matrix.suite import companions
-from whichtorch.matrix.suite.companions import copy_companions
+from whichtorch.model import ProjectCommand, Scenario
+from whichtorch.suite import companions
+from whichtorch.suite.companions import copy_companions
 
 
 def write(folder: Path, **files: str) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.suite.project import Project, clone_history, lay_out, written_files
+from whichtorch.suite.project import Project, clone_history, lay_out, written_files
 
 
 def git(folder: Path, *words: str) -> str:

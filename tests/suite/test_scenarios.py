@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from tests import contract
 from tests.patience import PATIENCE
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import Condition, Expectation, Outcome, Scenario
-from whichtorch.matrix.suite import selection
-from whichtorch.matrix.suite.chain import is_chain_key
-from whichtorch.matrix.suite.headers import ScenarioError, read_scenario
-from whichtorch.matrix.suite.selection import expected, is_as_expected, select, variant_environ, variants_of
+from whichtorch.base.errors import UsageError
+from whichtorch.model import Condition, Expectation, Outcome, Scenario
+from whichtorch.suite import selection
+from whichtorch.suite.chain import is_chain_key
+from whichtorch.suite.headers import ScenarioError, read_scenario
+from whichtorch.suite.selection import expected, is_as_expected, select, variant_environ, variants_of
 
 SUITE = selection.suite()
 WHERE = {"python": "3.11.7", "build": "pypi", "config": "default"}

@@ -1,1 +1,1 @@
-"""Tests of whichtorch.matrix.triage."""
+"""Tests of whichtorch.triage."""

@@ -20,18 +20,18 @@ from typing import Any
 
 from tests.patience import PATIENCE
 from tests.results import attempt, cell, environment
-from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe
-from whichtorch.matrix.bisect.search_request import AxisName
-from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Find, SearchVerdict
-from whichtorch.matrix.diagnosis.verdict import judge
-from whichtorch.matrix.fix.commission import FixAnswer
-from whichtorch.matrix.fix.fixing import Fix
-from whichtorch.matrix.model import Environment, Outcome, Record
-from whichtorch.matrix.process.supervision import Ending
-from whichtorch.matrix.run.variation import NOTES, PLAIN, Variation
-from whichtorch.matrix.triage.places import CaseTest
-from whichtorch.matrix.trial.observation import Observation
-from whichtorch.matrix.trial.runner import Runner
+from whichtorch.bisect.bisection import Bisection, Boundary, Probe
+from whichtorch.bisect.search_request import AxisName
+from whichtorch.failures.verdict import judge
+from whichtorch.fix.commission import FixAnswer
+from whichtorch.fix.fixing import Fix
+from whichtorch.matrix.observation import Observation
+from whichtorch.matrix.runner import Runner
+from whichtorch.matrix.variation import NOTES, PLAIN, Variation
+from whichtorch.model import Environment, Outcome, Record
+from whichtorch.process.supervision import Ending
+from whichtorch.search.search_state import AnswerKind, Find, SearchVerdict
+from whichtorch.triage.places import CaseTest
 
 BROKEN, HEALTHY = "2.11.0", "2.12.0"
 MESSAGE = "cannot lower a shape of seven"

@@ -8,17 +8,17 @@ from typing import cast
 from tests.fakes import FakeCache, lab_of
 from tests.results import environment
 from tests.triage.fake_runner import BROKEN, HEALTHY, MESSAGE, Crowd, FakeReleases, FakeRunner
-from whichtorch.matrix.model import Build, Config, Outcome, Request
-from whichtorch.matrix.plan.matrix_file import MatrixFile
-from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
-from whichtorch.matrix.process.executor import LocalExecutor
-from whichtorch.matrix.records.store import new_run
-from whichtorch.matrix.suite import selection
-from whichtorch.matrix.triage.case import Case
-from whichtorch.matrix.triage.casework import Casework
-from whichtorch.matrix.triage.ladder import first_failing
-from whichtorch.matrix.triage.places import CasePlace, CaseTest, OtherReleases
-from whichtorch.matrix.triage.step import Step, TriageRequest
+from whichtorch.environments.matrix_file import MatrixFile
+from whichtorch.matrix.planning import PlannedCell, RunOptions
+from whichtorch.model import Build, Config, Outcome, Request
+from whichtorch.process.executor import LocalExecutor
+from whichtorch.records.store import new_run
+from whichtorch.suite import selection
+from whichtorch.triage.case import Case
+from whichtorch.triage.casework import Casework
+from whichtorch.triage.ladder import first_failing
+from whichtorch.triage.places import CasePlace, CaseTest, OtherReleases
+from whichtorch.triage.step import Step, TriageRequest
 
 SCRIPT = """import torch
 

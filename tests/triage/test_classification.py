@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.diagnosis.failure import Failure
-from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, RaisedException
-from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.triage.case import Case
-from whichtorch.matrix.triage.categories import CATEGORIES, UNCLASSIFIED, classify, logs_of
-from whichtorch.matrix.triage.failure_facts import CompileCall, FailureFacts, Rung, checks_backend, facts_of
+from whichtorch.failures.failure import Failure
+from whichtorch.failures.tracebacks import CodeFrame, RaisedException
+from whichtorch.model import Outcome
+from whichtorch.triage.case import Case
+from whichtorch.triage.categories import CATEGORIES, UNCLASSIFIED, classify, logs_of
+from whichtorch.triage.failure_facts import CompileCall, FailureFacts, Rung, checks_backend, facts_of
 
 RECORDED = Path(__file__).parent / "recorded"
 KINDS = {

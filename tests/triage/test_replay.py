@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.privacy.redaction import Redactor
-from whichtorch.matrix.triage.case import FILE, Case
-from whichtorch.matrix.triage.replay import ARCHIVE, pack, unpack
+from whichtorch.base.errors import UsageError
+from whichtorch.base.redaction import Redactor
+from whichtorch.triage.case import FILE, Case
+from whichtorch.triage.replay import ARCHIVE, pack, unpack
 
 
 def write_case(folder: Path) -> Case:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.suite.chain import Chain
-from whichtorch.matrix.triage.unit_test import unit_test
+from whichtorch.model import Outcome
+from whichtorch.suite.chain import Chain
+from whichtorch.triage.unit_test import unit_test
 
 FAILING = "import math\n\n\ndef half(x):\n    return x / 2\n\n\nassert math.isclose(half(1), {})\n"
 

@@ -1,1 +1,1 @@
-"""What is installed, run and searched."""
+"""Cells -> attempts -> records: the plan, the lab that runs scripts, and the cluster."""

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.grouping import grouped
-from whichtorch.matrix.privacy.redaction import restored
+from whichtorch.base.grouping import grouped
+from whichtorch.base.redaction import restored
 from whichtorch.reports import cell_text
 from whichtorch.reports.shown_text import one_line, short_list
 from whichtorch.reports.table import cell_word
@@ -16,8 +16,8 @@ from whichtorch.reports.table import cell_word
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.model import Cell, Scenario
-    from whichtorch.matrix.records.store import StoredRun
+    from whichtorch.model import Cell, Scenario
+    from whichtorch.records.store import StoredRun
 
 MOST = 10  # errors of one step that GitHub shows
 ENVIRONMENTS_NAMED = 6

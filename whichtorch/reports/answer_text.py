@@ -11,7 +11,7 @@ from whichtorch.reports.document import Code, Fold, Items, Link, Listing, Paragr
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.answer.answer import ReportAnswer
+    from whichtorch.answer.answer import ReportAnswer
     from whichtorch.reports.document import Block, Line
 
 OUTPUT_LINES = 30  # of what a run wrote, that the comment folds in

@@ -7,22 +7,22 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect.search_request import AxisName
-from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, SearchVerdict
-from whichtorch.matrix.diagnosis.signature import described
-from whichtorch.matrix.grouping import counted, grouped
-from whichtorch.matrix.model import NO_PATCH, Environment, Outcome
+from whichtorch.base.grouping import counted, grouped
+from whichtorch.bisect.search_request import AxisName
+from whichtorch.failures.signature import described
+from whichtorch.model import NO_PATCH, Environment, Outcome
 from whichtorch.reports import cell_text
 from whichtorch.reports.document import Code, Heading, Items, Link, Listing, Paragraph, Table, screen
 from whichtorch.reports.numbers_text import curve_lines, level_table
 from whichtorch.reports.shown_text import first_and_last_lines, short_list
 from whichtorch.reports.tests_text import changed_lines
+from whichtorch.search.search_state import AnswerKind, Change, SearchVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from whichtorch.matrix.bisect.bisection import Attribution, Bisection, Boundary, Probe, Stretch
+    from whichtorch.bisect.bisection import Attribution, Bisection, Boundary, Probe, Stretch
     from whichtorch.reports.document import Block, Line
 
 COMMIT_DIGITS = 10  # of a hash: as many as git shows of a big history

@@ -5,25 +5,25 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.signature import Signature, described
-from whichtorch.matrix.diagnosis.tracebacks import read_chain
-from whichtorch.matrix.grouping import counted
-from whichtorch.matrix.model import Outcome, variant_suffix
-from whichtorch.matrix.suite.chain import without_chain
-from whichtorch.matrix.triage.case import PATCH, Ladder
-from whichtorch.matrix.triage.categories import UNCLASSIFIED
+from whichtorch.base.grouping import counted
+from whichtorch.failures.signature import Signature, described
+from whichtorch.failures.tracebacks import read_chain
+from whichtorch.model import Outcome, variant_suffix
 from whichtorch.reports.bisection_text import answer_lines, timeline_table
 from whichtorch.reports.document import Code, Heading, Items, Listing, Paragraph, Table, screen
 from whichtorch.reports.fix_text import run_counts
 from whichtorch.reports.shown_text import one_line, short_list
+from whichtorch.suite.chain import without_chain
+from whichtorch.triage.case import PATCH, Ladder
+from whichtorch.triage.categories import UNCLASSIFIED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from whichtorch.matrix.triage.case import Case, Classification, Newest, Reproduction
-    from whichtorch.matrix.triage.failure_facts import Rung
     from whichtorch.reports.document import Block, Line
+    from whichtorch.triage.case import Case, Classification, Newest, Reproduction
+    from whichtorch.triage.failure_facts import Rung
 
 ERROR_LINES = 40  # of the traceback that CASE.md shows
 ERROR_HEAD = 8  # of them, from its beginning

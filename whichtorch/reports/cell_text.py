@@ -9,18 +9,18 @@ from itertools import chain, pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.conditions import words
-from whichtorch.matrix.diagnosis.signature import described
-from whichtorch.matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome, is_command, split_test
-from whichtorch.matrix.privacy.redaction import restored
-from whichtorch.matrix.suite.chain import WRITTEN_BY
-from whichtorch.matrix.version_parsing import parse_version
+from whichtorch.base.redaction import restored
+from whichtorch.base.version_parsing import parse_version
+from whichtorch.failures.signature import described
+from whichtorch.hangs.conditions import words
+from whichtorch.model import Attempt, Cell, Diagnosis, Environment, Outcome, is_command, split_test
+from whichtorch.suite.chain import WRITTEN_BY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from whichtorch.matrix.model import Run
-    from whichtorch.matrix.records.store import StoredRun
+    from whichtorch.model import Run
+    from whichtorch.records.store import StoredRun
 
 CommandPrefix = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"
 _CLUSTER = ("--executor", "--tls")  # the options that name one

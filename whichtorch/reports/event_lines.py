@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from whichtorch.matrix import events
-from whichtorch.matrix.model import Model, Outcome
-from whichtorch.matrix.privacy.redaction import Redactor
+from whichtorch.base.redaction import Redactor
+from whichtorch.model import Model, Outcome, events
 
 if TYPE_CHECKING:
     from typing import TextIO

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.compare.factors import AXES, History, age
-from whichtorch.matrix.diagnosis.conditions import words
-from whichtorch.matrix.diagnosis.missing_package import missing_in_all
-from whichtorch.matrix.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, KnownResult
-from whichtorch.matrix.grouping import counted, grouped
-from whichtorch.matrix.model import NO_PATCH, Outcome
+from whichtorch.base.grouping import counted, grouped
+from whichtorch.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, KnownResult
+from whichtorch.failures.missing_package import missing_in_all
+from whichtorch.hangs.conditions import words
+from whichtorch.model import NO_PATCH, Outcome
+from whichtorch.records.compare.factors import AXES, History, age
 from whichtorch.reports.cell_text import in_shell
 from whichtorch.reports.shown_text import cut
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.grouping import counted
+from whichtorch.base.grouping import counted
 from whichtorch.reports.bisection_text import answer_lines
 from whichtorch.reports.document import Code, Heading, Items, Link, Listing, Paragraph
 from whichtorch.reports.shown_text import one_line
@@ -12,9 +12,9 @@ from whichtorch.reports.shown_text import one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.fix.commission import FixAnswer
-    from whichtorch.matrix.fix.fixing import Fix
-    from whichtorch.matrix.fix.origins import Origin
+    from whichtorch.fix.commission import FixAnswer
+    from whichtorch.fix.fixing import Fix
+    from whichtorch.fix.origins import Origin
     from whichtorch.reports.document import Block, Line
 
 UNITS_NAMED = 8  # that a patch changes; more are counted

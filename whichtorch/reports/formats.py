@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from whichtorch.matrix.model import Model
+    from whichtorch.model import Model
     from whichtorch.reports.cell_text import CommandPrefix
     from whichtorch.reports.run_facts import RunFacts
 

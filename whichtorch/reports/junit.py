@@ -29,17 +29,17 @@ from collections import Counter
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from whichtorch.matrix.compare.comparison import stream
-from whichtorch.matrix.grouping import counted
-from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result
+from whichtorch.base.grouping import counted
+from whichtorch.model import NO_PATCH, Cell, Environment, Outcome, Result
+from whichtorch.records.compare.comparison import stream
 from whichtorch.reports import cell_text
 from whichtorch.reports.shown_text import first_and_last_lines, one_line, shown_path, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.inspect.watched_run import WatchedRun
-    from whichtorch.matrix.records.store import StoredRun
+    from whichtorch.records.store import StoredRun
+    from whichtorch.watch.watched_run import WatchedRun
 
 NAME = 10_000  # characters of a name: two that differ at their ends stay two
 SCRIPTS = "script"  # family of what is no scenario of the suite

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.grouping import grouped
-from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome
+from whichtorch.base.grouping import grouped
+from whichtorch.model import NO_PATCH, Cell, Environment, Outcome
 from whichtorch.reports import cell_text
 from whichtorch.reports.document import Code, Heading, Items, Listing, Paragraph, Strong, markdown
 from whichtorch.reports.numbers_text import number_blocks
@@ -24,8 +24,8 @@ from whichtorch.reports.table import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from whichtorch.matrix.compare.comparison import Comparison
-    from whichtorch.matrix.records.store import StoredRun
+    from whichtorch.records.compare.comparison import Comparison
+    from whichtorch.records.store import StoredRun
     from whichtorch.reports.document import Block, Line
 
 LIMIT = 900_000  # bytes of UTF-8: GitHub drops a job's summary of more than 1024 kB whole, and others may add to it

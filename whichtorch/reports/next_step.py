@@ -9,16 +9,16 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from whichtorch.matrix.compare.factors import age
-from whichtorch.matrix.diagnosis.failure import is_alike
-from whichtorch.matrix.diagnosis.hang.hang_kind import HangKind
-from whichtorch.matrix.diagnosis.missing_package import absence, missing_module
-from whichtorch.matrix.diagnosis.signature import Signature
-from whichtorch.matrix.model import Cell, Doubt, Environment, Outcome, Result, StoppedBy, is_command, split_test
-from whichtorch.matrix.source.code_owner import normalized
-from whichtorch.matrix.version_parsing import parse_version
+from whichtorch.base.version_parsing import parse_version
+from whichtorch.failures.failure import is_alike
+from whichtorch.failures.hang_kind import HangKind
+from whichtorch.failures.missing_package import absence, missing_module
+from whichtorch.failures.signature import Signature
+from whichtorch.model import Cell, Doubt, Environment, Outcome, Result, StoppedBy, is_command, split_test
+from whichtorch.records.compare.factors import age
 from whichtorch.reports import cell_text
 from whichtorch.reports.shown_text import shown_path
+from whichtorch.source.code_owner import normalized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

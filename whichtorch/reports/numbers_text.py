@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
-from whichtorch.matrix.grouping import counted, grouped
-from whichtorch.matrix.measure.measure import change_words
-from whichtorch.matrix.model import Effect
+from whichtorch.base.grouping import counted, grouped
+from whichtorch.measure.measure import change_words
+from whichtorch.model import Effect
 from whichtorch.reports.document import Code, Items, Table, screen
 from whichtorch.reports.table import column_heads
+from whichtorch.search.search_state import AnswerKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from whichtorch.matrix.bisect.bisection import Bisection
-    from whichtorch.matrix.compare.number_changes import NumberChange
-    from whichtorch.matrix.compare.number_nights import LevelChange, NumberNights
-    from whichtorch.matrix.model import Cell, Curve, Measurement, Quantity, Result, ValueChange
+    from whichtorch.bisect.bisection import Bisection
+    from whichtorch.model import Cell, Curve, Measurement, Quantity, Result, ValueChange
+    from whichtorch.records.compare.number_changes import NumberChange
+    from whichtorch.records.compare.number_nights import LevelChange, NumberNights
     from whichtorch.reports.document import Block
 
 WORDS = {Effect.WORSE: "worse", Effect.BETTER: "better", Effect.DIFFERENT: "different", Effect.UNDECIDED: "?"}

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.atomic_files import read_json
-from whichtorch.matrix.compare.comparison import Comparison, compare
-from whichtorch.matrix.compare.nights import Night, nights
-from whichtorch.matrix.compare.number_nights import NumberNights, measured_before, numbers_until
-from whichtorch.matrix.model import variant_suffix
-from whichtorch.matrix.records import stored_runs
+from whichtorch.base.atomic_files import read_json
+from whichtorch.model import variant_suffix
+from whichtorch.records import stored_runs
+from whichtorch.records.compare.comparison import Comparison, compare
+from whichtorch.records.compare.nights import Night, nights
+from whichtorch.records.compare.number_nights import NumberNights, measured_before, numbers_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from whichtorch.matrix.bisect.bisection import Bisection
-    from whichtorch.matrix.records.store import RunFolder, StoredRun
-    from whichtorch.matrix.triage.case import Case
+    from whichtorch.bisect.bisection import Bisection
+    from whichtorch.records.store import RunFolder, StoredRun
+    from whichtorch.triage.case import Case
 
 NIGHTS = 30  # earlier runs whose outcomes are read; numbers are of all
 SHARED = 0.5  # of a run's cells that an earlier run must have, to be compared with it unasked
@@ -67,7 +67,7 @@ def gather(head: RunFolder, home: Path, baseline: RunFolder | None = None) -> Ru
 
 def _bisections(stored: StoredRun, heads: Iterable[RunFolder]) -> Iterator[Bisection]:
     """Yield the latest answer of those runs for each test of the stored run."""
-    from whichtorch.matrix.bisect.bisection import Bisection
+    from whichtorch.bisect.bisection import Bisection
 
     names = {cell.name for cell in stored.result.cells}
     answers = (read_json(head.folder / "bisection.json", Bisection) for head in heads)
@@ -77,7 +77,7 @@ def _bisections(stored: StoredRun, heads: Iterable[RunFolder]) -> Iterator[Bisec
 
 def _cases(stored: StoredRun, heads: Iterable[RunFolder]) -> Iterator[Case]:
     """Yield the latest case of each test of the stored run that is red somewhere, as far as it was triaged."""
-    from whichtorch.matrix.triage.case import FILE, Case
+    from whichtorch.triage.case import FILE, Case
 
     red = {(cell.source_hash, variant_suffix(cell.variant)) for cell in stored.result.cells if cell.is_red}
     cases = (read_json(head.folder / FILE, Case) for head in heads)

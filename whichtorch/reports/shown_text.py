@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.tracebacks import ESCAPES
+from whichtorch.failures.tracebacks import ESCAPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 from tabulate import tabulate
 
-from whichtorch.matrix.compare.comparison import (
+from whichtorch.base.grouping import counted, grouped
+from whichtorch.model import Cell, Environment, Model, Result, Run
+from whichtorch.records.compare.comparison import (
     CellChange,
     ChangeKind,
     Comparison,
@@ -18,8 +20,6 @@ from whichtorch.matrix.compare.comparison import (
     classify,
     stream,
 )
-from whichtorch.matrix.grouping import counted, grouped
-from whichtorch.matrix.model import Cell, Environment, Model, Result, Run
 from whichtorch.reports.cell_text import CommandPrefix, bisect_between_command, log_of, rerun_command
 from whichtorch.reports.document import Code, Link, Strong
 from whichtorch.reports.numbers_text import number_change_words, number_night_lines, number_words
@@ -29,10 +29,10 @@ from whichtorch.reports.table import cell_word
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
-    from whichtorch.matrix.compare.nights import Histories, NightCell
-    from whichtorch.matrix.records.merging import Merged
-    from whichtorch.matrix.records.store import StoredRun
-    from whichtorch.matrix.records.stored_runs import Pruned
+    from whichtorch.records.compare.nights import Histories, NightCell
+    from whichtorch.records.merging import Merged
+    from whichtorch.records.store import StoredRun
+    from whichtorch.records.stored_runs import Pruned
     from whichtorch.reports.document import Line
 
     _Cells = dict[tuple[str, str], tuple[Cell, Environment]]  # by what a comparison calls them

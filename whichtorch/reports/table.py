@@ -7,25 +7,25 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.failure import different
-from whichtorch.matrix.errors import GOES_ON
-from whichtorch.matrix.grouping import counted, grouped
-from whichtorch.matrix.model import NO_PATCH, Cell, Doubt, Environment, Outcome, Result
-from whichtorch.matrix.plan.judgement import judge
-from whichtorch.matrix.records.store import MOST_SHOWN
-from whichtorch.matrix.run.pipeline import with_answers
-from whichtorch.matrix.source.code_owner import normalized
+from whichtorch.base.errors import GOES_ON
+from whichtorch.base.grouping import counted, grouped
+from whichtorch.failures.failure import different
+from whichtorch.matrix.judgement import judge
+from whichtorch.matrix.pipeline import with_answers
+from whichtorch.model import NO_PATCH, Cell, Doubt, Environment, Outcome, Result
+from whichtorch.records.store import MOST_SHOWN
 from whichtorch.reports import cell_text
 from whichtorch.reports.document import Code, Paragraph, Strong, Table, screen
 from whichtorch.reports.next_step import next_lines
 from whichtorch.reports.shown_text import one_line, short_list, shown_path
+from whichtorch.source.code_owner import normalized
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
-    from whichtorch.matrix.compare.comparison import RunSide
-    from whichtorch.matrix.records.store import StoredRun
-    from whichtorch.matrix.run.planned_matrix import PlannedMatrix
+    from whichtorch.matrix.planned_matrix import PlannedMatrix
+    from whichtorch.records.compare.comparison import RunSide
+    from whichtorch.records.store import StoredRun
     from whichtorch.reports.cell_text import CommandPrefix
     from whichtorch.reports.document import Block, Line
 

@@ -16,11 +16,10 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from whichtorch.matrix import events
-from whichtorch.matrix.environments.provider import COMMAND_MARK
-from whichtorch.matrix.grouping import counted
-from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
+from whichtorch.base.grouping import counted
+from whichtorch.environments.provider import COMMAND_MARK
+from whichtorch.model import Outcome, events
+from whichtorch.process.evidence.capture import NOT_PERMITTED
 from whichtorch.reports.cell_text import summary
 from whichtorch.reports.shown_text import visible
 from whichtorch.reports.table import cell_word
@@ -28,7 +27,7 @@ from whichtorch.reports.table import cell_word
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from whichtorch.matrix.run.forecast import Forecast
+    from whichtorch.matrix.forecast import Forecast
     from whichtorch.reports.document import Line
 
 BAR_WIDTH = 40  # characters

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change
-from whichtorch.matrix.grouping import counted, grouped
-from whichtorch.matrix.model import Outcome
+from whichtorch.base.grouping import counted, grouped
+from whichtorch.model import Outcome
 from whichtorch.reports.document import Link
 from whichtorch.reports.shown_text import short_list
+from whichtorch.search.search_state import AnswerKind, Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.bisect.bisection import Bisection, Boundary, SearchedTest
+    from whichtorch.bisect.bisection import Bisection, Boundary, SearchedTest
     from whichtorch.reports.document import Line
 
 TESTS_NAMED = 8  # of one change; --json names all

@@ -6,7 +6,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 
-from whichtorch.matrix.process import marks, supervision
+from whichtorch.process import marks, supervision
 
 folder = Path(sys.argv[2])
 running = supervision.start(

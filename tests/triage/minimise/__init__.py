@@ -1,1 +1,1 @@
-"""Tests of whichtorch.matrix.triage.minimise."""
+"""Tests of whichtorch.triage.minimise."""

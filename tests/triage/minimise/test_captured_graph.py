@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.triage.minimise.told import tensor
-from whichtorch.matrix.search.driving import drive
-from whichtorch.matrix.search.runs_oracle import asking
-from whichtorch.matrix.triage.failure_facts import CompileCall
-from whichtorch.matrix.triage.minimise.captured_graph import CapturedGraph
+from whichtorch.search.driving import drive
+from whichtorch.search.runs_oracle import asking
+from whichtorch.triage.failure_facts import CompileCall
+from whichtorch.triage.minimise.captured_graph import CapturedGraph
 
 INDUCTOR = CompileCall(call="compile", backend="inductor")
 CODE = """

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.triage.minimise.told import tensor
-from whichtorch.matrix.triage.minimise.standalone_script import calls_under_way, has_large_values, scripts_of_calls
+from whichtorch.triage.minimise.standalone_script import calls_under_way, has_large_values, scripts_of_calls
 
 
 def call(name: str, *args: Any, modes: tuple[str, ...] = (), **kwargs: Any) -> dict[str, Any]:

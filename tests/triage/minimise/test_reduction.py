@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.triage.minimise.failures import failure, same_failure, traced
-from whichtorch.matrix.search.driving import drive
-from whichtorch.matrix.search.runs_oracle import asking
-from whichtorch.matrix.triage.minimise.minimising import code_lines
-from whichtorch.matrix.triage.minimise.reduction import Reduction, reduced
-from whichtorch.matrix.triage.minimise.tree_edit import Program, lines_of
+from whichtorch.search.driving import drive
+from whichtorch.search.runs_oracle import asking
+from whichtorch.triage.minimise.minimising import code_lines
+from whichtorch.triage.minimise.reduction import Reduction, reduced
+from whichtorch.triage.minimise.tree_edit import Program, lines_of
 
 SCRIPTS = Path(__file__).parent / "scripts"
 ODD = tuple(path.read_text(encoding="utf-8") for path in sorted((SCRIPTS / "odd").glob("*.py")))

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from whichtorch.matrix.triage.minimise.expressions import (
+from whichtorch.triage.minimise.expressions import (
     inline_constants,
     inline_fields,
     inline_variables,
     merge_imports,
     shrink_numbers,
 )
-from whichtorch.matrix.triage.minimise.inlining import (
+from whichtorch.triage.minimise.inlining import (
     drop_fields,
     drop_parameters,
     functions_to_lambdas,
@@ -24,19 +24,19 @@ from whichtorch.matrix.triage.minimise.inlining import (
     inline_registered,
     inline_unpacking,
 )
-from whichtorch.matrix.triage.minimise.reduction import ReductionState
-from whichtorch.matrix.triage.minimise.single_instance import inline_single_instance
-from whichtorch.matrix.triage.minimise.statements import (
+from whichtorch.triage.minimise.reduction import ReductionState
+from whichtorch.triage.minimise.single_instance import inline_single_instance
+from whichtorch.triage.minimise.statements import (
     drop_async,
     drop_unneeded,
     inline_first_items,
     keep_first_element,
     unwrap_blocks,
 )
-from whichtorch.matrix.triage.minimise.tree_edit import Program
+from whichtorch.triage.minimise.tree_edit import Program
 
 if TYPE_CHECKING:
-    from whichtorch.matrix.triage.minimise.reduction import Rule
+    from whichtorch.triage.minimise.reduction import Rule
 
 
 def first_edit(rule: Rule, source: str, failing_lines: tuple[int, ...] = ()) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.triage.minimise.script_places import instrumented
+from whichtorch.triage.minimise.script_places import instrumented
 
 SCRIPT = '''\
 """Of some use."""

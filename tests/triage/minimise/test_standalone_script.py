@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.triage.minimise.told import tensor
-from whichtorch.matrix.triage.failure_facts import CompileCall
-from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces
-from whichtorch.matrix.triage.minimise.standalone_script import scripts_of_places
+from whichtorch.triage.failure_facts import CompileCall
+from whichtorch.triage.minimise.script_places import ScriptPlaces
+from whichtorch.triage.minimise.standalone_script import scripts_of_places
 
 if TYPE_CHECKING:
     from pathlib import Path

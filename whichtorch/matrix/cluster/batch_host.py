@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Protocol
 
 from pydantic import ValidationError
 
-from whichtorch.matrix.atomic_files import remove_tree
+from whichtorch.base.atomic_files import remove_tree
+from whichtorch.environments.provider import ResolvedEnvironments
 from whichtorch.matrix.cluster.packing import pack
 from whichtorch.matrix.cluster.trial_forks import TrialForks
 from whichtorch.matrix.cluster.wire import BatchRequest, CachedWheels, Delivery, SharedLock
 from whichtorch.matrix.cluster.worker_events import EventSender, WorkerEvent
-from whichtorch.matrix.environments.provider import ResolvedEnvironments
-from whichtorch.matrix.model import Record, Run
-from whichtorch.matrix.plan.planning import PlannedCell
-from whichtorch.matrix.process.executor import ForkingExecutor, LocalExecutor
-from whichtorch.matrix.records.attempt_files import folder_of
-from whichtorch.matrix.records.known_records import Records, identity
-from whichtorch.matrix.records.store import RunStore, new_run, read_lines, read_records
-from whichtorch.matrix.run.signals import running_lines
-from whichtorch.matrix.run.site import LocalSite
-from whichtorch.matrix.run.work import Batch, BatchResult
+from whichtorch.matrix.planning import PlannedCell
+from whichtorch.matrix.signals import running_lines
+from whichtorch.matrix.site import LocalSite
+from whichtorch.matrix.work import Batch, BatchResult
+from whichtorch.model import Record, Run
+from whichtorch.process.executor import ForkingExecutor, LocalExecutor
+from whichtorch.records.attempt_files import folder_of
+from whichtorch.records.known_records import Records, identity
+from whichtorch.records.store import RunStore, new_run, read_lines, read_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from whichtorch.matrix.model import Request
-    from whichtorch.matrix.process.executor import Executor
+    from whichtorch.model import Request
+    from whichtorch.process.executor import Executor
 
 COMMAND = "unit"  # first word of the command of a worker's runs; the second is the client's run
 

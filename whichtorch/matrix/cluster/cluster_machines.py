@@ -7,22 +7,22 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from whichtorch.base.errors import PreventedError, UsageError
+from whichtorch.environments.index.sources import local_folder
 from whichtorch.matrix.cluster.cluster_site import ClusterSite
 from whichtorch.matrix.cluster.known_environments import KnownEnvironments
 from whichtorch.matrix.cluster.wire import code_version
-from whichtorch.matrix.environments.index.sources import local_folder
-from whichtorch.matrix.errors import PreventedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from whichtorch.environments.machine import Machine
     from whichtorch.matrix.cluster.engine import DaskEngine, Member
-    from whichtorch.matrix.environments.machine import Machine
-    from whichtorch.matrix.events import Emit
-    from whichtorch.matrix.model import Request
-    from whichtorch.matrix.records.known_records import Records
-    from whichtorch.matrix.records.store import RunStore
+    from whichtorch.model import Request
+    from whichtorch.model.events import Emit
+    from whichtorch.records.known_records import Records
+    from whichtorch.records.store import RunStore
 
 BATCH_SECONDS = 60.0  # of cells in a batch: what a lost worker costs at most, beside the cell that it ran
 _LOCAL_PIN = "@ file:"  # in a line of a lock: the package is a file on a disk

@@ -13,10 +13,10 @@ from whichtorch.matrix.cluster.engine import first_line
 from whichtorch.matrix.cluster.packing import Parcel
 from whichtorch.matrix.cluster.wire import BatchRequest, Delivery, OrderedCell, ScriptFiles, SharedLock
 from whichtorch.matrix.cluster.worker_events import decoded
-from whichtorch.matrix.plan.judgement import counting
-from whichtorch.matrix.plan.planning import RunOptions
-from whichtorch.matrix.records.known_records import identity
-from whichtorch.matrix.run.work import Batch, BatchResult, Site, UndeliveredError, WorkerLostError
+from whichtorch.matrix.judgement import counting
+from whichtorch.matrix.planning import RunOptions
+from whichtorch.matrix.work import Batch, BatchResult, Site, UndeliveredError, WorkerLostError
+from whichtorch.records.known_records import identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from whichtorch.matrix.cluster.engine import Cancel, Member
     from whichtorch.matrix.cluster.known_environments import KnownEnvironments
     from whichtorch.matrix.cluster.worker_events import WorkerEvent
-    from whichtorch.matrix.events import Emit
-    from whichtorch.matrix.model import Environment, Record, Request
-    from whichtorch.matrix.plan.planning import PlannedCell
-    from whichtorch.matrix.records.known_records import Records
-    from whichtorch.matrix.records.store import RunStore
-    from whichtorch.matrix.run.work import Done, Worker
+    from whichtorch.matrix.planning import PlannedCell
+    from whichtorch.matrix.work import Done, Worker
+    from whichtorch.model import Environment, Record, Request
+    from whichtorch.model.events import Emit
+    from whichtorch.records.known_records import Records
+    from whichtorch.records.store import RunStore
 
 
 class ClusterSite(Site):

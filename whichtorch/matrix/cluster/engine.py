@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from whichtorch.base.errors import GOES_ON, PreventedError, UsageError
 from whichtorch.matrix.cluster import PORT
 from whichtorch.matrix.cluster.wire import CachedWheels, WorkerFacts
-from whichtorch.matrix.errors import GOES_ON, PreventedError, UsageError
-from whichtorch.matrix.run.work import UndeliveredError, Worker
+from whichtorch.matrix.work import UndeliveredError, Worker
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.atomic_files import read_json, write_atomic
-from whichtorch.matrix.environments.cache import UNMEASURED_INSTALL, EnvironmentCache
-from whichtorch.matrix.errors import PreventedError
-from whichtorch.matrix.model import Environment, Model, Request, digest
+from whichtorch.base.atomic_files import read_json, write_atomic
+from whichtorch.base.errors import PreventedError
+from whichtorch.environments.cache import UNMEASURED_INSTALL, EnvironmentCache
+from whichtorch.model import Environment, Model, Request, digest
 
 if TYPE_CHECKING:
     import threading
     from pathlib import Path
 
-    from whichtorch.matrix.environments.provider import Stage
+    from whichtorch.environments.provider import Stage
 
 
 class _MadeEnvironment(Model):

@@ -7,14 +7,14 @@ import tarfile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.records.attempt_files import folder_of, with_folder, without_files
+from whichtorch.records.attempt_files import folder_of, with_folder, without_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from whichtorch.matrix.model import Record
-    from whichtorch.matrix.records.store import RunStore
+    from whichtorch.model import Record
+    from whichtorch.records.store import RunStore
 
 DELIVERY = "delivery.json"
 

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from whichtorch.base.errors import PreventedError
 from whichtorch.matrix.cluster.engine import HTTP_ADDRESS, import_distributed, make_certificates, security
-from whichtorch.matrix.errors import PreventedError
-from whichtorch.matrix.run.signals import stopping_signals
+from whichtorch.matrix.signals import stopping_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable

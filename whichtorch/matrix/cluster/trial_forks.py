@@ -6,14 +6,14 @@ import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.process.executor import ForkingExecutor
-from whichtorch.matrix.process.temporary_folders import temporary_folder
+from whichtorch.process.executor import ForkingExecutor
+from whichtorch.process.temporary_folders import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from whichtorch.matrix.process.executor import Executor
+    from whichtorch.process.executor import Executor
 
 IDLE = 60.0  # seconds without a trial after which the kept processes end, because they hold memory
 

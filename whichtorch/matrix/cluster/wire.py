@@ -9,16 +9,16 @@ from typing import Self
 
 from pydantic import Field
 
-from whichtorch.matrix.atomic_files import write_atomic
+from whichtorch.base.atomic_files import write_atomic
+from whichtorch.base.errors import UsageError
+from whichtorch.environments.machine import Machine
 from whichtorch.matrix.cluster.worker_events import WorkerEvent
-from whichtorch.matrix.environments.machine import Machine
-from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import SCHEMA, Environment, Model, ProjectCommand, Record, Request, Scenario, digest
-from whichtorch.matrix.plan.planning import RunOptions
-from whichtorch.matrix.run.variation import Variation
-from whichtorch.matrix.run.work import CellEnd
-from whichtorch.matrix.suite import project
-from whichtorch.matrix.suite.companions import companions_of
+from whichtorch.matrix.planning import RunOptions
+from whichtorch.matrix.variation import Variation
+from whichtorch.matrix.work import CellEnd
+from whichtorch.model import SCHEMA, Environment, Model, ProjectCommand, Record, Request, Scenario, digest
+from whichtorch.suite import project
+from whichtorch.suite.companions import companions_of
 
 MOST_BYTES = 5_000_000  # of what comes with a script, or of a packed project: it travels with each batch
 _PROJECT = "project.tar.gz"
@@ -145,7 +145,7 @@ def code_version() -> str:
         release = version("whichtorch")
     except PackageNotFoundError:
         release = "0"
-    folder = Path(__file__).parents[1]
+    folder = Path(__file__).parents[2]
     contents = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         contents.update(str(path.relative_to(folder)).encode() + path.read_bytes())

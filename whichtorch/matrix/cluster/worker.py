@@ -10,6 +10,7 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
+from whichtorch.environments.machine import this_machine
 from whichtorch.matrix.cluster.engine import (
     CONNECT_TIMEOUT,
     FACTS,
@@ -21,9 +22,8 @@ from whichtorch.matrix.cluster.engine import (
     topic_of,
 )
 from whichtorch.matrix.cluster.wire import BatchRequest, WorkerFacts, code_version
-from whichtorch.matrix.environments.machine import this_machine
-from whichtorch.matrix.records.left_behind import clear_left_behind
-from whichtorch.matrix.run.signals import stopping_signals
+from whichtorch.matrix.signals import stopping_signals
+from whichtorch.records.left_behind import clear_left_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ import threading
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.events import AttemptEnded, AttemptStarted, EnvironmentStage, Event
-from whichtorch.matrix.model import Attempt, AttemptEvidence
+from whichtorch.model import Attempt, AttemptEvidence
+from whichtorch.model.events import AttemptEnded, AttemptStarted, EnvironmentStage, Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable

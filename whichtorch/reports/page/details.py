@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.compare.comparison import CellChange, ChangeKind
-from whichtorch.matrix.compare.factors import ABSENT, AXES, Factors, factors_of
-from whichtorch.matrix.diagnosis.hang.narration import cycle_sentences
-from whichtorch.matrix.explain.explanation import distance
-from whichtorch.matrix.grouping import counted
-from whichtorch.matrix.model import Attempt, Cell, Condition, Diagnosis, Environment, Measurement, Outcome, split_test
+from whichtorch.base.grouping import counted
+from whichtorch.explain.explanation import distance
+from whichtorch.hangs.narration import cycle_sentences
+from whichtorch.model import Attempt, Cell, Condition, Diagnosis, Environment, Measurement, Outcome, split_test
+from whichtorch.records.compare.comparison import CellChange, ChangeKind
+from whichtorch.records.compare.factors import ABSENT, AXES, Factors, factors_of
 from whichtorch.reports.cell_text import bisect_command, in_shell, representative_attempt, rerun_command
 from whichtorch.reports.numbers_text import shown_number
 from whichtorch.reports.page.excerpts import ALL_REST, EACH, Excerpt, Position, Rank, cost, encoded, excerpts, fitted
@@ -29,7 +29,7 @@ from whichtorch.reports.stored_run_text import WORSE, causes_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from whichtorch.matrix.records.store import StoredRun
+    from whichtorch.records.store import StoredRun
     from whichtorch.reports.cell_text import CommandPrefix
     from whichtorch.reports.page.highlights import Changes
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.hang.stack_folder import READABLE
-from whichtorch.matrix.process.task_tree import whole_characters
+from whichtorch.hangs.stack_folder import READABLE
+from whichtorch.process.task_tree import whole_characters
 from whichtorch.reports.shown_text import plain, read_ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from whichtorch.matrix.model import Attempt
-    from whichtorch.matrix.records.store import StoredRun
+    from whichtorch.model import Attempt
+    from whichtorch.records.store import StoredRun
 
     TextLine = tuple[str, str, int]  # title, text, 1 where it is folded
 

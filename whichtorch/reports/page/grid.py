@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.compare.factors import age
-from whichtorch.matrix.diagnosis.failure import different
-from whichtorch.matrix.grouping import grouped
-from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result, Scenario
+from whichtorch.base.grouping import grouped
+from whichtorch.failures.failure import different
+from whichtorch.model import NO_PATCH, Cell, Environment, Outcome, Result, Scenario
+from whichtorch.records.compare.factors import age
 from whichtorch.reports.shown_text import is_link, one_line, plain
 from whichtorch.reports.table import distinguishing_axes
 

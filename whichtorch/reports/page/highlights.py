@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from whichtorch.matrix.compare.comparison import CellChange, ChangeKind, Comparison
-from whichtorch.matrix.grouping import grouped
-from whichtorch.matrix.model import Diagnosis, Environment, Outcome
+from whichtorch.base.grouping import grouped
+from whichtorch.model import Diagnosis, Environment, Outcome
+from whichtorch.records.compare.comparison import CellChange, ChangeKind, Comparison
 from whichtorch.reports import cell_text
 from whichtorch.reports.next_step import WHY, NextStep, WrongTest
 from whichtorch.reports.numbers_text import number_change_words

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import jinja2
 from markupsafe import Markup
 
-from whichtorch.matrix.compare.comparison import ChangeKind
-from whichtorch.matrix.model import Outcome
+from whichtorch.model import Outcome
+from whichtorch.records.compare.comparison import ChangeKind
 from whichtorch.reports import cell_text
 from whichtorch.reports.case_text import case_blocks
 from whichtorch.reports.page import highlights, number_pictures, pictures

@@ -12,7 +12,7 @@ from operator import itemgetter
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.grouping import counted, grouped
+from whichtorch.base.grouping import counted, grouped
 from whichtorch.reports.numbers_text import in_words, level_words, step_words, value_words
 from whichtorch.reports.page.grid import WHAT
 from whichtorch.reports.shown_text import one_line, plain
@@ -20,8 +20,8 @@ from whichtorch.reports.shown_text import one_line, plain
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from whichtorch.matrix.compare.number_nights import NumberNights
-    from whichtorch.matrix.model import Effect, Measurement
+    from whichtorch.model import Effect, Measurement
+    from whichtorch.records.compare.number_nights import NumberNights
     from whichtorch.reports.page.grid import Column, Grid
 
     Line = Mapping[str, Any]

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.bisect.search_request import AxisName
-from whichtorch.matrix.model import Outcome
+from whichtorch.bisect.search_request import AxisName
+from whichtorch.model import Outcome
 from whichtorch.reports.bisection_text import answer_lines, cost, heading, probe_word, shown_values, value_name
 from whichtorch.reports.document import Items, Paragraph
 from whichtorch.reports.shown_text import one_line, plain
@@ -17,10 +17,10 @@ from whichtorch.reports.shown_text import one_line, plain
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from whichtorch.matrix.bisect.bisection import Bisection
-    from whichtorch.matrix.bisect.strategy.search_state import SearchVerdict
-    from whichtorch.matrix.compare.nights import Night
+    from whichtorch.bisect.bisection import Bisection
+    from whichtorch.records.compare.nights import Night
     from whichtorch.reports.page.grid import Grid
+    from whichtorch.search.search_state import SearchVerdict
 
     Picture = Mapping[str, Any]
 

@@ -1,0 +1,107 @@
+"""The tests of a command, with a fake executor that tells what its pytest would."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.fakes import PASSED, moving
+from tests.matrix.test_pipeline import KILLED, requests, run, scenario
+from whichtorch.matrix import planning
+from whichtorch.matrix.test_session import EVENTS, VARIABLE
+from whichtorch.model import AttemptEvidence, Outcome, ProjectCommand
+
+if TYPE_CHECKING:
+    from tests.matrix.test_pipeline import Outcomes
+    from whichtorch.process.supervision import Ending, Task
+
+
+def test_a_test_that_is_busy_gets_the_longer_look_in_one_environment_only(tmp_path: Path) -> None:
+    """A test that was shown to hang in one environment hangs in another where it is busy at the same place."""
+    (tmp_path / "pytest").touch(0o755)  # the fake environments' own
+    command = ProjectCommand(words=("pytest",), project="digest", in_place=tmp_path)
+    suite = [scenario(tmp_path, "-- pytest").model_copy(update={"command": command})]
+    evidence = AttemptEvidence(samples=(("multiply (model.py:3)",),) * 2)
+
+    def behave(task: Task) -> Ending:
+        lines = [
+            {"event": "session", "pid": 1},
+            {"event": "collected", "pid": 1, "ids": ["test_it"]},
+            {"event": "start", "pid": 1, "id": "test_it"},
+        ]
+        file = Path(task.env[VARIABLE]) / EVENTS
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return replace(moving(task), moving=False, evidence=evidence)
+
+    planned = planning.plan(requests("2.0.0", "2.1.0"), suite, planning.RunOptions())
+    ended = run(tmp_path, planned, behave, jobs=1)
+    assert [task.timeout for task in ended.executor.tasks] == [60, 180, 60]
+    assert {(cell.scenario, cell.outcome) for cell in ended.run.cells} == {("test_it", Outcome.HANG)}
+
+
+def pytest_that(tmp_path: Path, sessions: list[tuple[list[dict[str, object]], Ending]]) -> Outcomes:
+    """Run a command whose pytest tells and ends so in one session after another."""
+    (tmp_path / "pytest").touch(0o755)
+    command = ProjectCommand(words=("pytest",), project="digest", in_place=tmp_path)
+    suite = [scenario(tmp_path, "-- pytest").model_copy(update={"command": command})]
+
+    def behave(task: Task) -> Ending:
+        lines, ending = sessions.pop(0)
+        session = {"event": "session", "pid": 1}, {"event": "collected", "pid": 1, "ids": ["test_a", "test_b"]}
+        told = [*session, *({"pid": 1, **line} for line in lines)] if lines else []
+        file = Path(task.env[VARIABLE]) / EVENTS
+        file.write_text("".join(json.dumps(line) + "\n" for line in told))
+        Path(task.stderr).touch()
+        return ending
+
+    planned = planning.plan(requests("2.0.0"), suite, planning.RunOptions())
+    return run(tmp_path, planned, behave, jobs=1)
+
+
+def of(id_: str, outcome: str = "", **fields: object) -> list[dict[str, object]]:
+    """Return the lines of a test that begins, and perhaps ends."""
+    begun: list[dict[str, object]] = [{"event": "start", "id": id_}]
+    return begun + ([{"event": "end", "id": id_, "outcome": outcome, "seconds": 1, **fields}] if outcome else [])
+
+
+DONE: list[dict[str, object]] = [{"event": "finish", "code": 0}]
+
+
+def test_a_test_that_runs_when_the_machine_ends_its_process_is_run_alone(tmp_path: Path) -> None:
+    """It is no crash; what it comes to alone counts, and the other tests lose nothing."""
+    sessions = [
+        (of("test_a", "pass") + of("test_b"), KILLED),
+        (of("test_b", "pass") + DONE, PASSED),
+    ]
+    ended = pytest_that(tmp_path, sessions)
+    assert {(cell.scenario, cell.outcome, cell.doubt) for cell in ended.run.cells} == {
+        ("test_a", Outcome.PASS, None),
+        ("test_b", Outcome.PASS, None),
+    }
+
+
+def test_a_command_that_the_machine_ends_before_its_tests_is_given_again(tmp_path: Path) -> None:
+    """Its tests have rows of their own then, and none of them failed."""
+    sessions = [([], KILLED), (of("test_a", "pass") + of("test_b", "pass") + DONE, PASSED)]
+    ended = pytest_that(tmp_path, sessions)
+    assert {(cell.scenario, cell.outcome, cell.doubt) for cell in ended.run.cells} == {
+        ("test_a", Outcome.PASS, None),
+        ("test_b", Outcome.PASS, None),
+    }
+
+
+def test_a_test_without_room_on_the_disk_has_not_failed(tmp_path: Path) -> None:
+    """It is run again alone, as a script is."""
+    words = 'Traceback (most recent call last):\n  File "a.py", line 1, in test_b\nOSError: No space left on device\n'
+    failed = replace(PASSED, exit_code=1)
+    sessions = [
+        (of("test_a", "pass") + of("test_b", "fail", traceback=words) + DONE, failed),
+        (of("test_b", "pass") + DONE, PASSED),
+    ]
+    ended = pytest_that(tmp_path, sessions)
+    assert {(cell.scenario, cell.outcome, cell.doubt) for cell in ended.run.cells} == {
+        ("test_a", Outcome.PASS, None),
+        ("test_b", Outcome.PASS, None),
+    }

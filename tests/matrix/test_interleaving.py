@@ -1,0 +1,166 @@
+"""Series of measured runs: who runs when, what is compared, and what becomes of environments without a number."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from tests.results import environment
+from whichtorch.matrix.interleaving import Meter, MixedStartsError, Series
+from whichtorch.matrix.sample import NoNumberError, Sample
+from whichtorch.measure.measure import Measure, measures_named
+from whichtorch.model import Effect, Environment
+from whichtorch.model.events import Event
+
+OLD, NEW, OTHER = (environment(version) for version in ("2.1.0", "2.2.0", "2.3.0"))
+
+
+class FakeMeter:
+    """Answers with what `run` says of an environment and the number of its run."""
+
+    def __init__(self, run: Callable[[Environment, int], float], most: int = 12, **options: str) -> None:
+        given: dict[str, str | None] = {"pattern": None, "worse": None}
+        self.measures: tuple[Measure, ...] = measures_named(["loss"], **(given | options))
+        self.most, self.answer = most, run
+        self.runs: list[tuple[str, int]] = []  # version and seed
+        self.rounds: list[int] = []  # of each run
+        self.emit: Callable[[Event], None] = lambda _: None
+        self.is_cold = False
+
+    def sample(self, environment: Environment, seed: int, round_number: int) -> Sample:
+        self.runs.append((environment.torch, seed))
+        self.rounds.append(round_number)
+        value = self.answer(environment, [version for version, _ in self.runs].count(environment.torch))
+        return Sample(values={"loss": value}, start="cold")
+
+    def restart_cold(self) -> None:
+        self.is_cold = True
+
+
+def series(meter: FakeMeter, *environments: Environment) -> Series:
+    return Series(meter=cast("Meter", meter), environments=environments or (OLD, NEW))
+
+
+def never(_series: Series) -> bool:
+    return False
+
+
+def test_environments_take_turns() -> None:
+    """A round has a run of each, all with one seed, and every second round is the one before, turned around."""
+    meter = FakeMeter(lambda _environment, _number: 1.0)
+    series(meter, OLD, NEW, OTHER).run(never)
+    rounds = [meter.runs[start : start + 3] for start in range(0, 36, 3)]
+    assert [version for version, _ in rounds[0]] == [OLD.torch, NEW.torch, OTHER.torch]
+    for number, each in enumerate(rounds, start=1):
+        assert {version for version, _ in each} == {OLD.torch, NEW.torch, OTHER.torch}
+        assert {seed for _, seed in each} == {number}
+    for one, next_one in zip(rounds[::2], rounds[1::2], strict=True):
+        assert [version for version, _ in next_one] == [version for version, _ in reversed(one)]
+    assert len({tuple(version for version, _ in each) for each in rounds}) > 2
+
+
+def test_a_later_series_has_other_seeds() -> None:
+    """What a seed of hashes costs is no part of what many series say together; its rounds begin at 1 again."""
+    meter = FakeMeter(lambda _environment, _number: 1.0)
+    Series(meter=cast("Meter", meter), environments=(OLD, NEW), rounds_before=40).run(never)
+    assert {seed for _, seed in meter.runs} == set(range(41, 53))
+    assert set(meter.rounds) == set(range(1, 13))
+
+
+def test_a_drift_of_the_machine_cancels_out() -> None:
+    """Each run of all takes 1 % more than the one before; the two environments do not differ."""
+    made: list[int] = []
+
+    def slower(_environment: Environment, _number: int) -> float:
+        made.append(0)
+        return 1.01 ** len(made)
+
+    done = series(FakeMeter(slower, most=40)).run(never)
+    measure = done.meter.measures[0]
+    found, drift = done.difference(measure, NEW), done.drift(measure)
+    assert found is not None
+    assert drift is not None
+    assert found.low < 0 < found.high
+    assert drift.low > 0
+
+
+def test_a_series_ends_when_it_is_told() -> None:
+    """It is asked after three rounds, and then at each look."""
+    asked: list[int] = []
+
+    def is_enough(so_far: Series) -> bool:
+        asked.append(so_far.rounds)
+        return so_far.rounds >= 18
+
+    done = series(FakeMeter(lambda _environment, _number: 1.0, most=96)).run(is_enough)
+    assert (asked, done.rounds) == ([3, 12, 18], 18)
+
+
+def test_a_measurement_has_its_change_from_the_reference() -> None:
+    """The reference has none, and all runs are kept, in order."""
+    dice = random.Random(29)
+    meter = FakeMeter(lambda where, _number: (1.2 if where is NEW else 1.0) * (1 + dice.gauss(0, 0.01)), worse="10%")
+    done = series(meter).run(never)
+    reference, other = (done.measurement(meter.measures[0], each) for each in (OLD, NEW))
+    assert reference is not None
+    assert other is not None
+    assert (reference.reference, reference.change, reference.effect) == ("", None, None)
+    assert (other.reference, other.effect, other.threshold) == (OLD.label, Effect.WORSE, 0.1)
+    assert other.change is not None
+    assert other.change[1] < 0.2 < other.change[2]
+    assert len(other.samples) == len(reference.samples) == 12
+
+
+def test_one_run_without_a_number_is_made_again() -> None:
+    """A second one in a row leaves the environment out, and the others go on."""
+
+    def sometimes(where: Environment, number: int) -> float:
+        if (where is NEW and number == 5) or (where is OTHER and number in {3, 4}):
+            raise NoNumberError("it prints no loss")
+        return 1.0
+
+    done = series(FakeMeter(sometimes), OLD, NEW, OTHER).run(never)
+    assert set(done.missing) == {OTHER.id}
+    measure = done.meter.measures[0]
+    assert [len(done.values(measure, each)) for each in (OLD, NEW, OTHER)] == [12, 12, 0]
+    assert done.measurement(measure, OTHER) is None
+
+
+def test_without_its_reference_a_series_ends() -> None:
+    """There is nothing to compare with."""
+
+    def fails(where: Environment, _number: int) -> float:
+        if where is OLD:
+            raise NoNumberError("it prints no loss")
+        return 1.0
+
+    meter = FakeMeter(fails, most=96)
+    assert set(series(meter).run(never).missing) == {OLD.id}
+    assert len(meter.runs) <= 4
+
+
+@pytest.mark.parametrize("zero", [OLD, NEW])
+def test_a_number_that_has_no_share_is_its_own_environments(zero: Environment) -> None:
+    """The one whose number is 0 is left out, not the one that is compared with it."""
+    done = series(FakeMeter(lambda where, _number: 0.0 if where is zero else 1.0))
+    done.run(lambda so_far: so_far.difference(so_far.meter.measures[0], NEW) is not None)
+    assert set(done.missing) == {zero.id}
+    assert str(done.missing[zero.id]) == "loss is 0, and a share of that says nothing"
+
+
+def test_forked_and_cold_runs_are_not_compared() -> None:
+    """Where the second round begins otherwise, all that was measured is thrown away, and all runs are cold."""
+
+    def mixed(_environment: Environment, number: int) -> float:
+        if number == 2 and not meter.is_cold:
+            raise MixedStartsError("fork torch and cold")
+        return 1.0
+
+    meter = FakeMeter(mixed)
+    done = series(meter).run(never)
+    assert meter.is_cold
+    assert done.rounds == 12
+    assert len(meter.runs) == 2 + 1 + 24

@@ -1,0 +1,285 @@
+"""The packages of two environments as an axis: which of their differences matter, by delta debugging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, cast
+
+from whichtorch.base.errors import PreventedError, TimeOverError, UsageError
+from whichtorch.bisect.axes.locks import PackageChange, Pins, combined, differences, pins_of, read_lock, together
+from whichtorch.bisect.driver import bisected
+from whichtorch.bisect.ledger import Ledger
+from whichtorch.bisect.search_request import Axis, AxisName, common
+from whichtorch.bisect.workbench import Workbench, workbench
+from whichtorch.environments.commander import CancelledError, InstallError, UnresolvableError
+from whichtorch.environments.configs import config_named
+from whichtorch.environments.expansion import existing, expand
+from whichtorch.environments.resolution import locked_versions, requirement_name
+from whichtorch.model import Request
+from whichtorch.search.delta import minimal_set
+from whichtorch.search.driving import drive
+from whichtorch.search.runs_oracle import RunsOracle, inquiry_of
+from whichtorch.search.search_state import AnswerKind, Find, SearchOptions, SearchVerdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from packaging.requirements import Requirement
+
+    from whichtorch.bisect.bisection import Bisection, Probe
+    from whichtorch.bisect.search_request import PackageSet, SearchRequest
+    from whichtorch.environments.cache import EnvironmentCache
+    from whichtorch.environments.provider import Environments, ResolvedEnvironments
+    from whichtorch.model.events import Show
+
+
+def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisection:
+    """Find the smallest set of package changes that turns the outcome at one lock into that at the other.
+
+    Raises UsageError with all that is wrong with both files.
+    """
+    assert request.sides is not None
+    base = base_request(request).model_copy(update={"overrides": ()})  # the two sides pin all packages
+    pythons: list[str] = []
+    locks: list[Lock] = []
+    mistakes: list[str] = []
+    for side in request.sides:
+        try:
+            locks.append(Lock(label=str(side.path), pins=_pins_of_side(side, request, cache, pythons)))
+        except UsageError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise UsageError("\n".join(mistakes))
+    start, end = locks
+    base = base.model_copy(update={"python": pythons[0]}) if pythons else base
+    with workbench(request, cache, show) as bench:
+        isolator = Isolator(request=request, bench=bench, cache=cache, start=start, end=end, base=base)
+        bisection = isolator.run()
+    note = f"the two have Python {' and '.join(pythons)}; their packages were compared under {base.python}"
+    notes = (note,) if len(set(pythons)) > 1 else ()
+    return bisection.model_copy(update={"reasons": (*notes, *bisection.reasons)})
+
+
+def base_request(request: SearchRequest, torch: str = "latest") -> Request:
+    """Return a request for the build, Python and config that a search names, with one torch."""
+    file = request.file.with_axes(torch=(torch,), keep_rows=True)
+    base = expand(file, cache=request.home / "cache").requests[0]
+    if base.problem is not None:
+        raise PreventedError(base.problem)
+    return base
+
+
+def locked_request(lock: tuple[str, ...], base: Request, *, problem: str | None = None) -> Request:
+    """Return the request for exactly what a lock pins, with the Python, build, config and patch of another request.
+
+    A lock without torch gives a request with a problem, and with the torch of the other request.
+    """
+    torch = locked_versions("\n".join(lock)).get("torch", "")
+    if not torch and problem is None:
+        problem = "torch is not among the packages"
+    return Request(
+        torch=torch or base.torch,
+        python=base.python,
+        build=base.build,
+        config=base.config,
+        hardware=base.hardware,
+        patch=base.patch,
+        projects=base.projects,
+        overrides=base.overrides,
+        wheel=base.wheel if torch == base.torch else "",
+        added_options=base.added_options,
+        lock=lock,
+        problem=problem,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedAxis(Axis):
+    """Positions that are resolved when they are first needed.
+
+    Two positions with the same lock mean the same environment, which is installed and run once.
+    """
+
+    base: Request  # its Python, build and config
+    cache: EnvironmentCache
+    _resolved: dict[int, Request] = field(default_factory=dict)
+
+    def lock(self, position: int) -> tuple[str, ...]:
+        """Return the exact pins of a position. Raises InstallError."""
+        raise NotImplementedError
+
+    def request(self, position: int) -> Request:
+        """Return the request for a position; it has a problem if an index does not answer, or nothing fits."""
+        if position not in self._resolved:
+            try:
+                self._resolved[position] = locked_request(self.lock(position), self.base)
+            except UnresolvableError as error:
+                self._resolved[position] = locked_request((), self.base, problem=error.reason)
+            except InstallError as error:
+                return locked_request((), self.base, problem=error.reason)
+        return self._resolved[position]
+
+    def known_request(self, position: int) -> Request | None:
+        """Return the request for a position that was resolved before."""
+        return self._resolved.get(position)
+
+
+def _pins_of_side(side: PackageSet, request: SearchRequest, cache: Environments, pythons: list[str]) -> Pins:
+    """Return what a side pins; add the Python of an environment to `pythons`."""
+    if side.is_lock:
+        return read_lock(side.path)
+    environment = cache.acquire(existing(side.path, config_named("default", request.file.config)))
+    if not environment.packages:
+        raise UsageError(f"{side.path}: {environment.reason}")
+    pythons.append(environment.axes["python"])
+    return pins_of(environment.packages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """One side of a comparison."""
+
+    label: str
+    pins: Pins
+
+
+@dataclass(slots=True, kw_only=True)
+class Isolator:
+    """Finds the fewest package changes that turn the outcome at one lock into that at another. Call `run` once.
+
+    Of n changes it tries at most n² + 3 n sets, none of them twice, whatever they show.
+    """
+
+    request: SearchRequest
+    bench: Workbench
+    cache: EnvironmentCache
+    start: Lock
+    end: Lock
+    base: Request  # its Python, build and config
+    _probes: dict[str, Probe] = field(default_factory=dict)
+    _runs: int = 0
+    _notes: list[str] = field(default_factory=list)
+    _ends: Bisection | None = None  # the comparison of the two locks
+
+    def run(self) -> Bisection:
+        """Check both locks, find the changes that matter, confirm them; or say how far it came.
+
+        KeyboardInterrupt passes through where the two locks were not compared by then.
+        """
+        try:
+            return self._isolated()
+        except KeyboardInterrupt as interrupt:
+            if self._ends is None:
+                raise
+            self._notes.insert(0, self.bench.stop(interrupt))
+            update = {"answer": AnswerKind.INCONCLUSIVE, "interrupted": self.bench.is_interrupted}
+            return self._completed(self._ends.model_copy(update=update))
+
+    def _isolated(self) -> Bisection:
+        changes = differences(self.start.pins, self.end.pins)
+        first, last = self._locked(()), self._locked(changes)
+        goal = replace(self.request.goal, find=Find.ANY, low=0, high=None)
+        ends = self._compared({self.start.label: first, self.end.label: last}, goal)
+        ends = self._ends = ends.model_copy(update={"differing": len(changes)})
+        if ends.answer is not AnswerKind.BOUNDARY:
+            if not changes:
+                self._notes.append("the two locks pin the same: the difference is not in the packages")
+            return self._completed(ends)
+        needs = self._needs(changes, first, last, ends.probes[0].environment.python)
+
+        def needed_by(names: frozenset[str]) -> frozenset[str]:
+            return frozenset[str]().union(*(needs[name] for name in names))
+
+        def turns(names: frozenset[str]) -> bool:
+            chosen = [change for change in changes if change.name in names]
+            return len(chosen) == len(changes) or self._turned_by(chosen, first, last)
+
+        oracle = RunsOracle(inquiry=inquiry_of(turns, needed_by))
+        names = drive(minimal_set([change.name for change in changes]), oracle)
+        needed = needed_by(names)
+        # a change that needs all the others stands for them: torch, if there are several such
+        leaders = sorted((name for name in needed if needs[name] == needed), key=lambda name: (name != "torch", name))
+        names = frozenset(leaders[:1]) or names
+        chosen = [change for change in changes if change.name in needed]
+        leading = [change for change in chosen if change.name in names]
+        label = f"{self.start.label} with {', '.join(map(str, leading))}"
+        final = self._compared({self.start.label: first, label: self._locked(chosen)}, goal)
+        update = {
+            "changes": tuple(map(str, leading)),
+            "along": tuple(str(change) for change in chosen if change not in leading),
+            "differing": len(changes),
+        }
+        return self._completed(final.model_copy(update=update))
+
+    def _completed(self, final: Bisection) -> Bisection:
+        """Return the last comparison as the answer to the whole question."""
+        return final.model_copy(
+            update={
+                "values": tuple(self._probes),
+                "order": tuple(self._probes),
+                "probes": tuple(self._probes.values()),
+                "reasons": (*self._notes, *final.reasons),
+                "runs": self._runs,
+            }
+        )
+
+    def _compared(self, requests: dict[str, Request], goal: SearchOptions) -> Bisection:
+        """Search a row of environments, by their labels, like any other axis."""
+        environments, shared = tuple(requests.values()), common(self.base)
+        axis = Axis(name=AxisName.LOCK, values=tuple(requests), requests=environments, common=shared)
+        bad = None
+        if self._ends is not None:  # it is known which of the two locks fails
+            bad = 0 if self._ends.probes[0].verdict is SearchVerdict.BAD else len(requests) - 1
+        ledger = Ledger(request=replace(self.request, jobs=1), bench=self.bench, axis=axis, goal=goal, named_bad=bad)
+        bisection = bisected(ledger)
+        self._runs += bisection.runs
+        for probe in bisection.probes:
+            before = self._probes.get(probe.value)
+            self._probes[probe.value] = probe.model_copy(update={"reused": before.reused}) if before else probe
+        return bisection
+
+    def _locked(self, changed: Sequence[PackageChange]) -> Request:
+        """Return the request for the first lock with some changes; it has a problem if they are incompatible."""
+        lock = combined(self.start.pins, changed)
+        fixed = {*self.start.pins, *(change.name for change in changed)}
+        others = {name: pin for name, pin in self.end.pins.items() if name not in fixed}
+        limits = tuple(f"{name}{pin}" for name, pin in others.items() if pin.startswith("=="))
+        problem = None
+        try:
+            replaced = {requirement_name(text) for text in self.base.overrides}
+            overrides = tuple(pin for pin in lock if requirement_name(pin) in replaced)
+            build, python = self.base.build, self.base.python
+            lock = self.cache.locked(lock, build, python, constraints=limits, overrides=overrides)
+        except (InstallError, CancelledError) as error:
+            problem = str(error)
+        return locked_request(lock, self.base, problem=problem)
+
+    def _needs(
+        self, changes: Sequence[PackageChange], first: Request, last: Request, version: str
+    ) -> dict[str, frozenset[str]]:
+        """Return the changes that each change needs, by what the packages of both sides require."""
+        markers = {"python_full_version": version, "python_version": self.base.python, "extra": ""}
+
+        def is_active(requirement: Requirement) -> bool:
+            return requirement.marker is None or requirement.marker.evaluate(markers)
+
+        required = cast("ResolvedEnvironments", self.bench.cache).requirements_of
+        return together(changes, required(first), required(last), is_active)
+
+    def _turned_by(self, changed: Sequence[PackageChange], first: Request, last: Request) -> bool:
+        """Return whether some changes alone turn the outcome; False if that is not known."""
+        label = f"{self.start.label} with {', '.join(map(str, changed))}"
+        request = self._locked(changed)
+        if request.problem is not None:
+            self._notes.append(f"{label}: {request.problem}")
+            return False
+        goal = replace(self.request.goal, find=Find.ANY, low=0, high=None)
+        # one run is enough for a step of the search: its end is confirmed
+        if not (goal.flaky or any(0 < probe.k < probe.n for probe in self._probes.values())):
+            goal = replace(goal, confirm_runs=1, pass_runs=1, confidence=0.0)
+        bisection = self._compared({self.start.label: first, label: request, self.end.label: last}, goal)
+        if self.bench.stopped:
+            raise TimeOverError(self.bench.stopped)
+        if bisection.answer is AnswerKind.INCONCLUSIVE:
+            self._notes += [note for note in bisection.reasons if note not in self._notes]
+        return any(boundary.to == label for boundary in bisection.boundaries)

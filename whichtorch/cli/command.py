@@ -1,0 +1,309 @@
+"""What commands share: the call as the user typed it, the test, the cluster, interrupts, files and exit codes."""
+
+import os
+import re
+import shlex
+import signal
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+from whichtorch.base.errors import GOES_ON, TimeOverError, UsageError
+from whichtorch.base.option import STDOUT, Strings, after_dashes, argument, group, option
+from whichtorch.matrix.command_options import CommandOptions, check_command
+from whichtorch.matrix.run_options import RunOptions, running_option
+from whichtorch.process.sandbox import Sandbox
+from whichtorch.watch.watch_request import STOPPED_CODE
+
+if TYPE_CHECKING:
+    from whichtorch.environments.cache import EnvironmentCache
+    from whichtorch.environments.matrix_file import MatrixFile
+    from whichtorch.matrix.site import ThisMachine
+    from whichtorch.matrix.work import Machines
+    from whichtorch.model import Model, Outcome, Scenario
+
+ANY_FAILURE = "any"  # as --failure: every failure is bad
+WRAP_UP = 4.0  # seconds for a search to end by itself after its time limit, before it is interrupted
+test_argument = partial(argument, "SCENARIO|SCRIPT", "One test, as NAME or NAME[variant=value].")
+failure_option = partial(
+    option,
+    "--failure",
+    default="",
+    metavar="WORDS",
+    help="Which failure: words of it, RUN:ENVIRONMENT, or any. [default: newest]",
+)
+git_option = partial(option, "--git", metavar="CHECKOUT", help="The git checkout whose commits the answer names.")
+_RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedTest:
+    """The test that a command is about."""
+
+    test: str = test_argument()
+    script_arguments: Strings | None = after_dashes()
+
+    def scenarios(self, file: "MatrixFile | None" = None) -> "list[Scenario]":
+        """Return the scenarios with a name or path in the suite, or the user's script with its arguments.
+
+        A matrix file gives a script its timeout, and the folder to look in.
+        """
+        from whichtorch.matrix.environment_options import matrix_file
+        from whichtorch.suite import selection
+
+        words, test = self.script_arguments, self.test
+        if selection.is_script(test):
+            return [(file or matrix_file(None)).script(test, words)]
+        if words is not None:
+            raise UsageError(f"{test} takes no arguments", hint="only your own script can have arguments, after --")
+        return selection.select(selection.suite(), (test,))
+
+    def one(
+        self, file: "MatrixFile | None" = None, run_options: RunOptions | None = None
+    ) -> "tuple[Scenario, dict[str, str]]":
+        """Return the one scenario and variant that a user names; a chain of runs if options say so.
+
+        If none of several variants is named, it is the first that the header expects to go wrong, or else the first.
+        """
+        from whichtorch.model import variant_suffix
+        from whichtorch.suite import selection
+
+        scenarios = self.scenarios(file)
+        if len(scenarios) > 1:
+            names = ", ".join(scenario.name for scenario in scenarios[:4])
+            raise UsageError(f"{self.test} names {len(scenarios)} tests", hint=f"name one of {names}")
+        (scenario,) = scenarios
+        variants = selection.variants_of(scenario, run_options.chain if run_options else None)
+        wrong = [
+            variant
+            for variant in variants
+            if any(line.outcome.is_red and line.variant.items() <= variant.items() for line in scenario.expect)
+        ]
+        chosen = (wrong or variants)[0]
+        if len(variants) > 1:
+            others = ", ".join(variant_suffix(variant) for variant in variants if variant != chosen)
+            print(f"of {scenario.name}: {variant_suffix(chosen)}; others are {others}")
+        is_sandboxed = run_options is not None and run_options.sandbox is not Sandbox.OFF
+        return scenario.in_sandbox() if is_sandboxed else scenario, chosen
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedTestOrCommand(NamedTest):
+    """The test that a command is about: a scenario, a script, or a command of the user's."""
+
+    test: str = test_argument(default="")
+    command: CommandOptions = group(CommandOptions)
+
+    def __post_init__(self) -> None:
+        """Raise UsageError where nothing, or nothing that can be run, is named."""
+        if not self.test:
+            if self.script_arguments is None:
+                raise UsageError("no test is named", hint="name a scenario or a script, or write a command after --")
+            check_command(self.script_arguments)
+
+    def scenarios(self, file: "MatrixFile | None" = None) -> "list[Scenario]":
+        """Return the same, or the command after `--`."""
+        from whichtorch.matrix.environment_options import matrix_file
+
+        if self.test:
+            return super().scenarios(file)
+        assert self.script_arguments is not None
+        return [(file or matrix_file(None)).timed(self.command.scenario(self.script_arguments, state_folder()))]
+
+
+class Exit(IntEnum):
+    """The exit codes."""
+
+    GOOD = 0
+    RED = 1  # something hung, crashed, failed or ran out of memory that no scenario expects
+    USAGE = 2
+    PREVENTED = 3  # environments or the machine kept cells from running
+    UNANSWERED = 4  # `explain` and `bisect` have too little to go by
+    STOPPED = STOPPED_CODE  # `run` has stopped its command, or left it running
+    INTERRUPTED = 130
+
+
+def exit_code(cells: "Iterable[tuple[Outcome, bool]]", *, failed: bool) -> Exit:
+    """Return the exit code of a run, given the outcomes of its cells, and whether one is red that nobody expects."""
+    is_prevented = any(outcome.is_prevented for outcome, _ in cells)
+    return Exit.RED if failed else Exit.PREVENTED if is_prevented else Exit.GOOD
+
+
+def called(command: str) -> str:
+    """Return how the user types a command: through nox or directly, as they did for this one."""
+    return f"nox -s {command} --" if "WHICHTORCH_COMMAND" in os.environ else f"whichtorch {command}"
+
+
+def repeated_call(command: str, *more: str) -> str:
+    """Return the command line of this call, with more arguments."""
+    words = sys.argv[2:]
+    end = words.index("--") if "--" in words else len(words)
+    return f"{called(command)} {shlex.join([*words[:end], *more, *words[end:]])}"
+
+
+def state_folder() -> Path:
+    """Return the folder that holds the runs and the environments; say where it is if it is new."""
+    from whichtorch.records import store
+
+    return store.state_folder(partial(print, file=sys.stderr))
+
+
+def announced(file: "MatrixFile") -> "MatrixFile":
+    """Print which requirements of options and a script are left out of a matrix file; return the file."""
+    for note in file.needs.notes:
+        print(note)
+    return file
+
+
+def failure_words(text: str, test: "tuple[Scenario, dict[str, str]]", home: Path) -> str:
+    """Return the text of --failure itself, "" for any, or for RUN:ENVIRONMENT the message of the failure in that cell.
+
+    Raises UsageError for a run without that cell, and for a cell without a failure.
+    """
+    from whichtorch.records import stored_runs
+
+    run, _, label = text.partition(":")
+    if not (stored_runs.LATEST.fullmatch(run) or _RUN_ID.fullmatch(run)):
+        return "" if text == ANY_FAILURE else text
+    result = stored_runs.find(run, home).read().result
+    labels = {environment.id: environment.label for environment in result.environments}
+    scenario, variant = test
+    cells = [cell for cell in result.cells if (cell.scenario, cell.variant) == (scenario.name, variant)]
+    failing = {labels[cell.environment]: cell for cell in cells if cell.is_red}
+    if label not in failing:
+        shown = f"it failed in {', '.join(failing)}" if failing else "it did not fail in that run"
+        raise UsageError(f"--failure {text}: no failure of {scenario.name} in {label or 'no environment'}", hint=shown)
+    cell = failing[label]
+    messages = (attempt.message for attempt in cell.attempts if attempt.outcome is cell.outcome)
+    return next(filter(None, messages), None) or cell.signature or str(cell.outcome)
+
+
+@contextmanager
+def terminating_like_interrupt() -> Iterator[None]:
+    """Handle SIGTERM and SIGHUP like Ctrl-C."""
+    from whichtorch.matrix.signals import stopping_signals
+
+    def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+        if number == signal.SIGHUP:
+            _leave_lost_terminal()
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in stopping_signals() if number != signal.SIGINT}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave_lost_terminal() -> None:
+    """Discard output to a lost terminal, where each write would fail, so that files can still be written."""
+    for stream in (1, 2):
+        if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+
+
+@contextmanager
+def resumable(seconds: float | None = None) -> Iterator[None]:
+    """On an interrupt or after the time limit, say that the same command resumes, and exit with the right code."""
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise TimeOverError(f"the time limit of {seconds:g} s is over")
+
+    before = signal.signal(signal.SIGALRM, end)
+    try:
+        with terminating_like_interrupt():
+            signal.setitimer(signal.ITIMER_REAL, seconds + WRAP_UP if seconds else 0)
+            yield
+    except TimeOverError as over:
+        print(f"{over}: {GOES_ON}", file=sys.stderr)
+        sys.exit(Exit.UNANSWERED)
+    except KeyboardInterrupt:
+        print(f"interrupted: {GOES_ON}", file=sys.stderr)
+        sys.exit(Exit.INTERRUPTED)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def write_json(path: Path | None, model: "Model") -> None:
+    """Write a model as redacted JSON, if a file was requested."""
+    from whichtorch.base.redaction import Redactor
+
+    if path:
+        text = Redactor.of_this_machine().json_line(model.model_dump_json(by_alias=True, indent=1))
+        write_bytes(path, f"{text}\n".encode())
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write redacted lines."""
+    from whichtorch.base.redaction import Redactor
+
+    text = Redactor.of_this_machine().text("\n".join(lines))
+    write_bytes(path, f"{text}\n".encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file, or to standard output for `-`, which nothing else uses then."""
+    if path != STDOUT:
+        path.write_bytes(content)
+    elif sys.__stdout__ is not None:
+        sys.__stdout__.buffer.write(content)
+        sys.__stdout__.flush()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterAddress:
+    """Which cluster runs the cells."""
+
+    executor: str | None = running_option(
+        metavar="ADDRESS", help="Run on the workers of a scheduler, tls://head:8786. [default: here]"
+    )
+    tls: Path | None = running_option(
+        metavar="DIR", help="A cluster's certificates. [default: tls in the state folder]"
+    )
+
+    @property
+    def certificates(self) -> Path:
+        """The folder of the cluster's certificates."""
+        return self.tls or state_folder() / "tls"
+
+    @property
+    def arguments(self) -> list[str]:
+        """The options that name the same cluster again."""
+        given = {"--executor": self.executor, "--tls": self.tls and str(self.tls)}
+        return [word for name, value in given.items() if value and self.executor for word in (name, value)]
+
+    @contextmanager
+    def machines(self, here: "ThisMachine", jobs: int | None = None) -> Iterator["Machines"]:
+        """Yield the workers of the cluster, or `here` if no scheduler is given; print which workers cannot be used."""
+        if self.executor is None:
+            yield here
+            return
+        from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
+        from whichtorch.matrix.cluster.engine import DaskEngine
+
+        engine = DaskEngine(self.executor, self.certificates)
+        try:
+            machines = ClusterMachines(engine, here.environments.home, jobs)
+            for line in machines.remarks():
+                print(line, file=sys.stderr)
+            yield machines
+        finally:
+            engine.close()
+
+    @contextmanager
+    def searching(self, cache: "EnvironmentCache", jobs: int | None) -> Iterator[tuple["Machines | None", int]]:
+        """Yield the machines for a search, None for this machine, and how many candidates it tries at once."""
+        from whichtorch.matrix.site import ThisMachine
+
+        here = ThisMachine(environments=cache, jobs=jobs or 1)
+        with self.machines(here, jobs) as machines:
+            yield (None if machines is here else machines), jobs or max(1, machines.slots)

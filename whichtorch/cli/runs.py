@@ -1,0 +1,292 @@
+"""The commands about stored runs: `whichtorch runs`, `compare`, `merge`, `history` and `report`."""
+
+import re
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import MISSING, dataclass, make_dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whichtorch.base.errors import UsageError
+from whichtorch.base.option import STDOUT, argument, group, json_output, option, output_file
+from whichtorch.cli.command import Exit, called, state_folder, write_bytes, write_json, write_lines
+from whichtorch.cli.display import Display
+from whichtorch.reports.formats import FORMATS, ReportFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from whichtorch.records.store import RunFolder
+
+DAY = 86400.0  # seconds
+OUTPUT = Path("output")  # where reports go by default
+_NAME = re.compile(r"[A-Za-z][\w.-]*")
+baseline_option = partial(
+    option,
+    "--baseline",
+    metavar="RUN",
+    panel="Output",
+    help="Compare with this run. `matrix` then exits 1 only for what got worse since.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsOptions:
+    """The options of `runs` without a subcommand."""
+
+    json_file: Path | None = json_output()
+
+
+def runs(options: RunsOptions) -> None:
+    """List the stored runs, oldest first; `runs name` gives one a name, `runs prune` removes old ones.
+
+    Exit code: 0; 2 wrong usage.
+    """
+    from whichtorch.records import stored_runs
+    from whichtorch.reports.stored_run_text import Runs, run_lines
+
+    home = state_folder()
+    heads = stored_runs.all_runs(home)
+    stored = tuple(head.run for head in heads)
+    running = {head.run.id for head in heads if not head.run.ended and head.is_running}
+    Display().say(run_lines(stored, running))
+    _tell_damage(home, heads, 1)
+    write_json(options.json_file, Runs(runs=stored))
+
+
+def _tell_damage(home: Path, heads: "Sequence[RunFolder]", lines: int | None = None) -> None:
+    from whichtorch.records import stored_runs
+
+    for text in stored_runs.damage(home, heads, lines):
+        print(f"note: {text}", file=sys.stderr)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NameOptions:
+    """The options of `runs name`."""
+
+    run: str = argument("RUN", "Its id or the beginning of it, name, latest, or day.")
+    text: str = argument("NAME", "What to call it from now on.")
+
+
+def runs_name(options: NameOptions) -> None:
+    """Give a run a name: `compare`, `report` and `runs` know it by that, and `runs prune` spares it.
+
+    Exit code: 0; 2 no such run, or no name.
+    """
+    from whichtorch.base.redaction import Redactor
+    from whichtorch.records import store, stored_runs
+
+    home, text = state_folder(), options.text
+    if not _NAME.fullmatch(text) or stored_runs.LATEST.fullmatch(text):
+        raise UsageError(f"{text!r} cannot be a name", hint="begin with a letter, then letters, digits, . _ and -")
+    head = stored_runs.find(options.run, home)
+    if head.folder.parent != home / "runs":
+        raise UsageError(f"{head.folder} is not among the stored runs", hint="`whichtorch merge` takes it in")
+    bearers = [other.run.id for other in stored_runs.all_runs(home) if text in {other.run.name, other.run.id}]
+    if bearers and bearers[0] != head.run.id:
+        raise UsageError(f"{bearers[0]} is called {text}", hint="choose another name")
+    store.write_run(head.folder, head.run.model_copy(update={"name": text}), Redactor.of_this_machine())
+    print(f"{head.run.id} is called {text}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruneOptions:
+    """The options of `runs prune`."""
+
+    keep: int = option(default=MISSING, metavar="N", least=0, help="How many of the latest runs stay.")
+    wheels: float | None = option(metavar="DAYS", least=0, help="Also remove nightly wheels unused for this long.")
+    dry_run: bool = option(default=False, help="Say what would go, and remove nothing.")
+
+
+def runs_prune(options: PruneOptions) -> None:
+    """Remove all but the latest runs, and what they have found out: it will be run again when it is asked for.
+
+    Runs with a name stay, and what the runs that stay rest on. A wheel of a nightly that its index has dropped cannot
+    be had again. Exit code: 0; 2 wrong usage.
+    """
+    from whichtorch.environments.disk import Disk
+    from whichtorch.records import stored_runs
+    from whichtorch.reports.stored_run_text import prune_lines
+
+    home = state_folder()
+    kept = Disk(home).kept_wheels() if options.wheels is not None else []
+    last = time.time() - (options.wheels or 0) * DAY
+    old = [path for path in kept if path.stat().st_atime < last]
+    heads = stored_runs.all_runs(home)
+    chosen = stored_runs.removable(heads, options.keep)
+    if options.dry_run:
+        for name in (*(head.run.id for head in chosen), *(path.name for path in old)):
+            print(f"would remove {name}")
+        return
+    others = [head for head in heads if head not in chosen]
+    print(*prune_lines(stored_runs.prune(home, chosen, others)), sep="\n")
+    for path in old:
+        path.unlink(missing_ok=True)
+        print(f"removed {path.name}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """The options of `compare`."""
+
+    old: str = argument("OLD", "A run: id or its beginning, name, latest~1, day, folder.")
+    new: str = argument("NEW", "Another one, such as latest.")
+    json_file: Path | None = json_output()
+
+
+def compare(options: CompareOptions) -> Exit:
+    """Compare two runs cell by cell: regressions, fixes, new and different failures, what came and went.
+
+    A run is named by its id or the beginning of it, by its name, by `latest` or `latest~1`, by a day (the last run
+    started on 2026-11-20, UTC), or by a folder from elsewhere. Cells are matched by test and environment; a nightly
+    is compared with the one of the other night. Numbers that were measured are compared by their change from the
+    same reference. What passed and fails now is a regression, whatever changed; what did is told beside it.
+    Exit code: 0 nothing got worse; 1 a regression, or a number that is worse in two runs in a row; 2 no such run.
+    """
+    from whichtorch.records import stored_runs
+    from whichtorch.records.compare import comparison
+    from whichtorch.records.compare.number_nights import measured_before
+    from whichtorch.reports.cell_text import where_it_ran
+    from whichtorch.reports.stored_run_text import comparison_lines
+
+    home = state_folder()
+    heads = [stored_runs.find(text, home) for text in (options.old, options.new)]
+    _tell_damage(home, heads)
+    before, after = (head.read() for head in heads)
+    compared = comparison.compare(before.result, after.result, measured_before(after.result, home), home)
+    Display().say(comparison_lines(compared, before, after, where_it_ran(called, after.result.run)))
+    write_json(options.json_file, compared)
+    return Exit.RED if compared.is_worse else Exit.GOOD
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions:
+    """The options of `merge`."""
+
+    folders: tuple[Path, ...] = argument("DIR...", "Folders of runs, or such that hold some, as downloaded.")
+
+
+def merge(options: MergeOptions) -> None:
+    """Make one run of runs that were made on several machines or by several jobs of a CI service.
+
+    The same record twice is kept once; conflicting ones are both kept, and the cells that rest on them told. The
+    parts stay as they are; the merged run is then the `latest` one. Exit code: 0; 2 a folder holds no run.
+    """
+    from whichtorch.records import merging, store, stored_runs
+    from whichtorch.reports.stored_run_text import merge_lines
+
+    heads = []
+    problems = []
+    for folder in options.folders:
+        try:
+            heads += stored_runs.runs_below(folder)
+        except UsageError as error:
+            problems.append(error.message)
+    if problems:
+        raise UsageError("\n".join(problems), hint="name a folder with a run.json, or one above it")
+    with store.new_run(state_folder(), tuple(sys.argv[1:])) as run_store:
+        merged = merging.merge(heads, run_store)
+        run_store.finish(run_store.run)
+    print(*merge_lines(merged, run_store.run), sep="\n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryOptions:
+    """The options of `history`."""
+
+    scenario: str = argument("SCENARIO", "A test by name, with or without its variant.")
+    json_file: Path | None = json_output()
+
+
+def history(options: HistoryOptions) -> None:
+    """Tell what stored runs made of a test: one line per night and environment, and where that changed.
+
+    Of a number that was measured: from which night on it has another level. Of a test that comes and goes: how often
+    it fails.
+    Exit code: 0; 2 no run has it.
+    """
+    from whichtorch.records import stored_runs
+    from whichtorch.records.compare import nights
+    from whichtorch.reports.stored_run_text import history_lines
+
+    heads = [head for head in stored_runs.all_runs(state_folder()) if head.run.kind in stored_runs.COMPARABLE]
+    histories = nights.history(options.scenario, heads)
+    if not histories:
+        raise UsageError(f"no stored run has a cell {options.scenario}", hint="`whichtorch runs` lists the runs")
+    told = nights.Histories.of(histories)
+    Display().say(history_lines(told))
+    write_json(options.json_file, told)
+
+
+def format_options(formats: Iterable[ReportFormat]) -> type:
+    """Return a group with an option for each report format."""
+    options = [
+        (row.name, Path | None, output_file(metavar="DIR" if row.in_folder else "FILE", help=row.help))
+        for row in formats
+    ]
+    return make_dataclass("FormatOptions", options, frozen=True)
+
+
+FormatOptions = format_options(FORMATS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """The options of `report`."""
+
+    run: str = argument(
+        "RUN", "Its id or the beginning of it, name, latest, day, or folder. [default: latest]", default="latest"
+    )
+    baseline: str | None = baseline_option()
+    files: Any = group(FormatOptions)  # the path of each format, by its name
+
+
+def report(options: ReportOptions) -> None:
+    """Make the reports of a stored run: by default all of them, of the latest run, in the folder output.
+
+    They are made from the records alone: at any time, and of a run from another machine, too. Exit code: 0; 2 no
+    such run, or nowhere to write.
+    """
+    from whichtorch.records import stored_runs
+
+    files = named_files(options.files) or [(row, OUTPUT / row.file) for row in FORMATS if row.file]
+    home = state_folder()
+    baseline = stored_runs.find(options.baseline, home) if options.baseline else None
+    head = stored_runs.find(options.run, home)
+    _tell_damage(home, [head, *([baseline] if baseline else [])])
+    write_reports(files, head, home, baseline)
+
+
+def named_files(given: Any) -> list[tuple[ReportFormat, Path]]:
+    """Return the formats that options ask for, with the file that each goes to."""
+    named = [(row, path) for row in FORMATS if (path := getattr(given, row.name))]
+    return [(row, path / row.file if row.in_folder and path != STDOUT else path) for row, path in named]
+
+
+def write_reports(
+    files: "Iterable[tuple[ReportFormat, Path]]", head: "RunFolder", home: Path, baseline: "RunFolder | None"
+) -> None:
+    """Write the reports of a stored run, compared with a baseline, and say where they are."""
+    from whichtorch.base.redaction import Redactor
+    from whichtorch.model import Model
+    from whichtorch.reports.cell_text import where_it_ran
+    from whichtorch.reports.run_facts import gather
+    from whichtorch.reports.shown_text import shown_path
+
+    facts = gather(head, home, baseline)
+    there = where_it_ran(called, facts.stored.result.run)
+    for row, file in files:
+        file.parent.mkdir(exist_ok=True)
+        content = row.content(facts, there)
+        if isinstance(content, Model):
+            write_json(file, content)
+        elif isinstance(content, bytes):
+            write_bytes(file, content if row.is_redacted else Redactor.of_this_machine().data(content))
+        else:
+            write_lines(file, content)
+    for _, file in files:
+        if file != STDOUT:
+            print(f"wrote {shown_path(file)}")

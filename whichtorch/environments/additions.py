@@ -1,0 +1,102 @@
+"""What options add to environments: packages beside torch, and variables for what is run.
+
+The parser reads the types of fields, so this module must not import `annotations` from `__future__`.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.base.errors import UsageError
+from whichtorch.base.option import Strings, option
+
+if TYPE_CHECKING:
+    from whichtorch.environments.matrix_file import MatrixFile
+
+environment_option = partial(option, panel="Environments")
+
+
+def _words(given: Mapping[str, Iterable[object]]) -> Strings:
+    """Return options with their values as the words of a command line."""
+    return tuple(word for name, values in given.items() for value in values for word in (name, str(value)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Additions:
+    """What is added to each environment: packages beside torch, and variables for what is run."""
+
+    requirements: Strings = environment_option(
+        "--with", default=(), metavar="REQUIREMENT", help="A package to install with torch, 'einops>=0.8'. Repeatable."
+    )
+    files: tuple[Path, ...] = environment_option(
+        "--requirements -r", default=(), metavar="FILE", help="A file of such packages, as pip takes it. Repeatable."
+    )
+    project: str | None = environment_option(
+        metavar="DIR",
+        if_bare=".",
+        help="Install what the project in DIR depends on, except torch; '.[test]' adds an extra. Without DIR: here.",
+    )
+    groups: Strings = environment_option(
+        "--group", default=(), metavar="NAME", help="With --project: a dependency group of it, too. Repeatable."
+    )
+    constraints: tuple[Path, ...] = environment_option(
+        "--constraint",
+        default=(),
+        metavar="FILE",
+        help="A uv.lock, pylock.toml or file of constraints that pins versions of packages. Repeatable.",
+    )
+    overrides: Strings = environment_option(
+        "--override",
+        default=(),
+        metavar="REQUIREMENT",
+        help="A version of a package to install even if torch's metadata does not allow it, 'sympy==1.12'. Repeatable; "
+        "of several for one package, each is an environment.",
+    )
+    installs: tuple[Path, ...] = environment_option(
+        "--install",
+        default=(),
+        metavar="DIR",
+        help="Install the project in DIR, without its dependencies, from a copy of it. Repeatable.",
+    )
+    env: Strings = environment_option(
+        default=(),
+        metavar="NAME[=VALUE]",
+        help="A variable for what is run; NAME alone has this shell's value. Repeatable.",
+    )
+
+    @property
+    def package_options(self) -> Strings:
+        """The options of the command line that ask for the packages."""
+        given = {"--with": self.requirements, "--requirements": self.files, "--project": filter(None, [self.project])}
+        limits = {"--constraint": self.constraints, "--override": self.overrides}
+        return _words({**given, "--group": self.groups, **limits, "--install": self.installs})
+
+    @property
+    def variable_options(self) -> Strings:
+        """The options of the command line that ask for the variables."""
+        return _words({"--env": self.env})
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables by name. Raises UsageError for what is no variable, and for one that this shell lacks."""
+        given = dict[str, str]()
+        for text in self.env:
+            name, mark, value = text.partition("=")
+            if not re.fullmatch(r"[A-Za-z_]\w*", name):
+                hint = "" if mark else "a known environment is named with --environment"
+                raise UsageError(f"--env {text}: not NAME=VALUE, nor the name of a variable", hint=hint)
+            if not mark and name not in os.environ:
+                hint = "write NAME=VALUE, or export it first; a known environment is named with --environment"
+                raise UsageError(f"--env {name}: this shell has no such variable", hint=hint)
+            given[name] = value if mark else os.environ[name]
+        return given
+
+    def added_to(self, file: "MatrixFile") -> "MatrixFile":
+        """Return the matrix file with these in its environments."""
+        from whichtorch.environments.script_needs import needs_of
+
+        return file.model_copy(update={"needs": needs_of(self)})

@@ -1,0 +1,165 @@
+"""Environments that are one Python with another commit built into it each time, by a command of the user's.
+
+    commits/<id>/environment.json, build.log, probe-<config>.log
+
+The result of each commit is kept, so that it need not be built again. Only one commit is installed at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from whichtorch.base.atomic_files import read_json, write_atomic
+from whichtorch.environments.canary import run_probe, side_packages
+from whichtorch.environments.commander import CancelledError, Commander, InstallError, log_summary
+from whichtorch.environments.disk import Disk
+from whichtorch.environments.provider import Stage, silent
+from whichtorch.model import Build, Config, Environment, Outcome, Request, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from whichtorch.process.supervision import Ending
+
+BUILD = "git"  # the name of the build that such an environment has
+SKIP = 125  # exit code of a build command: this commit cannot be tested, as for `git bisect run`
+PROCESSES = 10_000  # alive at once: a compiler and its drivers for each of a big machine's cores
+_FOREIGN = ("PYTHONPATH", "PYTHONHOME", "WHICHTORCH_")  # what steered the Python that runs whichtorch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitBuild:
+    """How a commit that is checked out becomes something to run."""
+
+    folder: Path  # the checkout
+    command: str  # for the shell
+    interpreter: Path  # the Python that sees the build
+    timeout: float  # seconds, of one build
+
+
+class BuiltCommits:
+    """What the commits of one checkout become. `go_to` checks a commit out, from any thread."""
+
+    def __init__(
+        self, home: Path, build: CommitBuild, config: Config, go_to: Callable[[str], None], *, fresh: bool = False
+    ) -> None:
+        self.home = home.absolute()
+        self.config = config
+        self._build, self._go_to, self._fresh = build, go_to, fresh
+        self._building = threading.Lock()
+        self._present: str | None = None  # the commit that is built now
+        self._built: set[str] = set()  # identities of what this run has built, or could not build
+
+    def request(self, commit: str) -> Request:
+        """Return what asks for a commit."""
+        build = Build(name=BUILD)
+        return Request(torch=commit, python="", build=build, config=self.config, interpreter=self._build.interpreter)
+
+    def known(self, request: Request) -> Environment | None:
+        """Return what a commit was when it was built; None where it never was, or could not be."""
+        kept = self._kept(request)
+        return kept if kept is not None and kept.is_usable else None
+
+    def is_installed(self, request: Request) -> bool:
+        """Return whether nothing needs to be built: the commit is there, or is known to be unbuildable."""
+        kept = self._kept(request)
+        return self._present == request.torch or (kept is not None and not kept.is_usable)
+
+    def typical_install(self) -> float:
+        """Return the seconds that a build may take: builds are not measured."""
+        return self._build.timeout
+
+    def unreachable_index(self, request: Request) -> None:
+        """Return None: no index is needed."""
+
+    def acquire(
+        self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
+    ) -> Environment:
+        """Return a commit, built and probed; an unbuildable one is not built again, unless all is to be fresh."""
+        logs, timeout = self._kept_file(request).parent, self._build.timeout
+        commander = Commander(home=self.home, logs=logs, timeout=timeout, cancelled=cancelled, stage=stage or silent)
+        with self._building:
+            environment = self._kept(request)
+            if environment is None or (environment.is_usable and self._present != request.torch):
+                # an interrupt, or out of time: nothing is kept, the next run may have more luck
+                try:
+                    environment = self._made(request, commander)
+                except CancelledError as error:
+                    return self._environment(request, outcome=Outcome.UNBUILDABLE, reason=str(error))
+                except InstallError as error:
+                    return self._environment(request, outcome=Outcome.UNBUILDABLE, reason=error.reason, log=error.log)
+            commander.stage(str(environment.outcome or "ready"))
+            return environment
+
+    def release(self, request: Request) -> None:
+        """Do nothing: a commit stays until the next one is built."""
+
+    # below: with the lock held
+
+    def _made(self, request: Request, commander: Commander) -> Environment:
+        """Check a commit out, build and probe it, and keep what it is."""
+        commit, interpreter = request.torch, self._build.interpreter
+        self._present = None
+        self._go_to(commit)
+        commander.stage("building")
+        log = commander.logs / "build.log"
+        builder = replace(commander, cwd=self._build.folder, processes=PROCESSES)
+        argv = ("/bin/sh", "-c", self._build.command)
+        ending = builder.run(argv, env=self._environ(), log=log, what="the build")
+        fields: dict[str, object]
+        if ending.exit_code == 0:
+            self._present = commit
+            result = run_probe(request, interpreter, commander)
+            if result.python:
+                side_packages(request.config, result.python, interpreter, Disk(self.home), commander)
+            fields = {"torch": result.torch or commit, "python": result.python, "packages": result.packages}
+            fields |= {"fingerprint": result.fingerprint} | result.verdict
+        else:
+            fields = {"outcome": Outcome.UNBUILDABLE, "reason": _reason(ending, log), "log": log}
+        environment = self._environment(request, **fields)
+        write_atomic(self._kept_file(request), environment.model_dump_json())
+        self._built.add(environment.id)
+        return environment
+
+    def _environ(self) -> dict[str, str]:
+        """Return the user's environment, with the interpreter's folder first on PATH as in an activated venv."""
+        env = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+        binaries = self._build.interpreter.parent
+        env["PATH"] = os.pathsep.join([str(binaries), env.get("PATH", os.defpath)])
+        if (binaries.parent / "pyvenv.cfg").exists():
+            env["VIRTUAL_ENV"] = str(binaries.parent)
+        return env
+
+    def _environment(self, request: Request, **fields: object) -> Environment:
+        config = request.config.name
+        parts = ["commit", request.torch[:10], *([] if config == "default" else [config])]
+        known: dict[str, object] = {"id": self._identity(request), "label": "-".join(parts), "build": BUILD}
+        known |= {"config": config, "torch": request.torch, "python": "", "interpreter": self._build.interpreter}
+        return Environment.model_validate(known | fields)
+
+    def _identity(self, request: Request) -> str:
+        config = request.config.model_dump(mode="json", exclude={"summary"})
+        return digest(["commit", request.torch, str(self._build.interpreter), self._build.command, config])
+
+    def _kept_file(self, request: Request) -> Path:
+        return self.home / "commits" / self._identity(request) / "environment.json"
+
+    def _kept(self, request: Request) -> Environment | None:
+        if self._fresh and self._identity(request) not in self._built:
+            return None
+        return read_json(self._kept_file(request), Environment)
+
+
+def _reason(ending: Ending, log: Path) -> str:
+    """Return in one line why a build failed; raises InstallError for what may not happen again."""
+    if ending.exit_code == SKIP:
+        return f"the build command exits {SKIP}: not to be tested"
+    if ending.signal:
+        raise InstallError(f"the build was ended by {ending.signal}", log)
+    if ending.exit_code is None:
+        return f"the build was stopped: {ending.stopped_by}"
+    return f"the build failed: {log_summary(log, ending)}"

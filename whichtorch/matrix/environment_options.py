@@ -1,0 +1,235 @@
+"""The options that choose environments, in groups, and the request for a matrix.
+
+A command that runs a matrix takes MatrixAxes. One that reads stored records takes KnownAxes, which filter environments.
+A search takes SearchAxes, which fix all axes but one at a single value. --help must start fast, so imports that it does
+not need are inside functions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.base.errors import UsageError
+from whichtorch.base.option import Strings, after_dashes, argument, duration, group, megabytes, option
+from whichtorch.environments import INSTALL_TIMEOUT
+from whichtorch.environments.additions import Additions, environment_option
+from whichtorch.environments.shares import Share
+from whichtorch.matrix.command_options import CommandOptions, check_command
+from whichtorch.matrix.run_options import RunOptions, jobs_option, running_option
+
+if TYPE_CHECKING:
+    from whichtorch.environments.cache import EnvironmentCache
+    from whichtorch.environments.matrix_file import MatrixFile
+
+_CHOSEN = ("python", "build", "config", "patch", "hardware")  # axes that options name, beside torch
+_single = partial(environment_option, default=(), metavar="NAME")
+_names = partial(environment_option, default=(), metavar="NAME[,NAME]")
+_torch = partial(environment_option, "--torch", default=(), metavar="SPEC[,SPEC]")
+_python = partial(environment_option, "--python", default=(), metavar="3.11[,3.12]")
+_patch = partial(environment_option, "--patch", default=(), metavar="FILE[,FILE]")
+interpreter_option = partial(
+    environment_option,
+    "--interpreter",
+    metavar="PYTHON",
+    help="The Python of an existing environment, used as it is.",
+)
+known_environment = partial(
+    environment_option, "--environment", metavar="ID|LABEL", help="An environment of an earlier run."
+)
+install_timeout_option = partial(
+    duration,
+    "--install-timeout",
+    panel="Environments",
+    help="How long a step of an install may take. [default: 30m; 4h for a build of `--git`]",
+)
+_file = partial(
+    environment_option,
+    "--matrix",
+    metavar="FILE",
+    parse=Path,
+    help="Matrix file. [default: the nearest whichtorch.toml or pyproject.toml with a table for whichtorch]",
+)
+
+
+def commas(values: Strings) -> Strings:
+    """Split values at commas: `--python 3.11,3.12` is the same as `--python 3.11 --python 3.12`."""
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+def matrix_file(path: Path | None) -> "MatrixFile":
+    """Read a matrix file. Without a path, read the one in the user's repository, or else the default one."""
+    from whichtorch.environments.matrix_file import DEFAULT_FILE, read_matrix_file
+    from whichtorch.environments.own_file import own_file
+
+    return read_matrix_file(path or own_file() or DEFAULT_FILE)
+
+
+def torch_specs(torch: Sequence[str]) -> Strings:
+    """Return the versions given; a specifier such as >=2.9,<2.13 is one of them."""
+    from whichtorch.environments.index.version_specs import split_specs
+
+    return tuple(split_specs(",".join(torch)))
+
+
+def _writer_named(text: str) -> str:
+    """Return the environment that --cache names. Raises UsageError where it names none."""
+    name = text.removeprefix("from=")
+    if not name or name == text:
+        raise UsageError(f"{text!r} names no environment", hint="write from=2.10.0")
+    return name
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixAxes:
+    """The environments of a matrix file; options replace its axes."""
+
+    path: Path | None = _file()
+    torch: Strings = _torch(
+        help="A version, a specifier such as '>=2.9,<2.13', recent:3, latest, nightly, "
+        "nightly:2026-11-01..2026-11-20, or a wheel's path."
+    )
+    python: Strings = _python(help="Python versions.")
+    build: Strings = _names(help="auto, pypi, cpu, cu128, rocm6.4, xpu, nightly-cpu, test-cpu, or of the file.")
+    config: Strings = _names(
+        help="default, single-thread, iomp, cpp-meta, dispatch-trace, no-compile-threads, or of the file."
+    )
+    patch: Strings = _patch(help="A diff of torch's Python files to try, none, or of the file. Repeatable.")
+    hardware: Strings = _names(help="Kinds of machines, each a [hardware.NAME] of the file.")
+    added: Additions = group(Additions)
+
+    @cached_property
+    def file(self) -> "MatrixFile":
+        """The matrix file with these axes."""
+        named = {axis: commas(getattr(self, axis)) or None for axis in _CHOSEN}
+        file = matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(self.torch) or None, **named)
+        return self.added.added_to(file)
+
+    @property
+    def found_note(self) -> Strings:
+        """A note that names the matrix file if it was found, not given; empty for the default file."""
+        return (f"matrix file {self.file.path}",) if self.file.path and not self.path else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownAxes(MatrixAxes):
+    """A filter on environments with stored records."""
+
+    torch: Strings = _torch(help="Only these versions.")
+    python: Strings = _python(help="Only these Pythons.")
+    build: Strings = _names(help="Only these builds.")
+    config: Strings = _names(help="Only these configs.")
+    patch: Strings = _patch(help="Only these patches, none for without.")
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether the filter excludes any environment."""
+        return any((self.torch, self.python, self.build, self.config, self.patch))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchAxes:
+    """What a search keeps constant: one build, Python, config, patch and kind of hardware."""
+
+    path: Path | None = _file()
+    python: Strings = _single(metavar="3.11", help="Python version.")
+    build: Strings = _single(help="pypi, cpu, cu128, nightly-cpu, or of the file.")
+    config: Strings = _single(help="default, or another config.")
+    patch: Strings = _single(metavar="FILE", help="A diff of torch's Python files, applied to each value.")
+    hardware: Strings = _single(help="A kind of machine, a [hardware.NAME] of the file.")
+    added: Additions = group(Additions)
+
+    def file(self, torch: Sequence[str], *, several: str = "") -> "MatrixFile":
+        """Return the matrix file with these axes. Raises UsageError for several values on an axis but `several`."""
+        from whichtorch.model import NO_PATCH
+
+        named = {axis: commas(getattr(self, axis)) for axis in _CHOSEN}
+        for axis, values in named.items():
+            if axis != several and len(values) > 1:
+                hint = "name one" + ("" if axis == "patch" else f", or have them told apart with --axis {axis}")
+                raise UsageError(f"--{axis} names {len(values)} for a search along another axis", hint=hint)
+        usual = {"build": ("auto",), "config": ("default",), "patch": (NO_PATCH,)}
+        axes = {axis: values or usual.get(axis, values) for axis, values in named.items()}
+        file = self.added.added_to(matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(torch), **axes))
+        if len(file.override_choices) > 1:
+            hint = "name one version of each package"
+            raise UsageError(
+                f"--override gives {len(file.override_choices)} combinations, and a search takes one", hint=hint
+            )
+        return file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """Limits on the disk and the time that environments take."""
+
+    disk_budget_mb: float | None = environment_option(
+        "--disk",
+        metavar="SIZE",
+        parse=megabytes,
+        help="Room for environments, e.g. 60GB. [default: 80 % of what is free]",
+    )
+    install_timeout: float | None = install_timeout_option()
+
+    def cache(self, home: Path) -> "EnvironmentCache":
+        """Return the environments of a state folder."""
+        from whichtorch.environments.cache import EnvironmentCache
+
+        timeout = self.install_timeout or INSTALL_TIMEOUT
+        return EnvironmentCache(home, disk_budget_mb=self.disk_budget_mb, install_timeout=timeout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixRequest(MatrixAxes, Storage):
+    """What a user asks `matrix` for."""
+
+    tests: Strings = argument("SCENARIO|SCRIPT...", "Names and patterns of scenarios, and scripts.", default=())
+    home: Path = Path(".whichtorch")  # the state folder
+    interpreters: tuple[Path, ...] = interpreter_option(default=())
+    last_failed: bool = option(
+        default=False,
+        panel="Scenarios",
+        help="Run again only what failed unexpectedly in the last `matrix`; all where nothing did.",
+    )
+    share: Share | None = environment_option(
+        metavar="I/N",
+        parse=Share.named,
+        help="Run only this share of the environments: 2/4 is the second of four.",
+    )
+    script_arguments: Strings | None = after_dashes()
+    command: CommandOptions = group(CommandOptions)
+    options: RunOptions = group(RunOptions)
+    written: str | None = running_option(
+        "--cache",
+        metavar="from=TORCH",
+        parse=_writer_named,
+        help="Make the first run in another environment of the matrix, from=2.10.0.",
+    )
+    jobs: int | None = jobs_option()
+
+    def __post_init__(self) -> None:
+        """Raise UsageError where what follows `--` can be neither a script's arguments nor a command."""
+        if not self.tests:
+            check_command(self.script_arguments)
+
+    @property
+    def repeats_last(self) -> bool:
+        """Whether it is the last matrix that is run again: nothing says what is to run."""
+        return self.last_failed and not (self.tests or self.script_arguments)
+
+    @property
+    def chained(self) -> RunOptions:
+        """How cells are run: with caches that another environment writes, in two runs at least."""
+        if self.written is None or self.options.chain:
+            return self.options
+        if self.options.runs is not None:
+            raise UsageError(
+                f"--cache from={self.written}: a single run reads no caches of another", hint="add --runs 2"
+            )
+        return replace(self.options, runs=2)
+
+    @property
+    def product(self) -> bool:
+        """Whether environments of the matrix are meant, not just the interpreters."""
+        return bool(self.torch) or not self.interpreters

@@ -1,1 +1,0 @@
-"""Programs and hooks that run inside the environments under test."""

@@ -1,1 +1,0 @@
-"""From a matrix file and options to the cells of a run."""

@@ -1,1 +1,0 @@
-"""From planned cells to attempts and records."""

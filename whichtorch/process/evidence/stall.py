@@ -1,0 +1,302 @@
+"""Tell a tree that can never go on from one that is only idle: pure logic over snapshots of its threads.
+
+The rule: for WINDOW seconds every thread of every process is in a *known blocking wait without deadline* on
+something inside the tree, and none has run or done I/O. Any other wait (a sleep, a poll with a timeout, a remote
+peer, a device, an unreadable thread) is no evidence, and there is no verdict.
+
+A process that a signal has stopped waits for SIGCONT, which a thread that sleeps might send. Beside a stopped process
+one kind of sleep is let pass: that of a package's own thread, which is no main one, and runs no code of the user's.
+Packages have such threads to see once in a while whether another process is still there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from signal import SIGSTOP
+from typing import TYPE_CHECKING, Any, Protocol
+
+from whichtorch.process.evidence.waiting import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from whichtorch.process.kernel import KernelProcess
+
+WINDOW = 3.5  # seconds of identical snapshots: with one each 0.4 s, a verdict within 5 s
+QUIET = 0.02  # of a core: what the whole tree may use and still count as doing nothing
+QUIET_GIL = 0.02  # of a core for each thread that waits for the GIL: it wakes 200 times a second (measured: 0.005)
+QUIET_TICKS = 0.02  # seconds: CPU time is counted in ticks of 10 ms
+SLEEPERS_WINDOW = 7.0  # seconds, instead of WINDOW, beside a thread that sleeps: what it looks for may still come
+WAKING = {Waiting.GIL, Waiting.SLEEP}  # waits of threads that wake again and again, and wait on
+BLINKS = 10  # snapshots in a row in which such a thread may be awake, because it queues for a core
+BACK_OFF = 2.0  # factor on the time until peers are searched for again: the search reads every process
+
+_FUTEX_WAITS = {0, 6, 9, 11, 13}  # WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2
+FUTEX_COMMAND, FUTEX_PRIVATE = 0x7F, 0x80
+_WNOHANG, _LOCK_NB = 1, 4
+_SETLKW = 7
+_P_PID = 1
+_MILLISECONDS_AT = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}  # argument: negative for no deadline
+_TIMEOUT_AT = {"ppoll": 2, "epoll_pwait2": 3, "select": 4, "pselect6": 4}  # argument: a pointer, null for no deadline
+_TRANSFERS = dict.fromkeys(("read", "readv", "write", "writev"), Waiting.PIPE) | dict.fromkeys(
+    ("recvfrom", "recvmsg", "sendto", "sendmsg"), Waiting.SOCKET
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadSnapshot:
+    """One thread at one moment."""
+
+    tid: int
+    name: str
+    state: str  # R, S, D, T, t, Z, X
+    switches: int  # times it went to sleep by itself
+    call: str | None  # name of the system call it is in; "" for none or one not known; None: may not be read
+    arguments: tuple[int, ...] = ()
+    channel: str = ""  # function of the kernel it sleeps in, where `call` may not be read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockedCall:
+    """A wait that only another thread of the tree can end."""
+
+    waiting: Waiting
+    detail: str = ""
+    address: int = 0  # of a futex
+    shared: bool = False  # a futex that other processes may reach
+    child: int | None = None  # process id of the child it waits for; 0 for any
+    descriptors: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A thread of a process in such a wait."""
+
+    process: KernelProcess
+    thread: ThreadSnapshot
+    wait: BlockedCall
+
+
+class KernelView(Protocol):
+    """What stall detection asks the kernel; an answer that is not known is never evidence."""
+
+    def threads(self, pid: int, first: int) -> Iterator[ThreadSnapshot]:
+        """Yield the threads of a process, `first` (a tid) first: most often it decides."""
+
+    def io(self, pid: int) -> tuple[int, ...]:
+        """Return the bytes read and written so far."""
+
+    def expects_signals(self, pid: int) -> bool:
+        """Return whether a signal of the kernel may wake a process: POSIX timers, a handler of SIGALRM or SIGIO."""
+
+    def is_gil(self, pid: int, address: int) -> bool:
+        """Return whether a futex lies in the interpreter's runtime state, where the GIL is."""
+
+    def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
+        """Return the descriptors that a poll, select or epoll waits for, None when not known."""
+
+    def sleep_only_in_packages(self, waiters: Sequence[Waiter]) -> bool:
+        """Return whether it is certain that those that sleep do so in packages, and run no code of the user's."""
+
+    def is_inside(self, waiters: Sequence[Waiter], members: frozenset[int]) -> bool:
+        """Return whether it is certain that nothing outside the tree can end one of the waits."""
+
+
+def classify(pid: int, thread: ThreadSnapshot, view: KernelView) -> BlockedCall | None:
+    """Return what a thread waits for, None where that is no evidence of a deadlock."""
+    if thread.state in "ZX":
+        return BlockedCall(waiting=Waiting.ENDED)
+    if thread.state == "T":
+        return BlockedCall(waiting=Waiting.STOPPED)
+    if thread.state != "S":
+        return None
+    if thread.call is None:
+        # The one function in which a thread only ever waits for a child, without deadline.
+        return BlockedCall(waiting=Waiting.CHILD, child=0) if thread.channel == "do_wait" else None
+    arguments = thread.arguments
+    if thread.call == "futex":
+        return _futex(pid, arguments, view)
+    if thread.call in {"wait4", "waitid"}:
+        return _child(thread.call, arguments)
+    if waiting := _TRANSFERS.get(thread.call):
+        return BlockedCall(waiting=waiting, detail=f"{thread.call} of fd {arguments[0]}", descriptors=(arguments[0],))
+    if thread.call in {"flock", "fcntl"}:
+        waits = not arguments[1] & _LOCK_NB if thread.call == "flock" else arguments[1] == _SETLKW
+        fd = arguments[0]
+        return BlockedCall(waiting=Waiting.LOCK, detail=f"fd {fd}", descriptors=(fd,)) if waits else None
+    if _has_no_deadline(thread.call, arguments) and (descriptors := view.polled(pid, thread.call, arguments)):
+        words = ", ".join(map(str, descriptors[:8]))
+        return BlockedCall(waiting=Waiting.POLL, detail=f"{thread.call} of fd {words}", descriptors=descriptors)
+    return None
+
+
+def _futex(pid: int, arguments: Sequence[int], view: KernelView) -> BlockedCall | None:
+    address, operation, deadline = arguments[0], arguments[1], arguments[3]
+    if operation & FUTEX_COMMAND not in _FUTEX_WAITS:
+        return None
+    if view.is_gil(pid, address):
+        return BlockedCall(waiting=Waiting.GIL, address=address)
+    if deadline:
+        return None  # an Event.wait(0.005) wakes as often as a wait for the GIL
+    shared = not operation & FUTEX_PRIVATE
+    return BlockedCall(waiting=Waiting.FUTEX, detail=hex(address), address=address, shared=shared)
+
+
+def _child(call: str, arguments: Sequence[int]) -> BlockedCall | None:
+    if call == "wait4":
+        child, options = max(ctypes.c_int(arguments[0]).value, 0), arguments[2]
+    else:
+        child, options = arguments[1] if arguments[0] == _P_PID else 0, arguments[3]
+    if options & _WNOHANG:
+        return None
+    return BlockedCall(waiting=Waiting.CHILD, child=child, detail=f"pid {child}" if child else "")
+
+
+def _has_no_deadline(call: str, arguments: Sequence[int]) -> bool:
+    if call in _MILLISECONDS_AT:
+        return ctypes.c_int(arguments[_MILLISECONDS_AT[call]]).value < 0
+    return call in _TIMEOUT_AT and arguments[_TIMEOUT_AT[call]] == 0
+
+
+@dataclass(frozen=True, slots=True)
+class _TreeSnapshot:
+    """A moment in which all threads were waiting."""
+
+    time: float  # seconds, monotonic
+    cpu: float  # seconds, whole tree
+    key: tuple[object, ...]  # what must not change
+    waiters: tuple[Waiter, ...]
+
+
+class Watch:
+    """Watch a tree for a deadlock, snapshot by snapshot."""
+
+    def __init__(self, view: KernelView) -> None:
+        self._view = view
+        self._first: _TreeSnapshot | None = None  # of a series of identical ones
+        self._suspect = (0, 0)  # pid and tid of the thread that was no evidence last time: it is read first
+        self._is_awake = False  # the suspect was running, rather than in a wait that is no evidence
+        self._blinks = 0  # snapshots in a row that failed for that
+        self._patience = 0.0  # seconds of back-off
+        self._not_before = 0.0
+        self._last_cpu: tuple[float, float] | None = None  # time and CPU seconds of the last look
+
+    def observe(self, now: float, members: Sequence[KernelProcess]) -> list[dict[str, Any]] | None:
+        """Take a snapshot; return the evidence once it proves a deadlock, one entry per waiting thread."""
+        cpu = sum(member.cpu for member in members)
+        last, self._last_cpu = self._last_cpu, (now, cpu)
+        # A busy tree shows at a glance, before any thread is read.
+        threads = sum(member.threads for member in members)
+        if last and _is_busy(cpu - last[1], now - last[0], threads):
+            self._first = None
+            return None
+        if now < self._not_before:
+            return None
+        snapshot = self._take(now, cpu, members)
+        if snapshot is None:
+            if not self._is_blink():
+                self._first = None
+            return None
+        self._blinks = 0
+        if self._first is None or self._first.key != snapshot.key:
+            self._first = snapshot
+            return None
+        span = now - self._first.time
+        gil_waiters = sum(waiter.wait.waiting is Waiting.GIL for waiter in snapshot.waiters)
+        if _is_busy(cpu - self._first.cpu, span, gil_waiters):
+            self._first = None
+            return None
+        sleeps = any(waiter.wait.waiting is Waiting.SLEEP for waiter in snapshot.waiters)
+        return self._judge(now, snapshot.waiters) if span >= (SLEEPERS_WINDOW if sleeps else WINDOW) else None
+
+    def _is_blink(self) -> bool:
+        """Return whether the suspect waits for the GIL or sleeps, and was caught in the moment in which it is awake."""
+        if self._first is None or not self._is_awake:
+            return False
+        self._blinks += 1
+        waking = {waiter.thread.tid for waiter in self._first.waiters if waiter.wait.waiting in WAKING}
+        return self._suspect[1] in waking and self._blinks <= BLINKS
+
+    def _take(self, now: float, cpu: float, members: Sequence[KernelProcess]) -> _TreeSnapshot | None:
+        """Return a snapshot, None as soon as one thread is no evidence."""
+        self._is_awake = False
+        waiters: list[Waiter] = []
+        key: list[object] = []
+        stopped = [member for member in members if member.state == "T"]
+        if any(member.has_terminal and member.stop != SIGSTOP for member in stopped):
+            return None  # by the terminal, whose user may let it go on
+        for member in sorted(members, key=lambda member: member.pid != self._suspect[0]):
+            key.append((member.pid, member.started, member.state))
+            if not member.is_alive:
+                continue  # all threads of a zombie have ended
+            before = len(waiters)
+            for thread in self._view.threads(member.pid, self._suspect[1]):
+                wait = classify(member.pid, thread, self._view)
+                if stopped and thread.tid != member.pid and _sleeps(thread):
+                    wait = BlockedCall(waiting=Waiting.SLEEP)
+                if wait is None:
+                    self._suspect = (member.pid, thread.tid)
+                    self._is_awake = thread.state == "R" or thread.call == ""
+                    return None
+                waiters.append(Waiter(member, thread, wait))
+                facts = (thread.call, thread.arguments, wait, thread.switches)
+                key.append((thread.tid, wait.waiting if wait.waiting in WAKING else facts))
+            if len(waiters) == before:
+                return None  # no thread can be read
+            if self._view.expects_signals(member.pid):
+                self._suspect = (member.pid, 0)
+                return None
+            key.append(self._view.io(member.pid))
+        key.sort(key=repr)  # the order in which threads were read does not count
+        return _TreeSnapshot(now, cpu, tuple(key), tuple(waiters)) if waiters else None
+
+    def _judge(self, now: float, waiters: tuple[Waiter, ...]) -> list[dict[str, Any]] | None:
+        """Return the evidence if nothing outside the tree, and no thread that is not shown, can end the waits."""
+        members = frozenset(waiter.process.pid for waiter in waiters)
+        is_closed = (
+            _all_children_exist(waiters) and _is_gil_held(waiters) and self._view.sleep_only_in_packages(waiters)
+        )
+        if not (is_closed and self._view.is_inside(waiters, members)):
+            self._patience = max(1.0, self._patience * BACK_OFF)
+            self._not_before = now + self._patience
+            return None
+        return [
+            {
+                "pid": waiter.process.pid,
+                "tid": waiter.thread.tid,
+                "name": waiter.thread.name,
+                "state": waiter.thread.state,
+                "wait": waiter.wait.waiting.word,
+                "detail": waiter.wait.detail,
+            }
+            for waiter in waiters
+        ]
+
+
+def _sleeps(thread: ThreadSnapshot) -> bool:
+    """Return whether a thread is in a plain sleep: before Python 3.11 that is a select of nothing."""
+    is_select = thread.call in {"select", "pselect6"} and not thread.arguments[0]
+    return thread.state == "S" and (thread.call == "clock_nanosleep" or is_select)
+
+
+def _is_busy(cpu: float, seconds: float, gil_waiters: int) -> bool:
+    """Return whether so many CPU seconds are more than a waiting tree uses."""
+    return cpu > (QUIET + QUIET_GIL * gil_waiters) * seconds + QUIET_TICKS
+
+
+def _is_gil_held(waiters: Sequence[Waiter]) -> bool:
+    """Return False where all threads of a process wait for the GIL: they pass it round."""
+    holders = {waiter.process.pid for waiter in waiters if waiter.wait.waiting not in WAKING}
+    return all(waiter.process.pid in holders for waiter in waiters)
+
+
+def _all_children_exist(waiters: Sequence[Waiter]) -> bool:
+    """Return False where a thread waits for a child that is no living process of the tree."""
+    parents = {waiter.process.pid: waiter.process.parent for waiter in waiters}
+    for waiter in waiters:
+        children = {pid for pid, parent in parents.items() if parent == waiter.process.pid}
+        child = waiter.wait.child
+        if child is not None and (not children or (child and child not in children)):
+            return False
+    return True

@@ -1,0 +1,192 @@
+"""Numbers from night to night: each with what it was measured against in the same night, and where its level changes.
+
+Two machines, or one on two days, do not give the same number. So a night's number counts by its change from a
+reference that was measured in turns with it.
+"""
+
+from __future__ import annotations
+
+import math
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import from_json
+
+from whichtorch.base.grouping import counted, grouped
+from whichtorch.measure.measure import Measure
+from whichtorch.model import Effect, Measurement, Model, Quantity, Run, ValueChange
+from whichtorch.records.compare.change_points import change_points, missing_libraries
+from whichtorch.records.compare.comparison import stream, stream_name
+from whichtorch.records.line_index import LineIndex
+from whichtorch.records.store import CELLS, ENVIRONMENTS, LEFT_OUT
+from whichtorch.records.stored_runs import COMPARABLE, all_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from whichtorch.model import Result
+    from whichtorch.records.compare.nights import NightCell
+    from whichtorch.records.store import RunFolder
+
+_Found = tuple[str, str, Run, dict[str, Any]]  # a test, an environment, a run, and fields of a Measurement
+_RULE = itemgetter("reference", "unit", "is_share", "more_is_better")  # what two nights must share to be compared
+NO_REFERENCE = "nothing was measured in turns with it, so that a change may be the machine's"
+
+
+class NumberNight(Model):
+    """A number in one night."""
+
+    run: str  # id
+    started: str
+    value: float
+    change: ValueChange | None = None  # against the reference of the same night
+
+
+class LevelChange(Model):
+    """A night from which on a number has another level."""
+
+    run: str  # id of the first that has it
+    started: str
+    before: str  # id of the last that does not
+    change: ValueChange  # of the level: shares of it, or in the number's unit
+    effect: Effect
+
+
+class NumberNights(Quantity):
+    """A number of a test in an environment, night after night."""
+
+    test: str
+    environment: str  # a nightly's version is `nightly`
+    reference: str = ""  # label of the environment that it was compared with in each night
+    nights: tuple[NumberNight, ...]
+    changes: tuple[LevelChange, ...] = ()
+    note: str = ""  # why changes are doubtful, or were not looked for
+
+
+def numbers_of(nights: Iterable[NightCell]) -> tuple[NumberNights, ...]:
+    """Return the numbers of the cells of nights, oldest first, by test, environment and measure."""
+    nights = tuple(nights)
+    parts = {part for night in nights for part in night.run.parts}
+    return tuple(
+        _joined(
+            (cell.name, stream(night.environment), night.run, _fields(number))
+            for night in nights
+            if night.run.id not in parts
+            for cell in [night.cell]
+            for number in cell.numbers
+        )
+    )
+
+
+def numbers_until(result: Result, before: Sequence[RunFolder]) -> tuple[NumberNights, ...]:
+    """Return the numbers of a run's cells over earlier runs of a state folder and this one."""
+    if not any(cell.numbers for cell in result.cells):
+        return ()
+    streams = {environment.id: stream(environment) for environment in result.environments}
+    references = {(cell.name, number.reference) for cell in result.cells for number in cell.numbers}
+    wanted = {(cell.name, streams[cell.environment]) for cell in result.cells if cell.numbers} - references
+    parts = {part for head in before for part in head.run.parts}
+    runs = {head.folder.name: head.run for head in before if head.run.id not in parts}
+    found: list[_Found] = []
+    if before:
+        home = before[0].folder.parents[1]
+        described = LineIndex(ENVIRONMENTS, home).rows("distinct run, environment, label, torch")
+        names: dict[tuple[str, str], str] = {
+            (run, id_): stream_name(label, torch) for run, id_, label, torch in described
+        }
+        rows = LineIndex(CELLS, home).rows("run, environment, name, numbers", "numbers is not null order by run, start")
+        latest: dict[tuple[str, str, str], str] = {}
+        for run, id_, name, text in rows:
+            where = names.get((run, id_)) or str(id_)
+            if run in runs and (name, where) in wanted:
+                latest[run, where, name] = text
+        order = {run: place for place, run in enumerate(runs)}
+        keys = sorted(latest, key=lambda key: order[key[0]])
+        parsed = from_json(f"[{','.join(latest[key] for key in keys)}]")  # at once, which is faster
+        for (run, environment, name), numbers in zip(keys, parsed, strict=True):
+            found += [(name, environment, runs[run], fields) for fields in numbers]
+    found += [
+        (cell.name, streams[cell.environment], result.run, _fields(number))
+        for cell in result.cells
+        for number in cell.numbers
+    ]
+    return tuple(_joined(found))
+
+
+def measured_before(new: Result, home: Path) -> list[Result]:
+    """Return the two runs of a state folder that are the last with numbers before a run that has some, latest first."""
+    if not any(cell.numbers for cell in new.cells):
+        return []
+    measured = {run for (run,) in LineIndex(CELLS, home).rows("distinct run", "numbers is not null")}
+    moment = new.run.started, new.run.id
+    earlier = [
+        head
+        for head in all_runs(home)
+        if head.folder.name in measured and head.run.kind in COMPARABLE and (head.run.started, head.run.id) < moment
+    ]
+    return [head.read().result for head in reversed(earlier[-2:])]
+
+
+def _fields(number: Measurement) -> dict[str, Any]:
+    return number.model_dump(exclude=LEFT_OUT)
+
+
+def _joined(found: Iterable[_Found]) -> Iterator[NumberNights]:
+    """Yield the numbers of nights, oldest first.
+
+    The nights count that have the reference of the latest one, and its rule. A reference has no numbers of its own.
+    """
+    by_series = grouped(found, lambda each: (each[0], each[1], each[3]["name"]))
+    references = {(test, each[3]["reference"], name) for (test, _, name), own in by_series.items() for each in own}
+    for (test, environment, name), series in by_series.items():
+        if (test, environment, name) in references:
+            continue
+        last = Measurement.model_validate(series[-1][3])
+        rule = _RULE(series[-1][3])
+        nights = [
+            {"run": run.id, "started": run.started, "value": fields["value"], "change": fields["change"]}
+            for _, _, run, fields in series
+            if _RULE(fields) == rule and (fields["change"] is not None or not last.reference)
+        ]
+        if not nights:
+            continue
+        shared = last.model_dump(include={"name", "unit", "reference", "is_share"})
+        made = NumberNights.model_validate({"test": test, "environment": environment, "nights": nights} | shared)
+        changes, note = _changes(made.nights, last)
+        others = len(series) - len(nights)
+        notes = (
+            f"{counted(others, 'night')} left out, with another reference or without a change" if others else "",
+            note,
+            "" if last.reference else NO_REFERENCE,
+        )
+        yield made.model_copy(update={"changes": tuple(changes), "note": "; ".join(filter(None, notes))})
+
+
+def _changes(nights: Sequence[NumberNight], number: Measurement) -> tuple[list[LevelChange], str]:
+    """Return where the level changes, and why that is not known."""
+    measure = Measure.of(number)
+    if problem := missing_libraries():
+        return [], f"no changes were looked for: {problem}"
+    try:
+        levels = [_level(night, measure) for night in nights]
+    except ValueError as error:
+        return [], f"no changes were looked for: {error}"
+    return [
+        LevelChange(
+            run=nights[point.night].run,
+            started=nights[point.night].started,
+            before=nights[point.night - 1].run,
+            change=measure.change_in(point.shift),
+            effect=point.effect,
+        )
+        for point in change_points(levels, measure.threshold)
+    ], ""
+
+
+def _level(night: NumberNight, measure: Measure) -> float:
+    """Return a night's number on the scale on which more is worse. Raises ValueError where it has none."""
+    number = night.value if night.change is None else night.change[0] + measure.is_share
+    if not math.isfinite(number):
+        raise ValueError(f"{measure.name} was {number:g} in {night.run}")
+    return measure.on_scale(number)

@@ -1,0 +1,253 @@
+"""An index of the lines of all stored runs, kept between commands in the state folder.
+
+The JSONL files remain the source of truth. The index has the columns that are asked for, and where each line is. Lines
+are only ever appended, so a command reads what was appended since the last command. A file that changed otherwise is
+read again. An index that does not fit is rebuilt, and one that cannot be written is built in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from whichtorch.model import SCHEMA, Model
+from whichtorch.records.scratch import open_database, scratch_database
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+
+    Row = tuple[Any, ...]
+
+Line = TypeVar("Line", bound=Model)
+ADDED_CACHE_KIB = 2048  # memory for added lines: a line takes some 6 kB, and few are read again
+CACHED = 2_000  # questions whose lines are kept in memory
+BATCH = 10_000  # lines in one transaction: other commands can read between two
+_TABLES = """
+drop table if exists files;
+drop table if exists lines;
+create table files (id integer primary key, run text unique, size integer, changed integer, taken integer);
+create table lines (
+    id integer primary key autoincrement, file integer, start integer, checksum integer, line blob, {columns}
+);
+create index by_file on lines (file);
+{indexes}
+"""
+_KNOWN = """
+create temp view known as select lines.*, run from lines left join files on files.id = file where lines.id <= {last}
+"""
+_INSERT = "insert into lines values (null, ?, ?, ?, ?{more})"
+_SELECT = "select {columns} from known where {condition}"
+_OLDEST_FIRST = " order by run, start, id"
+_LINE = "run, start, checksum, line"  # the columns that a line is read by
+_LAST = "select start, checksum from lines where file = ? order by id desc limit 1"
+_TAKEN = "update files set size = ?, changed = ?, taken = ? where id = ?"
+
+
+@dataclass(frozen=True)
+class LineKind(Generic[Line]):
+    """The files of one name, what their lines hold, and what is indexed of a line."""
+
+    name: str  # of the files and their index, without the endings
+    model: type[Line]
+    columns: dict[str, Callable[[Line], Any]]
+    indexes: str
+
+    @property
+    def tables(self) -> str:
+        """The SQL that creates the tables."""
+        return _TABLES.format(columns=", ".join(self.columns), indexes=self.indexes)
+
+    @property
+    def form(self) -> int:
+        """A number that changes with the tables and the release of the tool."""
+        try:
+            release = version("whichtorch")
+        except PackageNotFoundError:
+            release = ""
+        return zlib.crc32(f"{release} {SCHEMA} {self.tables}".encode()) >> 1  # SQLite's number has a sign
+
+
+class LineIndex(Generic[Line]):
+    """The lines of one kind: those stored below `home` when it was made, and those added since by this process.
+
+    Its methods may be called from several threads.
+    """
+
+    def __init__(self, kind: LineKind[Line], home: Path | None = None) -> None:
+        self._kind = kind
+        self._index = (home or Path()) / "index" / f"{kind.name}.sqlite"
+        self._lock = threading.Lock()
+        self._insert = _INSERT.format(more=", ?" * len(kind.columns))
+        self._added = scratch_database(self, kind.tables, ADDED_CACHE_KIB)
+        self._added.execute(_KNOWN.format(last=sys.maxsize))
+        self._stored = self._opened() if home else None
+        self._additions = 0
+        self._found = lru_cache(CACHED)(self._look_up)  # a matrix asks twice: for its forecast, and as it runs
+        self._path = lru_cache(CACHED)(self._file)  # a run has thousands of lines
+
+    def add(self, line: Line) -> None:
+        """Add a line that this process has made."""
+        text = line.model_dump_json(by_alias=True).encode()
+        with self._lock:
+            self._added.execute(self._insert, (None, None, None, text, *self._values(line)))
+            self._additions += 1  # answers from before are not given again
+
+    def rows(self, columns: str, condition: str = "true", **values: str) -> list[Row]:
+        """Return columns, in SQL, of the lines for which a condition is true: those stored, then those added."""
+        import sqlite3
+
+        question = _SELECT.format(columns=columns, condition=condition)
+        with self._lock:
+            try:
+                stored = self._stored.execute(question, values).fetchall() if self._stored else []
+            except sqlite3.Error as error:
+                self._stored = self._instead(error)
+                stored = self._stored.execute(question, values).fetchall()
+            return stored + (self._added.execute(question, values).fetchall() if self._additions else [])
+
+    def lines(self, condition: str, **values: str) -> list[Line]:
+        """Return the lines for which a condition in SQL is true, oldest first."""
+        return list(self._found(self._additions, condition, *values.items()))
+
+    def _look_up(self, _additions: int, condition: str, *values: tuple[str, str]) -> list[Line]:
+        rows = self.rows(_LINE, condition + _OLDEST_FIRST, **dict(values))
+        return [line for row in rows if (line := self._parsed(*row)) is not None]
+
+    def latest(self, column: str, condition: str = "true", **values: str) -> dict[str, Line]:
+        """Return the last line for each value of a column, of the lines for which a condition is true."""
+        last: dict[str, Row] = {}
+        for value, *row in self.rows(f"{column}, {_LINE}", condition + _OLDEST_FIRST, **values):
+            last.pop(value, None)
+            last[value] = tuple(row)
+        return {value: line for value, found in last.items() if (line := self._parsed(*found)) is not None}
+
+    def _parsed(self, run: str, start: int, checksum: int, line: bytes | None) -> Line | None:
+        """Return a line; None where another command has removed it."""
+        with suppress(FileNotFoundError, ValidationError):
+            if line is None:
+                with self._path(run).open("rb") as file:
+                    line = _line_at(file, start)
+                if zlib.crc32(line) != checksum:
+                    return None
+            return self._kind.model.model_validate_json(line)
+        return None
+
+    def _file(self, run: str) -> Path:
+        return self._index.parents[1] / "runs" / run / f"{self._kind.name}.jsonl"
+
+    def _values(self, line: Line) -> tuple[Any, ...]:
+        return tuple(value(line) for value in self._kind.columns.values())
+
+    # the file of the index
+
+    def _opened(self) -> sqlite3.Connection:
+        """Return the index in its file, up to date."""
+        import sqlite3
+
+        try:
+            self._index.parent.mkdir(exist_ok=True)
+            return self._refreshed(open_database(self, self._index))
+        except (OSError, sqlite3.Error) as error:
+            return self._instead(error)
+
+    def _instead(self, error: Exception) -> sqlite3.Connection:
+        """Return an index in place of one that failed: in its file if that was damaged, otherwise in memory."""
+        import sqlite3
+
+        # an operational error: the file is read-only or locked, the disk is full, another release made other columns
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            with suppress(OSError, sqlite3.Error):
+                self._index.unlink()
+                return self._refreshed(open_database(self, self._index))
+        return self._refreshed(open_database(self))
+
+    def _refreshed(self, database: sqlite3.Connection) -> sqlite3.Connection:
+        """Have a database take in what was appended, and forget what was removed."""
+        self._make_tables(database)
+        states = {}
+        for file in self._index.parents[1].glob(f"runs/*/{self._kind.name}.jsonl"):
+            with suppress(FileNotFoundError):
+                states[file.parent.name] = _state(file.stat())
+        known = {run: state for run, *state in database.execute("select run, size, changed from files")}
+        if gone := [(run,) for run in known.keys() - states.keys()]:
+            with database:
+                database.execute("begin immediate")
+                database.executemany("delete from lines where file = (select id from files where run = ?)", gone)
+                database.executemany("delete from files where run = ?", gone)
+        for run in sorted(run for run, state in states.items() if known.get(run) != state):
+            with suppress(FileNotFoundError):
+                while not self._take_in(database, run):
+                    pass
+        # other commands add the lines of later runs, and those of this command's own run
+        (last,) = database.execute("select coalesce(max(id), 0) from lines").fetchone()
+        database.execute(_KNOWN.format(last=last))
+        return database
+
+    def _make_tables(self, database: sqlite3.Connection) -> None:
+        form = self._kind.form
+        if _form_of(database) == form:
+            return
+        with database:
+            database.execute("begin immediate")
+            if _form_of(database) != form:  # another command may have been faster
+                for statement in self._kind.tables.split(";"):
+                    database.execute(statement)
+                database.execute(f"pragma user_version = {form}")
+
+    def _take_in(self, database: sqlite3.Connection, run: str) -> bool:
+        """Take in a batch of lines of a run; return whether these were the last.
+
+        A torn last line waits until it is whole.
+        """
+        with database, self._file(run).open("rb") as file:
+            database.execute("begin immediate")
+            state = _state(os.fstat(file.fileno()))
+            database.execute("insert or ignore into files values (null, ?, 0, 0, 0)", (run,))
+            found = database.execute("select id, size, changed, taken from files where run = ?", (run,))
+            number, size, changed, taken = found.fetchone()
+            if [size, changed] == state:  # by another command
+                return True
+            last = database.execute(_LAST, (number,)).fetchone()
+            if state[0] <= size or (
+                last and zlib.crc32(_line_at(file, last[0])) != last[1]
+            ):  # it was not just appended to
+                database.execute("delete from lines where file = ?", (number,))
+                taken = 0
+            file.seek(taken)
+            is_torn = False
+            for line in islice(file, BATCH):
+                try:
+                    values = self._values(self._kind.model.model_validate_json(line))
+                    database.execute(self._insert, (number, taken, zlib.crc32(line), None, *values))
+                except ValidationError:
+                    if is_torn := not line.endswith(b"\n"):
+                        break
+                taken += len(line)
+            is_done = is_torn or taken >= state[0]
+            database.execute(_TAKEN, (*(state if is_done else [taken, 0]), taken, number))
+            return is_done
+
+
+def _form_of(database: sqlite3.Connection) -> int:
+    return int(database.execute("pragma user_version").fetchone()[0])
+
+
+def _line_at(file: BinaryIO, start: int) -> bytes:
+    file.seek(start)
+    return file.readline()
+
+
+def _state(file: os.stat_result) -> list[int]:
+    return [file.st_size, file.st_mtime_ns]

@@ -1,0 +1,153 @@
+"""The probes that both searches make, the certain and the flaky one: at, beyond and between the bounds, and reruns.
+
+A bound that cannot be tested is replaced. Where the bounds do not differ, the search looks further out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from whichtorch.search import bracket
+from whichtorch.search.search_state import (
+    SETTLING_RUNS,
+    Bracket,
+    Change,
+    Find,
+    NextProbe,
+    Purpose,
+    SearchState,
+    SearchVerdict,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NO_EVIDENCE = {SearchVerdict.DIFFERENT, SearchVerdict.UNTESTABLE}  # labels of positions whose runs decide nothing
+
+
+def check_bounds(search: SearchState) -> NextProbe | tuple[int, int] | None:
+    """Return the next probe that the bounds need, or two testable bounds, or None where there are not two.
+
+    A bound that cannot be tested is replaced by a position further out. Where there is none, the range is halved
+    as if the bound differed from the other one. If it does, the probe is not wasted; if not, the probe finds the
+    edge of the testable positions. The newer edge is found in any case, because the newest change may lie before it,
+    and the older one for Find.ALL.
+    """
+    ends: list[int] = []
+    for bound, direction in zip(search.bounds, (-1, 1), strict=True):
+        outward = (bound + direction * (2**jumps - 1) for jumps in range(search.size.bit_length() + 1))
+        inside = (position for position in outward if 0 <= position < search.size)
+        end = next((position for position in inside if search.label(position) not in NO_EVIDENCE), bound)
+        if search.label(end) is None:
+            return _bound_probe(search, end, Purpose.BOUND if end == bound else Purpose.WIDEN)
+        ends.append(end)
+    older = not search.steps or search.options.find is Find.ALL
+    if probe := find_edge(search, *ends, older=older):
+        return probe
+    tested = [position for position in search.labeled if ends[0] <= position <= ends[1]]
+    if len(tested) < 2:
+        return None
+    bounds = (tested[0], tested[-1])
+    # a bad bound that is known from earlier runs may have had too few of them to say how reliable it is
+    return rerun_bound(search, bounds, SearchVerdict.BAD) or bounds
+
+
+def find_edge(search: SearchState, low: int, high: int, *, older: bool = True) -> NextProbe | None:
+    """Return a probe between an untestable end and the nearest testable position, or None at the edge.
+
+    Without `older`, only the newer end counts.
+    """
+    tested = [position for position in search.labeled if low <= position <= high]
+    pairs = [(low, tested[0]), (tested[-1], high)] if tested else [(low, high)]
+    pairs = pairs if older else pairs[-1:]
+    for before, after in pairs:
+        if not (search.is_labeled(before) and search.is_labeled(after)):
+            position = bracket.next_probe(before, after, search.dead(before - 1, after + 1))
+            if position is not None:
+                return NextProbe(position=position, purpose=Purpose.WIDEN)
+    return None
+
+
+def widen(search: SearchState) -> NextProbe | None:
+    """Return a probe further out, where the bounds do not show the change; None at the ends."""
+    probes = (widen_towards(search, direction) for direction in _directions(search))
+    return next(filter(None, probes), None)
+
+
+def widen_towards(search: SearchState, direction: int) -> NextProbe | None:
+    """Return a probe further out on one side, by doubling, or None at the end of the range."""
+    low, high = search.bounds
+    edge, end = (low, 0) if direction < 0 else (high, search.size - 1)
+    width = max(1, high - low)
+    while edge != end:
+        edge = min(max(edge + direction * width, 0), search.size - 1)
+        width *= 2
+        if search.label(edge) is None:
+            return _bound_probe(search, edge, Purpose.WIDEN)
+    return None
+
+
+def sample(search: SearchState) -> NextProbe | None:
+    """Return a position to try where the bounds agree, or for Find.ALL; None where enough positions were tried.
+
+    While nothing fails, every position is tried: those worth trying first, then the middle of the widest gap.
+    """
+    low, high = search.reaches
+    positions = [position for position in search.tallies if low <= position <= high]
+    wider_than = 1
+    if search.has_failed and len(positions) - 2 >= search.samples:
+        # positions known from earlier runs may lie close together, so their number alone does not cover the range
+        wider_than = math.ceil((high - low) / 2 ** int(math.log2(search.samples + 1)))
+    worthy = (each for each in search.first if low <= each <= high and each not in search.tallies)
+    first = None if search.has_failed else next(worthy, None)
+    middle = bracket.widest_gap(positions, low, high, wider_than) if first is None else first
+    return None if middle is None else NextProbe(position=middle, purpose=Purpose.SAMPLE)
+
+
+def rerun_bound(search: SearchState, bounds: Iterable[int], verdict: SearchVerdict) -> NextProbe | None:
+    """Return a rerun of a bound that showed only this verdict, and had fewer runs than a bound gets."""
+    for bound in bounds:
+        missing = search.missing(bound, search.options.bound_runs)
+        if search.label(bound) is verdict and not search.at(bound).is_mixed and missing > 0:
+            return rerun(search, bound, missing)
+    return None
+
+
+def rerun(search: SearchState, position: int, runs: int) -> NextProbe:
+    """Return a rerun that ends with the first contradiction, because one is enough to switch to the flaky model."""
+    label = search.label(position)
+    return NextProbe(position=position, runs=runs, until=label and label.opposite, purpose=Purpose.CONFIRM)
+
+
+def confirm(search: SearchState, step: Bracket) -> NextProbe | None:
+    """Return the next rerun of the final pair until both have firm runs, and enough of them."""
+    pair, options = (step.before, step.after), search.options
+    for end in pair:
+        known = search.at(end)
+        if known.provisional and known.runs < SETTLING_RUNS and search.is_open(end):  # a longer look may still decide
+            return NextProbe(position=end, purpose=Purpose.SETTLE, firm=True)
+    for end in pair:
+        is_certain_pass = search.label(end) is SearchVerdict.GOOD and not search.is_flaky
+        missing = search.missing(end, options.pass_runs if is_certain_pass else options.confirm_runs)
+        if missing > 0:
+            probe = rerun(search, end, missing)
+            return replace(probe, until=None) if search.is_flaky else probe
+    return None
+
+
+def _bound_probe(search: SearchState, position: int, purpose: Purpose) -> NextProbe:
+    """Return a probe that runs a good bound once and a bad one several times, so that a flaky failure shows here."""
+    return NextProbe(position=position, runs=search.options.bound_runs, until=SearchVerdict.GOOD, purpose=purpose)
+
+
+def _directions(search: SearchState) -> list[int]:
+    """Return on which sides, -1 old and 1 new, the change may still be."""
+    find = search.options.find
+    labeled = search.labeled
+    if find in {Find.ANY, Find.ALL}:
+        return [1, -1]  # newer first: whoever has a failure now hopes for a fix
+    before, after = Change(find.value).sides
+    sides = ((-1, labeled[0], before), (1, labeled[-1], after))
+    return [side for side, position, wanted in sides if search.label(position) is not wanted]

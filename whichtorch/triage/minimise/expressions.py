@@ -1,0 +1,317 @@
+"""Expressions without a part of them, and values in place of the names that stand for them."""
+
+from __future__ import annotations
+
+import ast
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from whichtorch.source.layout import Layout, layout_of
+from whichtorch.source.names import bound, dotted, loads_in, stores_in
+from whichtorch.source.syntax import (
+    COMPREHENSIONS,
+    Definition,
+    blocks_in,
+    blocks_of,
+    called_name,
+    in_head,
+    is_constant,
+    is_docstring,
+    parse_expression,
+    statements_in,
+    words,
+)
+from whichtorch.triage.minimise.tree_edit import Edit, Program, assignment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from whichtorch.triage.minimise.reduction import ReductionState
+
+_KEPT = {"strict"}  # of torch.export: releases differ in what they do without it
+_SMALL = 2  # a size that most operations accept, and unlike 1 does not broadcast
+_WIDEST = 100  # characters of the longest line that is made of several
+_LATER = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, *COMPREHENSIONS)
+
+
+def drop_keywords(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield the deletion of each keyword of a call."""
+    for node in ast.walk(program.tree):
+        if isinstance(node, ast.Call):
+            for word in (each for each in node.keywords if each.arg not in _KEPT):
+                yield Edit(key=f"keyword {words(node)} {word.arg}", replaced={word: []})
+
+
+def keep_any_part(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that put a part of an expression in place of the whole: first the likeliest part of each."""
+    parents, modules = layout_of(program.tree).parents, _imported(program.tree)
+    found = [
+        (place, node, part)
+        for statement in statements_in(program.tree)
+        for node in in_head(statement)
+        if isinstance(node, ast.expr) and _is_read(node, parents[node])
+        for place, part in enumerate(_parts(node, modules))
+    ]
+    for _place, node, part in sorted(found, key=itemgetter(0)):
+        yield Edit(key=f"peel {words(node)} -> {words(part)}", replaced={node: [part]})
+
+
+def _is_read(node: ast.expr, parent: ast.AST) -> bool:
+    """Return whether an expression has a value, and is no target, decorator or base."""
+    is_target = isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del))
+    return not is_target and not isinstance(parent, Definition)
+
+
+def _parts(node: ast.expr, modules: set[str]) -> list[ast.expr]:
+    """Return what may stand in place of an expression, the likeliest first."""
+    match node:
+        case ast.Call(func=function, args=args):
+            if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Call) and not args:
+                return [] if called_name(function.value) == "super" else [function.value]
+            values = [each.value if isinstance(each, ast.Starred) else each for each in args]
+            if called_name(node)[:1].isupper():  # it makes an object: a size is none
+                values = [value for value in values if isinstance(value, (ast.Call, ast.List))]
+            values = [value for value in values if not is_constant(value)]
+            if isinstance(function, ast.Attribute) and dotted(function).partition(".")[0] not in modules:
+                return [function.value, *values]
+            return values
+        case ast.BinOp(left=left, right=right):
+            return sorted([left, right], key=is_constant)
+        case ast.BoolOp(values=values):
+            return values
+        case ast.UnaryOp(operand=operand) if not isinstance(operand, ast.Constant):
+            return [operand]
+        case ast.IfExp(body=left, orelse=right) | ast.Compare(left=left, comparators=[right]):
+            return [left, right]
+        case ast.JoinedStr():
+            return [ast.Constant(value="")]
+        case ast.Subscript(value=value) | ast.Await(value=value) | ast.NamedExpr(value=value):
+            return [value]
+        case ast.List(elts=[ast.expr() as element]) | ast.Tuple(elts=[ast.expr() as element]):
+            return [] if isinstance(element, ast.Starred) else [element]
+        case _:
+            return []
+
+
+def _imported(tree: ast.AST) -> set[str]:
+    """Return the names that imports bind: no values, as a rule."""
+    aliases = (node for node in ast.walk(tree) if isinstance(node, ast.alias))
+    return {alias.asname or alias.name.partition(".")[0] for alias in aliases}
+
+
+def drop_elements(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield the deletion of elements and arguments, the last first."""
+    for node in ast.walk(program.tree):
+        match node:
+            case ast.Call(args=args) | ast.List(elts=args) | ast.Tuple(elts=args) | ast.Set(elts=args):
+                for place, element in reversed(list(enumerate(args))):
+                    if not isinstance(getattr(node, "ctx", None), ast.Store):
+                        yield Edit(key=f"element {place} {words(node)}", replaced={element: []})
+            case ast.Dict(keys=keys, values=values):
+                for place in reversed(range(len(keys))):
+                    fewer = ast.Dict(keys=keys[:place] + keys[place + 1 :], values=values[:place] + values[place + 1 :])
+                    yield Edit(key=f"entry {place} {words(node)}", replaced={node: [fewer]})
+
+
+def shrink_numbers(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that make a number small wherever it stands: sizes that belong together stay alike."""
+    found: dict[int, list[ast.AST]] = {}
+    for node in ast.walk(program.tree):
+        if isinstance(node, ast.Constant) and type(node.value) is int and node.value > _SMALL:
+            found.setdefault(node.value, []).append(node)
+    for number, nodes in sorted(found.items(), reverse=True):
+        yield Edit(key=f"number {number}", replaced={node: [ast.Constant(value=_SMALL)] for node in nodes})
+
+
+def keep_one_name(program: Program, state: ReductionState) -> Iterator[Edit]:
+    """Yield edits that make a variable another name for one that its value is made of."""
+    layout = layout_of(program.tree)
+    arguments = {node.arg for node in ast.walk(program.tree) if isinstance(node, ast.arg)}
+    variables = {*layout.assigned, *arguments} - {"self"}
+    for statement in statements_in(program.tree):
+        match statement:
+            case ast.Assign(targets=[ast.Name()], value=value) | ast.Return(value=ast.expr() as value) if not (
+                isinstance(value, ast.Name) or state.fails_in(statement)
+            ):
+                others = variables - bound([statement])
+                called = [node.func for node in ast.walk(value) if isinstance(node, ast.Call)]
+                names = (node for node in ast.walk(value) if isinstance(node, ast.Name) and node.id in others)
+                inner = next((node for node in names if node not in called), None)
+                if inner is not None and layout.statement(inner) is statement:
+                    yield Edit(key=f"plain {words(statement)}", replaced={value: [inner]})
+
+
+def inline_variables(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that put a value where its variable is read, in the same block, and nowhere else."""
+    layout = layout_of(program.tree)
+    for block in blocks_of(program.tree):
+        for place, statement in enumerate(block):
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    use = _only_use(name, block[place + 1 :], layout, statement)
+                    if use is not None and _fits(use, value, layout):
+                        key = f"once {name} = {words(value)}"
+                        yield Edit(key=key, replaced={statement: [], use: [value]})
+                case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(
+                    values
+                ):
+                    apart = [assignment(each, value, statement) for each, value in zip(names, values, strict=True)]
+                    yield Edit(key=f"apart {words(statement)}", replaced={statement: apart})
+
+
+def _only_use(name: str, below: list[ast.stmt], layout: Layout, binder: ast.stmt) -> ast.Name | None:
+    """Return where a variable is read, if only once before it is bound again."""
+    found: ast.Name | None = None
+    for statement in below:
+        uses = [node for node in ast.walk(statement) if isinstance(node, ast.Name) and node.id == name]
+        loads = [node for node in uses if isinstance(node.ctx, ast.Load)]
+        is_bound = len(uses) > len(loads)
+        if isinstance(statement, ast.AugAssign) and is_bound:
+            return None
+        if loads:
+            if found is not None or len(loads) > 1 or not _is_plain(loads[0], statement, layout):
+                return None
+            found = loads[0]
+        if is_bound and not list(blocks_in(statement)):
+            break
+        if is_bound:
+            return None
+    else:
+        is_nested = not isinstance(layout.parents[binder], (ast.Module, ast.FunctionDef))
+        if is_nested and loads_in(layout.scope(binder))[name] > (found is not None):
+            return None
+    inner = [node for node in layout.loads.get(name, []) if layout.scope(node) is not layout.scope(binder)]
+    return None if any(not stores_in(layout.scope(node))[name] for node in inner) else found
+
+
+def _is_plain(use: ast.Name, statement: ast.stmt, layout: Layout) -> bool:
+    """Return whether what is read there is evaluated once, with its statement."""
+    for node in layout.outward(use):
+        if isinstance(node, _LATER):
+            return False
+        if node is statement:
+            break
+    if isinstance(statement, ast.While):
+        return False
+    return use in in_head(statement)
+
+
+def _fits(use: ast.Name, value: ast.expr, layout: Layout) -> bool:
+    """Return whether the line with the value in it is short enough."""
+    statement = layout.statement(use)
+    if statement is None:
+        return False
+    whole = max((len(line) for line in ast.unparse(statement).splitlines()), default=0)
+    return whole + len(words(value)) - len(use.id) <= _WIDEST
+
+
+def inline_constants(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that put the value of a name that is bound once, to a constant, where it is read."""
+    layout = layout_of(program.tree)
+    for statement in statements_in(program.tree):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if layout.stores[name] == 1 and is_constant(
+                value
+            ):
+                uses = layout.loads.get(name, [])
+                is_short = isinstance(value, (ast.Constant, ast.UnaryOp)) or len(uses) == 1
+                if uses and is_short and not isinstance(layout.parents[statement], ast.ClassDef):
+                    yield Edit(key=f"constant {name}", replaced={statement: [], **{use: [value] for use in uses}})
+
+
+def inline_fields(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that put the values of a config's fields where they are read: of a dataclass, a namespace, a dict."""
+    layout = layout_of(program.tree)
+    for statement in statements_in(program.tree):
+        match statement:
+            case ast.ClassDef(name=name):
+                values = _class_fields(statement, layout)
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[], keywords=given)) if given:
+                values = {word.arg: word.value for word in given if word.arg and is_constant(word.value)}
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict(keys=keys, values=items)):
+                entries = zip(keys, items, strict=True)
+                values = {
+                    str(key.value): item for key, item in entries if isinstance(key, ast.Constant) and is_constant(item)
+                }
+            case _:
+                continue
+        if edit := _reading(program.tree, values, f"fields {name}"):
+            yield edit
+
+
+def _class_fields(node: ast.ClassDef, layout: Layout) -> dict[str, ast.expr]:
+    """Return the values of the fields of a class's only object."""
+    found: dict[str, ast.expr] = {}
+    names = []
+    for statement in node.body:
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name), value=value):
+                names.append(name)
+                found |= {name: _field_default(value)} if value is not None else {}
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                found[name] = value
+            case _ if not is_docstring(statement):
+                return {}
+    uses = [layout.parents[use] for use in layout.loads.get(node.name, [])]
+    calls = [use for use in uses if isinstance(use, ast.Call)]
+    if len(calls) > 1:
+        return {}
+    for call in calls:
+        found |= dict(zip(names, call.args, strict=False)) | {
+            word.arg: word.value for word in call.keywords if word.arg
+        }
+    return {name: value for name, value in found.items() if is_constant(value)}
+
+
+def _field_default(value: ast.expr) -> ast.expr:
+    """Return the value of `field(default=…)` and of `field(default_factory=lambda: …)`, else the value itself."""
+    match value:
+        case ast.Call(func=ast.Name(id="field") | ast.Attribute(attr="field"), keywords=given):
+            for word in given:
+                if word.arg == "default_factory" and isinstance(word.value, ast.Lambda):
+                    return word.value.body
+                if word.arg == "default":
+                    return word.value
+    return value
+
+
+def _reading(tree: ast.Module, values: dict[str, ast.expr], key: str) -> Edit | None:
+    """Return the edit that puts values where attributes or entries with these names are read."""
+    replaced: dict[ast.AST, list[ast.AST]] = {}
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.Attribute(value=ast.Name() | ast.Attribute(value=ast.Name(id="self")) as owner, attr=name)
+                | ast.Subscript(slice=ast.Constant(value=str(name)), value=owner)
+            ) if name in values and isinstance(node.ctx, ast.Load) and words(owner) != "self":
+                replaced[node] = [values[name]]
+    return Edit(key=key, replaced=replaced) if replaced else None
+
+
+def merge_imports(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that read names of a package through the package itself, in place of a second import."""
+    layout = layout_of(program.tree)
+    for statement in program.tree.body:
+        match statement:
+            case ast.Import(names=[ast.alias(name=path, asname=str(name))]) if "." in path:
+                bindings = [(name, path)]
+            case ast.ImportFrom(module=str(module), names=names, level=0) if module != "__future__":
+                bindings = [(each.asname or each.name, f"{module}.{each.name}") for each in names if each.name != "*"]
+            case ast.Import(names=[ast.alias(name=path, asname=None)]) if "." in path:
+                bindings = []
+            case _:
+                continue
+        root = (getattr(statement, "module", None) or statement.names[0].name).partition(".")[0]
+        if not all(layout.stores[name] == 1 for name, _ in bindings) or layout.stores[root] > 1 + (not bindings):
+            continue
+        uses: dict[ast.AST, list[ast.AST]] = {
+            use: [parse_expression(path)] for name, path in bindings for use in layout.loads.get(name, [])
+        }
+        has_root = any(
+            isinstance(each, ast.Import)
+            and each is not statement
+            and any((a.asname or a.name) == root for a in each.names)
+            for each in program.tree.body
+        )
+        plain = [] if has_root else [ast.Import(names=[ast.alias(name=root)])]
+        yield Edit(key=f"merge {words(statement)}", replaced={statement: [*plain], **uses})

@@ -1,0 +1,414 @@
+"""What is called or looked up by a name stands there itself: functions, methods, registered classes, `**` of a dict."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from whichtorch.source.layout import Layout, layout_of
+from whichtorch.source.names import bound, dotted, loads_in, stores_in
+from whichtorch.source.syntax import (
+    COMPREHENSIONS,
+    Definition,
+    Function,
+    blocks_in,
+    is_docstring,
+    is_simple,
+    statements_in,
+    words,
+)
+from whichtorch.triage.minimise.statements import hints_of
+from whichtorch.triage.minimise.tree_edit import Edit, Program, assignment, copied, load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from whichtorch.triage.minimise.reduction import ReductionState
+
+_ONCE = (
+    ast.Assign,
+    ast.AnnAssign,
+    ast.AugAssign,
+    ast.Expr,
+    ast.Return,
+    ast.Assert,
+    ast.If,
+    ast.For,
+    ast.With,
+    ast.Raise,
+)
+MOST_PLACES = 4  # that a function of one line is put into
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inlined:
+    """What stands above the call, and in its place."""
+
+    above: list[ast.stmt]
+    value: ast.expr | None  # None: the function returns nothing
+
+
+def inlined(function: Function, call: ast.Call, layout: Layout, *, skip: int = 0) -> Inlined | None:
+    """Return a call's function at the place of the call; None where that is not certain to be the same.
+
+    `skip` parameters have no argument in the call: 1 for a method's self.
+    """
+    given = given_values(function.args, call, skip)
+    body = [statement for statement in function.body if not is_docstring(statement)]
+    returns = [each for each in _own_statements(body) if isinstance(each, ast.Return)]
+    if given is None or len(returns) > 1 or (returns and returns[0] is not body[-1]):
+        return None
+    statement, scope = layout.statement(call), layout.scope(call)
+    if statement is None or isinstance(scope, (ast.ClassDef, ast.Lambda)):
+        return None
+    values, above = _split(given, body)
+    locals_ = bound(body) | {name for name in given if name not in values}
+    shared = {
+        name for each in _own_statements(body) if isinstance(each, (ast.Global, ast.Nonlocal)) for name in each.names
+    }
+    taken = stores_in(layout.tree) - stores_in(function)
+    names: dict[str, str] = {}
+    for name in sorted(filter(taken.get, locals_ - shared)):
+        names[name] = layout.fresh(name, names.values())
+    placed = [assignment(names.get(name, name), value, statement) for name, value in above]
+    moved = _renamed(body, names, values)
+    if isinstance(scope, ast.Module):
+        moved = [each for each in moved if not isinstance(each, (ast.Global, ast.Nonlocal))]
+    placed = [each for each in placed if ast.unparse(each.targets[0]) != ast.unparse(each.value)]
+    last = moved.pop() if returns else None
+    assert last is None or isinstance(last, ast.Return)
+    return Inlined(above=[*placed, *moved], value=last.value if last else None)
+
+
+def given_values(parameters: ast.arguments, call: ast.Call, skip: int = 0) -> dict[str, ast.expr] | None:
+    """Return each parameter's argument or default; None where the call does not say."""
+    if any(isinstance(value, ast.Starred) for value in call.args) or any(word.arg is None for word in call.keywords):
+        return None
+    listed = [each.arg for each in (*parameters.posonlyargs, *parameters.args)]
+    words = [each.arg for each in parameters.kwonlyargs]
+    last = zip(listed[::-1], parameters.defaults[::-1], strict=False)
+    defaults = [*last, *zip(words, parameters.kw_defaults, strict=True)]
+    wanted = listed[skip:]
+    if len(call.args) > len(wanted):
+        return None
+    passed = dict(zip(wanted, call.args, strict=False)) | {word.arg: word.value for word in call.keywords if word.arg}
+    found = {name: value for name, value in defaults if value and name not in listed[:skip]} | passed
+    return found if found.keys() == {*wanted, *words} else None
+
+
+def arguments_at(layout: Layout, name: str, place: int, word: str) -> list[ast.AST] | None:
+    """Return what all calls of a name give to a parameter; None where it is never called, or used otherwise, too."""
+    outer = [layout.parents[use] for use in layout.loads.get(name, [])]
+    calls = [each for each in outer if isinstance(each, ast.Call)]
+    if not calls or len(calls) < len(outer):
+        return None
+    listed: list[ast.AST] = [argument for call in calls for argument in call.args[place : place + 1]]
+    return listed + [keyword for call in calls for keyword in call.keywords if keyword.arg == word]
+
+
+def _own_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a body, without those of functions in it."""
+    for statement in body:
+        yield statement
+        if not isinstance(statement, Definition):
+            for block in blocks_in(statement):
+                yield from _own_statements(block)
+
+
+def _split(
+    given: Mapping[str, ast.expr], body: Sequence[ast.stmt]
+) -> tuple[dict[str, ast.expr], list[tuple[str, ast.expr]]]:
+    """Return the values that may stand in place of their parameters, and those that need an assignment."""
+    stored, loads = stores_in(*body), loads_in(*body)
+    values, above = {}, []
+    for name, value in given.items():
+        is_changed = stored[name] or any(stored[each] for each in loads_in(value))
+        if not is_changed and (is_simple(value) or loads[name] == 1):
+            values[name] = value
+        elif loads[name] or not is_simple(value):
+            above.append((name, value))
+    return values, above
+
+
+def _renamed(body: list[ast.stmt], names: Mapping[str, str], values: Mapping[str, ast.expr]) -> list[ast.stmt]:
+    """Return copies of statements with other names, and values in place of some that are read."""
+    found = copied(body, {})
+    for statement in found:
+        rename(statement, names)
+    replaced: dict[ast.AST, list[ast.AST]] = {
+        node: [values[node.id]]
+        for statement in found
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in values
+    }
+    return copied(found, replaced)
+
+
+def rename(tree: ast.AST, names: Mapping[str, str]) -> None:
+    """Give other names to what a tree binds and reads, in place."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) if name in names:
+                node.id = names[name]
+            case ast.arg(arg=name) if name in names:
+                node.arg = names[name]
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name) if (
+                name in names
+            ):
+                node.name = names[name]
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) if name in names:
+                node.name = names[name]
+            case ast.alias(name=name, asname=asname) if (asname or name) in names:
+                node.asname = names[asname or name]
+
+
+def inline_functions(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that put a function's body where it is called, from one place, or from few where it is short."""
+    layout = layout_of(program.tree)
+    for function, uses in _functions(layout):
+        is_sure = layout.stores[function.name] == 1 and (not function.decorator_list or _is_context(function))
+        if is_sure and (edit := _inlining(function, uses, layout) or _generator(function, uses, layout)):
+            yield edit
+
+
+def _functions(layout: Layout) -> Iterator[tuple[ast.FunctionDef, list[ast.Name]]]:
+    """Yield the functions that are neither methods nor recursive, with the places where they are named."""
+    for function in statements_in(layout.tree):
+        if isinstance(function, ast.FunctionDef) and not isinstance(layout.parents[function], ast.ClassDef):
+            uses = layout.loads.get(function.name, [])
+            if uses and not any(layout.is_inside(use, function) for use in uses):
+                yield function, uses
+
+
+def _inlining(function: Function, uses: list[ast.Name], layout: Layout) -> Edit | None:
+    """Return the edit that puts a function where it is called; None where that is not certain to be the same."""
+    calls = [layout.parents[use] for use in uses]
+    if _yields(function) or function.decorator_list or len(calls) > (MOST_PLACES if len(function.body) == 1 else 1):
+        return None
+    replaced: dict[ast.AST, list[ast.AST]] = {function: []}
+    for use, call in zip(uses, calls, strict=True):
+        placed = _placed(function, call, layout) if isinstance(call, ast.Call) and call.func is use else None
+        if placed is None or replaced.keys() & placed.keys():
+            return None
+        replaced |= placed
+    return Edit(key=f"inline {function.name}", replaced=replaced)
+
+
+def _placed(function: Function, call: ast.Call, layout: Layout) -> dict[ast.AST, list[ast.AST]] | None:
+    """Return what stands in place of one call and its statement."""
+    found = inlined(function, call, layout)
+    statement = layout.statement(call)
+    if found is None or statement is None:
+        return None
+    is_whole = isinstance(statement, ast.Expr) and statement.value is call
+    if is_whole and (found.value is None or is_simple(found.value)):
+        return {statement: [*found.above, *([] if found.above else [ast.Pass()])]}
+    value = found.value or ast.Constant(value=None)
+    if not found.above:
+        return {call: [value]}
+    repeated = (ast.Lambda, ast.IfExp, ast.BoolOp, *COMPREHENSIONS)
+    between = list(layout.outward(call))
+    between = between[: between.index(statement)]
+    if not isinstance(statement, _ONCE) or any(isinstance(node, repeated) for node in between):
+        return None
+    return {statement: [*found.above, statement], call: [value]}
+
+
+def _yields(function: ast.AST) -> bool:
+    kinds = (ast.Yield, ast.YieldFrom, ast.Await)
+    return any(isinstance(node, kinds) for node in ast.walk(function))
+
+
+def _generator(function: ast.FunctionDef, uses: list[ast.Name], layout: Layout) -> Edit | None:
+    """Return the edit that puts a loop's or a context's body in place of the only `yield` of its generator."""
+    yields = [node for node in ast.walk(function) if isinstance(node, (ast.Yield, ast.YieldFrom))]
+    call = layout.parents[uses[0]]
+    if len(uses) != 1 or len(yields) != 1 or not isinstance(call, ast.Call) or call.func is not uses[0]:
+        return None
+    loop = layout.parents[call]
+    body = inlined(function, call, layout)
+    marks = [each for top in body.above for each in (top, *statements_in(top))] if body else []
+    mark = next(filter(_yielded, marks), None)
+    value = _yielded(mark) if mark else None
+    if body is None or mark is None or value is None:
+        return None
+    place: ast.stmt | None
+    match loop, layout.parents[loop]:
+        case ast.For(iter=iterable, target=target, body=block) as place, _ if iterable is call and not _leaves(loop):
+            targets = [target]
+        case ast.withitem(optional_vars=target), ast.With(items=[_], body=block) as place if _is_context(function):
+            targets = [target] if target else []
+        case _:
+            place, block = _first_taken(call, layout), []
+            targets = place.targets if place else []
+    if place is None:
+        return None
+    turn = [*(assignment(each, value, place) for each in targets), *block]
+    return Edit(key=f"inline {function.name}", replaced={function: [], place: body.above, mark: turn})
+
+
+def _is_context(function: ast.FunctionDef) -> bool:
+    """Return whether a function is a context manager that is written as a generator."""
+    return [dotted(each).rpartition(".")[2] for each in function.decorator_list] == ["contextmanager"]
+
+
+def _yielded(statement: ast.stmt) -> ast.expr | None:
+    """Return what a statement yields; None where it does anything else."""
+    match statement:
+        case ast.Expr(value=ast.Yield(value=value)):
+            return value or ast.Constant(value=None)
+        case _:
+            return None
+
+
+def _leaves(loop: ast.For) -> bool:
+    return any(isinstance(node, (ast.Break, ast.Continue)) for each in loop.body for node in ast.walk(each))
+
+
+def _first_taken(call: ast.Call, layout: Layout) -> ast.Assign | None:
+    """Return the statement `x = next(iter(call))`, or the same without `iter`."""
+    outer = list(layout.outward(call))
+    names = [node.func.id for node in outer if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    taken = layout.statement(call)
+    if names in (["iter", "next"], ["next"]) and isinstance(taken, ast.Assign) and outer.index(taken) == len(names):
+        return taken
+    return None
+
+
+def functions_to_lambdas(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that put a lambda where a function of one expression is named."""
+    layout = layout_of(program.tree)
+    for function, uses in _functions(layout):
+        match [statement for statement in function.body if not is_docstring(statement)]:
+            case [ast.Return(value=ast.expr() as value) | ast.Expr(value=value)] if not _yields(value):
+                if len(uses) > 1:
+                    continue
+                made: ast.expr = ast.Lambda(args=function.args, body=value)
+                for decorator in reversed(function.decorator_list):
+                    made = ast.Call(func=decorator, args=[made], keywords=[])
+                hints: dict[ast.AST, list[ast.AST]] = {hint: [] for hint in hints_of(function)}
+                yield Edit(key=f"lambda {function.name}", replaced={function: [], uses[0]: [made], **hints})
+
+
+def drop_parameters(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that leave out a parameter that its function does not read, and its arguments."""
+    layout = layout_of(program.tree)
+    for function in statements_in(program.tree):
+        if not isinstance(function, ast.FunctionDef) or function.args.posonlyargs or function.args.kwonlyargs:
+            continue
+        owner = layout.parents[function]
+        called = owner if isinstance(owner, ast.ClassDef) else function
+        is_maker = called is owner and function.name == "__init__"
+        if called is owner and not is_maker:
+            continue
+        own, parameters = loads_in(*function.body), function.args.args
+        defaults = dict(zip(parameters[::-1], function.args.defaults[::-1], strict=False))
+        for place, parameter in enumerate(parameters[is_maker:]):
+            given = arguments_at(layout, called.name, place, parameter.arg)
+            if given is not None and not own[parameter.arg]:
+                gone = [parameter, *given, *([defaults[parameter]] if parameter in defaults else [])]
+                yield Edit(key=f"parameter {called.name} {parameter.arg}", replaced={each: [] for each in gone})
+
+
+def inline_methods(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that put the expression which a method or property returns where it is called."""
+    layout = layout_of(program.tree)
+    uses: dict[str, list[ast.Attribute]] = {}
+    for node in ast.walk(program.tree):
+        if isinstance(node, ast.Attribute):
+            uses.setdefault(node.attr, []).append(node)
+    for method in statements_in(program.tree):
+        if isinstance(method, ast.FunctionDef) and isinstance(layout.parents[method], ast.ClassDef):
+            is_sure = layout.stores[method.name] == 1 and not method.name.startswith("__") and method.name in uses
+            if is_sure and (edit := _method_inlined(method, uses[method.name], layout)):
+                yield edit
+
+
+def _method_inlined(method: ast.FunctionDef, uses: list[ast.Attribute], layout: Layout) -> Edit | None:
+    """Return the edit that puts a method of one expression where it is used; None where it has more to it."""
+    body = [statement for statement in method.body if not is_docstring(statement)]
+    is_property = [dotted(each).rpartition(".")[2] for each in method.decorator_list] == ["property"]
+    match body:
+        case [ast.Return(value=ast.expr() as value)] if method.args.args and (is_property or not method.decorator_list):
+            pass
+        case _:
+            return None
+    replaced: dict[ast.AST, list[ast.AST]] = {method: []}
+    for use in uses:
+        call = layout.parents[use]
+        is_called = isinstance(call, ast.Call) and call.func is use
+        if not is_simple(use.value) or layout.is_inside(use, method) or (not is_property and not is_called):
+            return None
+        given = given_values(method.args, call, 1) if isinstance(call, ast.Call) and not is_property else {}
+        if given is None or not all(map(is_simple, given.values())) or stores_in(value):
+            return None
+        given[method.args.args[0].arg] = use.value
+        inner: dict[ast.AST, list[ast.AST]] = {
+            node: [given[node.id]] for node in ast.walk(value) if isinstance(node, ast.Name) and node.id in given
+        }
+        replaced[use if is_property else call] = [*copied([value], inner)]
+    return Edit(key=f"inline .{method.name}", replaced=replaced)
+
+
+def inline_registered(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that name a class or function itself where it is looked up in a registry that a decorator fills."""
+    layout = layout_of(program.tree)
+    made = [each for each in program.tree.body if isinstance(each, ast.Assign)]
+    registries = {*stores_in(*(each for each in made if isinstance(each.value, (ast.Dict, ast.Call))))}
+    makers = {each.name for each in statements_in(program.tree) if isinstance(each, ast.FunctionDef)}
+    for node in statements_in(program.tree):
+        if not isinstance(node, Definition):
+            continue
+        for decorator in node.decorator_list:
+            function = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if dotted(function).partition(".")[0] not in makers | registries:
+                continue
+            for use in ast.walk(program.tree):
+                if looked_up := _registry(use, registries, layout):
+                    key = f"registered {node.name} {words(looked_up)}"
+                    yield Edit(key=key, replaced={looked_up: [load(node.name)], decorator: []})
+
+
+def _registry(node: ast.AST, registries: set[str], layout: Layout) -> ast.expr | None:
+    """Return a node that looks something up in a registry: `R[name]`, `R.get(name)`."""
+    match node:
+        case ast.Subscript(value=ast.Name(id=name), ctx=ast.Load()) if name in registries:
+            return node
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="get")) if name in registries:
+            return None if isinstance(layout.parents[node], ast.Expr) else node
+        case _:
+            return None
+
+
+def inline_unpacking(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that write the entries of a dict as keywords, in place of `**{…}`; and `*[…]` as arguments."""
+    for node in ast.walk(program.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        for word in node.keywords:
+            if word.arg is not None or not isinstance(word.value, ast.Dict):
+                continue
+            names = [key.value for key in word.value.keys if isinstance(key, ast.Constant)]
+            if len(names) == len(word.value.keys) and all(isinstance(name, str) for name in names):
+                entries = zip(names, word.value.values, strict=True)
+                plain = [ast.keyword(arg=str(name), value=value) for name, value in entries]
+                yield Edit(key=f"spread {words(word.value)}", replaced={word: [*plain]})
+        for argument in node.args:
+            if isinstance(argument, ast.Starred) and isinstance(argument.value, (ast.List, ast.Tuple)):
+                yield Edit(key=f"spread {words(argument)}", replaced={argument: [*argument.value.elts]})
+
+
+def drop_fields(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that leave out a field of a dataclass that nothing reads, and its arguments."""
+    layout = layout_of(program.tree)
+    read = {node.attr for node in ast.walk(program.tree) if isinstance(node, ast.Attribute)}
+    for node in statements_in(program.tree):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        listed = [each for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
+        for place, each in enumerate(listed):
+            name = words(each.target)
+            given = arguments_at(layout, node.name, place, name)
+            if given is not None and name not in read:
+                yield Edit(key=f"field {node.name} {name}", replaced={gone: [] for gone in (each, *given)})

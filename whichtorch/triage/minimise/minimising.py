@@ -1,0 +1,313 @@
+"""The script of a case -> the smallest that fails in the same way, by the cheapest start that works."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+import threading
+import time
+import warnings
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from whichtorch.base.grouping import counted
+from whichtorch.failures.failure import Changed
+from whichtorch.failures.tracebacks import shortened
+from whichtorch.matrix.variation import NOTES, Variation
+from whichtorch.model import Outcome
+from whichtorch.search.driving import drive
+from whichtorch.search.runs_oracle import Inquiry, RunsOracle, asking
+from whichtorch.source.code_owner import Component
+from whichtorch.source.names import compiles
+from whichtorch.source.syntax import parse_module
+from whichtorch.triage.case import Minimal
+from whichtorch.triage.ladder import NOTED_GRAPH, OFF, at_rung, noting_operators, operators_in
+from whichtorch.triage.minimise.captured_graph import CapturedGraph
+from whichtorch.triage.minimise.reduction import Reduction, digest_of, reduced
+from whichtorch.triage.minimise.script_places import ScriptPlaces, instrumented, needed_by, registering
+from whichtorch.triage.minimise.standalone_script import (
+    calls_under_way,
+    has_large_values,
+    scripts_of_calls,
+    scripts_of_places,
+)
+from whichtorch.triage.reproduction import STDERR_KEPT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+
+    from whichtorch.failures.failure import Failure
+    from whichtorch.matrix.observation import Observation
+    from whichtorch.matrix.runner import Runner
+    from whichtorch.search.runs_oracle import Journal
+    from whichtorch.triage.failure_facts import CompileCall
+
+COMPARED = "are not close!"  # torch.testing.assert_close
+Found = TypeVar("Found")
+PLACE_TRIALS = 16  # scripts of a place alone that are tried
+FALLBACKS = 4  # larger scripts that are tried where the smallest does not hold
+OPERATOR_TRIALS = 6  # scripts of a single call that are tried: the innermost calls, and what is around them
+ITSELF, CUT = "the script itself", "what it does not need left out"
+GRAPH = "the graph that its backend was given, with its inputs"
+WRONG = "the graph that its backend was given, compared with the same not compiled"
+CALL, PLACE = "the call of torch that it ended in", "the place that it failed in, with the values of there"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """Where the script passes, and so must all that becomes of it."""
+
+    runs: Runner
+    rung: Mapping[str, Any]
+    words: str  # for where that is
+
+    @property
+    def is_release(self) -> bool:
+        """Whether it is another release, rather than another way to run the script."""
+        return self.rung != OFF
+
+    def start(self, limit: float, variation: Variation) -> Callable[[], bool]:
+        """Begin a run there; return what waits for it, and tells whether it passes."""
+        ended = self.runs.start(limit, at_rung(self.rung, variation))
+        return lambda: ended().record.attempt.outcome is Outcome.PASS
+
+
+@dataclass(slots=True, kw_only=True)
+class SameFailure:
+    """The question, and how often it was put."""
+
+    runs: Runner
+    failure: Failure
+    limit: float  # seconds
+    brief_limit: float  # for candidates; less where the failure is a hang
+    reference: Reference | None  # None: nothing else tells the failure from others
+    asked: int = 0
+    error: str = ""  # stderr of the last script that was verified
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, source: str) -> bool:
+        """Return whether a candidate shows the failure. It may be called from several threads."""
+        with self._guard:
+            self.asked += 1
+        variation = self._forked(source, {})  # with the hook that the other layer needs, too
+        reference = self.reference
+        if reference is None:
+            return self._is_shown(variation, self.brief_limit)
+        # side by side: what fails is nearly always healthy, and waiting for the one first would take twice the time
+        is_healthy = reference.start(self.brief_limit, variation)
+        is_shown = self._is_shown(variation, self.brief_limit)
+        return is_healthy() and is_shown
+
+    def of_wrong_result(self, source: str) -> SameFailure | None:
+        """Return the question whether a candidate's result is wrong like that of a script that compares its own.
+
+        None where that script's comparison does not fail.
+        """
+        failure = self.runs.run(self.brief_limit, self._forked(source, {})).failure
+        is_wrong = failure.exceptions[-1:] == ("AssertionError",) and COMPARED in failure.words
+        return replace(self, failure=failure) if is_wrong else None
+
+    def passes_with(self, source: str, rung: Mapping[str, Any]) -> bool:
+        """Return whether a script passes at a rung."""
+        record = self.runs.run(self.limit, self._forked(source, rung)).record
+        return record.attempt.outcome is Outcome.PASS
+
+    def is_verified(self, source: str) -> bool:
+        """Return the same, in processes that import torch themselves, with caches of their own."""
+        variation = Variation(source=source)
+        run = self.runs.run(self.limit, variation)
+        self.error = run.stderr
+        return self.failure.compare(run.failure, Changed.SCRIPT).is_same and (
+            self.reference is None or self.reference.start(self.limit, variation)()
+        )
+
+    def noted(self, name: str, source: str, rung: Mapping[str, Any]) -> str:
+        """Run a source that writes a file of this name into NOTES, and return its text, "" where it wrote none."""
+        return self.runs.run(self.brief_limit, self._forked(source, rung)).notes.get(name, "")
+
+    def _forked(self, source: str, rung: Mapping[str, Any]) -> Variation:
+        """Return how a source is run: all alike, so that one fork server serves them."""
+        is_brief = self.failure.outcome is Outcome.FAIL  # what is raised is raised before the end
+        return at_rung(rung, Variation(source=source, may_fork=True, is_brief=is_brief))
+
+    def _is_shown(self, variation: Variation, limit: float) -> bool:
+        return self.failure.compare(self.runs.run(limit, variation).failure, Changed.SCRIPT).is_same
+
+
+@dataclass(frozen=True, slots=True)
+class SmallerScript:
+    """A script that was seen to fail, how it was found, and the question that it has answered."""
+
+    source: str
+    method: str
+    same: SameFailure
+
+    def holds(self) -> bool:
+        """Return whether it stands when it starts cold; forks and warm caches may have shown something else."""
+        return self.same.is_verified(self.source)
+
+
+@dataclass(kw_only=True)
+class Minimising:
+    """How a script is cut down, and what is known of it."""
+
+    same: SameFailure
+    whole: Observation  # the script, run in a folder of its own
+    calls: tuple[CompileCall, ...]  # of compilers, that it makes
+    known: Journal[bool]  # by candidate and reference: kept, the same minimising goes on
+    jobs: int = 1  # candidates that are tried at once
+    wrong_without: Mapping[str, Any] | None = None  # of a wrong result: the rung that mends it; {} where none is known
+    tell: Callable[[str], None]
+
+    def smallest(self, source: str) -> Minimal:
+        """Return the smallest script found. KeyboardInterrupt passes through."""
+        started = time.monotonic()
+        with self.oracle:
+            found = next((each for each in self._smaller(source) if each.holds()), None)
+        best, method, same = (found.source, found.method, found.same) if found else (source, ITSELF, self.same)
+        return Minimal(
+            source=best,
+            method=method,
+            lines=code_lines(best),
+            lines_before=code_lines(source),
+            runs=same.asked,
+            seconds=round(time.monotonic() - started, 1),
+            is_verified=found is not None or same.is_verified(source),
+            healthy_in=same.reference.words if same.reference else "",
+            shape=same.failure,
+            error=shortened(same.error, STDERR_KEPT),
+        )
+
+    def _smaller(self, source: str) -> Iterator[SmallerScript]:
+        """Yield smaller scripts and how they were found, the cheapest first; none of what this Python cannot read."""
+        if not compiles(source):
+            return
+        if not self.calls:
+            for candidate in self._single_calls(source):
+                if self.oracle.answer(candidate):
+                    self.tell(f"one call is enough: {candidate.strip().splitlines()[-1].strip()}")
+                    yield SmallerScript(candidate, CALL, self.same)
+        for candidate in itertools.islice(self._places(source), PLACE_TRIALS):
+            if self.oracle.answer(candidate):
+                self.tell(f"a place of it alone is enough: {counted(code_lines(candidate), 'line')}")
+                yield SmallerScript(self._reduced(candidate).source, PLACE, self.same)
+        graph = self._graph(source)
+        if graph is not None:
+            self.tell(f"a part of its graph is enough: {counted(code_lines(graph.source), 'line')}")
+            yield graph
+        lines = [*self._raised_lines(), *self._compiled_lines()]
+        reduction = self._reduced(source, self._executed(source), lines)
+        if reduction.is_smaller:
+            # what fails only by chance may have been taken for the failure: what it was made of may still show it
+            steps = max(1, len(reduction.larger) // FALLBACKS)
+            for text in (reduction.source, *reduction.larger[steps - 1 :: steps]):
+                yield SmallerScript(text, CUT, self.same)
+
+    def _reduced(
+        self, source: str, executed: frozenset[int] | None = None, failing_lines: Sequence[int] = ()
+    ) -> Reduction:
+        return self._driven(lambda: reduced(source, executed, failing_lines))
+
+    def _driven(self, search: Callable[[], Generator[str, bool, Found]]) -> Found:
+        return drive(search(), self.oracle, search)
+
+    @cached_property
+    def oracle(self) -> RunsOracle[str, bool]:
+        """Answers whether a candidate fails in the same way; none is run twice."""
+
+        def answered(candidate: str, is_same: bool) -> None:
+            if is_same:
+                self.tell(f"candidate {oracle.made}: {counted(code_lines(candidate), 'line')}")
+
+        beside = self.same.reference.words if self.same.reference else ""
+        oracle = RunsOracle[str, bool](
+            inquiry=lambda text: Inquiry(key=f"{digest_of(text)} {beside}".strip(), run=partial(self.same, text)),
+            pool=self.same.runs.workers(self.jobs) if self.jobs > 1 else None,
+            journal=self.known,
+            guess=False,
+            answered=answered,
+        )
+        return oracle
+
+    def _places(self, source: str) -> Iterator[str]:
+        """Yield scripts of the places alone in which the script was when it failed."""
+        script = ScriptPlaces(source, self._raised_lines(), self._compiled_lines())
+        if not script.places:
+            return
+        recorded = self.same.noted("values.json", script.recording(f"{NOTES}/values.json"), self._uncompiled)
+        yield from scripts_of_places(script, recorded, next(iter(self.calls), None))
+
+    def _graph(self, source: str) -> SmallerScript | None:
+        """Return a script of the last graph that a backend was given; None where none was, or it does not fail so."""
+        call = next((call for call in self.calls if call.call != "export" and not call.own), None)
+        if call is None:
+            return None
+        graph = CapturedGraph.read(self.same.noted("graph.json", source, NOTED_GRAPH), call)
+        if graph is None:
+            return None
+        tree = parse_module(source)
+        acting = registering(tree, next(iter(self._raised_lines()), 0))
+        context = needed_by(ast.Module([], []), tree, acting) if acting else ""
+        if self.wrong_without is not None:
+            return self._wrong_graph(replace(graph, is_checked=True), context)
+        found = self._driven(lambda: graph.smallest(context))
+        return SmallerScript(self._reduced(found).source, GRAPH, self.same) if found is not None else None
+
+    def _wrong_graph(self, graph: CapturedGraph, context: str) -> SmallerScript | None:
+        """Return a script of a graph whose result is wrong compiled, by the same part of the compiler."""
+        whole = [replace(graph, context=before).script(0, len(graph.nodes)) for before in dict.fromkeys(("", context))]
+        same = next(filter(None, map(self.same.of_wrong_result, filter(None, whole))), None)
+        found = drive(graph.smallest(context), asking(same)) if same is not None else None
+        if found is None or same is None:
+            return None
+        if self.wrong_without and not same.passes_with(found, self.wrong_without):
+            return None  # it is wrong for another reason
+        return SmallerScript(found, WRONG, same)
+
+    @property
+    def _uncompiled(self) -> Mapping[str, Any]:
+        """The rung at which what a script calls to write notes is read by no compiler."""
+        return OFF if self.calls else {}
+
+    def _executed(self, source: str) -> frozenset[int] | None:
+        """Return the lines that run, with nothing compiled; None where none was noted."""
+        script = instrumented(source, f"{NOTES}/lines.txt")
+        if script is None:
+            return None
+        lines = self.same.noted("lines.txt", script, self._uncompiled).split()
+        return frozenset(int(line) for line in lines if line.isdigit()) or None
+
+    def _raised_lines(self) -> list[int]:
+        """Return the script's lines on the stack of the first cause, the innermost last."""
+        frames = self.whole.chain[-1].frames if self.whole.chain else ()
+        return [frame.line for frame in reversed(frames) if frame.component is Component.SCRIPT]
+
+    def _compiled_lines(self) -> list[int]:
+        """Return the script's lines that a compiler was reading when it failed, the innermost last.
+
+        They are on no stack: the message quotes them ("from user code").
+        """
+        name = re.escape(self.same.runs.planned.scenario.path.name)
+        message = self.whole.chain[-1].message if self.whole.chain else ""
+        return list(map(int, re.findall(rf'File "[^"]*\b{name}", line (\d+)', message)))
+
+    def _single_calls(self, source: str) -> Iterator[str]:
+        """Yield scripts of the calls that were under way at the end; first with new tensors, then with their values."""
+        calls = calls_under_way(self._last_calls(source, 0))
+        yield from list(scripts_of_calls(calls))[:OPERATOR_TRIALS]
+        for call in [call for call in calls if has_large_values(call)][:2]:
+            again = calls_under_way(self._last_calls(source, call["number"]))
+            yield from scripts_of_calls([each for each in again if each["number"] == call["number"]])
+
+    def _last_calls(self, source: str, values_at: int) -> str:
+        return operators_in(self.same.runs.run(self.same.brief_limit, noting_operators(source, values_at)))
+
+
+def code_lines(source: str) -> int:
+    """Return how many lines of a script are neither blank nor a comment alone, where each statement has its own."""
+    if compiles(source):
+        with warnings.catch_warnings(action="ignore"):
+            source = ast.unparse(parse_module(source))
+    return sum(bool(line.strip()) and not line.strip().startswith("#") for line in source.splitlines())
