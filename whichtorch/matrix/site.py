@@ -145,7 +145,7 @@ class LocalSite(Site):
 
     def _run(self, ready: ReadyCell, trial: Variation | None) -> CellEnd | None:
         if trial is not None:
-            from whichtorch.matrix import run_trial  # here: as for `attempt`
+            from whichtorch.matrix.trial import run_trial  # here: as for `attempt`
 
             return run_trial(trial, ready, self)
         command = ready.planned.scenario.command
