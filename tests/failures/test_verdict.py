@@ -405,6 +405,7 @@ def test_a_worker_fails_in_one_way_whichever_row_it_read() -> None:
         ([("/me/a.py", "torch_dynamo_resume_in_f_at_12"), ("/me/a.py", "f")], ("f (a.py:1)",)),
         ([("{TORCH}/run.py", "launch"), ("{TORCH}/main.py", "main")], ("launch (run.py)", "main (main.py:2)")),
         ([("/me/a.py", "f"), ("/tool/environments/inside/fork_server.py", "serve")], ("f (a.py:1)",)),
+        ([("/me/a.py", "f"), ("/tool/whichtorch/inside/fork_server.py", "serve")], ("f (a.py:1)",)),
         ([], ()),
     ],
 )

@@ -92,6 +92,8 @@ def test_the_number_of_code_without_a_file_is_left_out(file: str, name: str) -> 
         "<__array_function__ internals>",
         "/work/matrix/environments/inside/startup/sitecustomize.py",
         "/work/matrix/environments/inside/fork_server.py",
+        "/work/whichtorch/inside/startup/sitecustomize.py",
+        "/work/whichtorch/inside/fork_server.py",
         f"/tmp/torchinductor_me/q7/{HASH}.py",
         "<eval_with_key>.42",
         "code/__torch__/repro.py",
