@@ -337,10 +337,10 @@ def test_an_end_tells_where_it_was(user: User, wheels: Path) -> None:
     """SIGTERM, and the end of --max-time, tell the line of Python that a probe was at."""
     releases(wheels, "on")
     user.script("repro.py", STUCK_WITHIN)
-    process = user.start(*command("--timeout", "50", "--max-time", "14"))
+    process = user.start(*command("--timeout", "50", "--max-time", "22"))
     assert process.wait(PATIENCE) == 4
     said = (user.folder / "output.txt").read_text()
-    assert "the time limit of 14 s is over: stopping what runs" in said
+    assert "the time limit of 22 s is over: stopping what runs" in said
     assert "  at stuck (repro.py:" in said
     assert not written(user)["interrupted"]
     process = user.start(*command("--timeout", "50"))
