@@ -34,7 +34,7 @@ register("b", 2)
 
 def test_nothing_lost() -> None:
     """The parts' texts are the module's text, whatever it holds."""
-    texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / "matrix").rglob("*.py")}
+    texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / "whichtorch").rglob("*.py")}
     assert len(texts) > 100
     lossy = [path for path, text in texts.items() if "".join(part.whole for part in parts_of(text)) != text]
     assert lossy == []

@@ -18,7 +18,7 @@ from tests.process.running import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def recipe(kind: str, words: str) -> str:
