@@ -66,11 +66,12 @@ def strike(strike: Strike, action: str, words: str, fields: Fields, ground: Grou
     folder.mkdir()
     (ground.user.folder / "odd.py").write_text(WAITS.format(folder=str(folder), action=action).lstrip())
     process = ground.start(ODD.words)
-    while not (folder / "up").exists():
+    up = folder / "up"  # with the script's process id, once it is written
+    while not up.exists() or not up.read_text():
         if process.poll() is not None:
             raise NotStruckError(f"the command ended first: {ground.said()[-500:]}")
         time.sleep(0.01)
-    pid = int((folder / "up").read_text() or 0)
+    pid = int(up.read_text())
     with strike(Victim(pid, psutil.Process(process.pid), folder)):
         (folder / "go").touch()
         while psutil.pid_exists(pid) and process.poll() is None:
@@ -78,7 +79,8 @@ def strike(strike: Strike, action: str, words: str, fields: Fields, ground: Grou
     ended = ground.ended(process)
     ground.check_line(ended, 0)
     attempts = [each["attempt"] for each in ground.records() if each["scenario"] == "odd.py"]
-    if [each["outcome"] for each in attempts] != ["error", "pass"] or words not in attempts[0]["note"]:
+    # the error was made once more, and the note of what came of that says why
+    if [each["outcome"] for each in attempts] != ["pass"] or words not in attempts[0]["note"]:
         raise BrokenError(f"{[(each['outcome'], each['note']) for each in attempts]}: {ended.output[-800:]}")
     if "1/2" in ended.output.partition("Everywhere")[2]:
         raise BrokenError(f"what the machine did counts as flaky: {ended.output[-800:]}")
@@ -199,7 +201,7 @@ def clock_set(fields: Fields, ground: Ground, moment: Moment) -> None:
     ended = ground.give(ODD.words, environ)
     ground.check_line(ended)
     outcomes = [each["attempt"]["outcome"] for each in ground.records() if each["scenario"] == "odd.py"]
-    if outcomes != ["error", "error"] or "its clock was set" not in ended.output:
+    if outcomes != ["error"] or "its clock was set" not in ended.output:
         raise BrokenError(f"{outcomes}: {ended.output[-800:]}")
 
 
