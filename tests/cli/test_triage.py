@@ -98,7 +98,8 @@ def test_the_page_of_a_run_shows_its_cases(user: User) -> None:
     assert user.run("triage", script, "--torch", "9.1.0", "--until", "minimise").returncode == 0
     assert user.run("report", "--html", "page").returncode == 0
     page = (user.folder / "page" / "index.html").read_text()
-    assert "repro in torch 9.1.0: FAIL: AssertionError: as it was" in page
+    assert "repro: FAIL: AssertionError: as it was" in page
+    assert re.search(r"it fails in 3 of 3 runs, after [\d.]+ s in torch 9\.1\.0", page)
 
 
 def test_a_step_that_is_done_is_not_taken_again(user: User) -> None:
