@@ -1,1 +1,1 @@
-"""What may not be told: how secrets look, and how they are kept out."""
+"""What every room uses: errors, files, versions, options as fields, redaction."""

@@ -285,7 +285,7 @@ class ChangedFile:
     """A file that differs, as slots in the order of both releases. Raises SyntaxError where it cannot be read."""
 
     def __init__(self, pair: FilePair) -> None:
-        self.path, self.bad_text, self.good_text = pair.path, pair.bad, pair.good
+        self.path, self.bad_text = pair.path, pair.bad
         bad, good = parse_module(pair.bad or ""), parse_module(pair.good or "")
         self.bad_parts, self.good_parts = parts_of(pair.bad or "", bad), parts_of(pair.good or "", good)
         self.bad_names = frozenset(bound(bad.body))

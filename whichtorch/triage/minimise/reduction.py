@@ -52,7 +52,7 @@ from whichtorch.triage.minimise.statements import (
 from whichtorch.triage.minimise.tree_edit import Edit, InvalidEditError, Program, lines_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     Reducing = Generator[Program, bool, Program]
     Rule = Callable[[Program, "ReductionState"], Iterator[Edit]]
@@ -83,7 +83,6 @@ _EXPRESSIONS = (drop_decorators, keep_one_name, drop_keywords)
 _NAMES = (inline_variables, functions_to_lambdas)
 _LAST = (drop_elements, keep_any_part)  # they take the most questions for what they leave out
 _ALONE = (drop_unneeded, drop_any_statement, merge_imports, shrink_numbers)
-RULES = frozenset((*_UNUSED, *_SETTINGS, *_STRUCTURE, *_BLOCKS, *_EXPRESSIONS, *_NAMES, *_LAST, *_ALONE))
 MOST_QUESTIONS = 150  # from then on hardly anything is gained
 SHORT = 15  # lines: a script so short is read at a glance
 MOST_IN_VAIN = 30  # questions in a row that left out no line of so short a script
@@ -96,7 +95,6 @@ class ReductionState:
     executed: frozenset[int] | None = None  # lines
     failing_lines: tuple[int, ...] = ()  # those that it was in when it failed, the innermost last
     given: frozenset[str] = frozenset()  # names that nothing binds in the script itself
-    omitted: frozenset[str] = frozenset()  # names of rules that are not used
     max_rejections: int = 4  # in a row, after which the next kind of edit is tried
     refused: set[str] = field(default_factory=set)  # keys of edits that did not work alone
     blocked: set[str] = field(default_factory=set)  # keys of steps that did not work in the program as it was then
@@ -117,10 +115,6 @@ class ReductionState:
     def is_open(self, statement: ast.AST) -> bool:
         """Return whether the script was in a statement, or in what it called, when it failed."""
         return _holds(statement, self.failing_lines)
-
-    def edits(self, rule: Rule, program: Program) -> Iterator[Edit]:
-        """Yield what a rule proposes."""
-        return rule(program, self) if rule.__name__ not in self.omitted else iter(())
 
     def candidate(self, program: Program, edits: Sequence[Edit], *, repairs: bool = False) -> Program | None:
         """Return a program with edits, and without what nothing uses any more; None where it cannot run."""
@@ -169,7 +163,7 @@ def in_halves(
     What `grows` may have more nodes than before, for later edits to remove; never more lines. Whatever the answers,
     there are fewer than two questions an edit.
     """
-    proposed = [edit for rule in rules for edit in state.edits(rule, program) if edit.key not in state.refused]
+    proposed = [edit for rule in rules for edit in rule(program, state) if edit.key not in state.refused]
     size = at_once or max(1, len(proposed))
     waiting = [proposed[begin : begin + size] for begin in range(0, len(proposed), size)][::-1]
     chosen: list[Edit] = []
@@ -244,7 +238,7 @@ def _next_step(
     program: Program, rules: Sequence[Rule], state: ReductionState, done: set[str]
 ) -> tuple[str, Program] | None:
     for rule in rules:
-        for edit in state.edits(rule, program):
+        for edit in rule(program, state):
             if edit.key in done:
                 continue
             candidate = state.candidate(program, [edit])
@@ -321,19 +315,17 @@ def reduced(
     failing_lines: Iterable[int] = (),
     *,
     most_questions: int = MOST_QUESTIONS,
-    omitted: Collection[str] = (),
 ) -> Generator[str, bool, Reduction]:
     """Ask whether smaller sources still fail in the same way; return the smallest, itself where it is no Python.
 
     No source is asked for twice, and the same answers lead to the same questions. `executed` are the lines that ran;
     `failing_lines` those that were on the stack when it failed, the innermost last. Both make it faster, and neither
-    needs to be true. Rules whose names are `omitted` are not used.
+    needs to be true.
     """
     program, before = _read(source), lines_of(source)
     if program is None:
         return Reduction(source=source, lines=before, lines_before=before, questions=0, is_complete=True)
     state = ReductionState.of(program, executed, failing_lines)
-    state.omitted = frozenset(omitted)
     accepted, questions, is_complete = yield from _asked(smallest(program, state), program, most_questions)
     *larger, text = [source, *accepted]
     return Reduction(

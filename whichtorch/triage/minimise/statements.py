@@ -7,6 +7,7 @@ from collections import defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from whichtorch.base.grouping import reached
 from whichtorch.source.layout import Layout, layout_of
 from whichtorch.source.names import bound, has_self, loads_in, parameters
 from whichtorch.source.syntax import (
@@ -197,27 +198,24 @@ def _needed(program: Program, state: ReductionState) -> set[ast.stmt]:
             binders[_scope(layout, statement, name), name].append(statement)
         for name in _changed_by(statement):
             changes[name].append(statement)
-    needed, waiting = set[ast.stmt](), [*_failing(program, state)]
-    while waiting:
-        statement = waiting.pop()
-        if statement in needed:
-            continue
-        needed.add(statement)
-        waiting += (each for each in layout.outward(statement) if isinstance(each, ast.stmt))
+
+    def needs(statement: ast.stmt) -> Iterator[ast.stmt]:
+        yield from (each for each in layout.outward(statement) if isinstance(each, ast.stmt))
         if isinstance(statement, ast.ClassDef):
-            waiting += filter(_is_run, statement.body)
+            yield from filter(_is_run, statement.body)
         if isinstance(statement, Function) and not state.is_open(statement):  # it returned
             own = (each for each in statements_in(statement) if layout.scope(each) is statement)
-            waiting += (each for each in own if _gives_back(each))
+            yield from (each for each in own if _gives_back(each))
         for name in _read_by(statement):
             scope = _scope(layout, statement, name)
             while (scope, name) not in binders and scope is not program.tree:
                 scope = layout.scope(scope)
-            found = binders.get((scope, name), [])
-            waiting += found
-            if any(isinstance(each, ast.Assign) and _is_container(each.value) for each in found):
-                waiting += changes[name]
-    return needed
+            binding = binders.get((scope, name), [])
+            yield from binding
+            if any(isinstance(each, ast.Assign) and _is_container(each.value) for each in binding):
+                yield from changes[name]
+
+    return reached(_failing(program, state), needs)
 
 
 def _scope(layout: Layout, statement: ast.stmt, name: str) -> Scope:
