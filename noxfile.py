@@ -4,7 +4,7 @@
 #     "nox>=2025.5",
 #     "uv>=0.8",
 #     # what it takes to list the environments of the matrix file as sessions
-#     "findpython>=0.9", "packaging>=24.2", "pydantic>=2.10", "pypi-simple>=1.6",
+#     "filelock>=3.24", "findpython>=0.9", "packaging>=26.1", "psutil>=6", "pydantic>=2.12", "pypi-simple>=1.6",
 # ]
 # ///
 """Thin sessions: install the tool, call one of its commands."""
