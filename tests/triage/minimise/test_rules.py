@@ -12,25 +12,18 @@ from whichtorch.triage.minimise.expressions import (
     inline_constants,
     inline_fields,
     inline_variables,
-    merge_imports,
     shrink_numbers,
 )
 from whichtorch.triage.minimise.inlining import (
-    drop_fields,
-    drop_parameters,
     functions_to_lambdas,
     inline_functions,
-    inline_methods,
     inline_registered,
-    inline_unpacking,
 )
 from whichtorch.triage.minimise.reduction import ReductionState
 from whichtorch.triage.minimise.single_instance import inline_single_instance
 from whichtorch.triage.minimise.statements import (
     drop_async,
     drop_unneeded,
-    inline_first_items,
-    keep_first_element,
     unwrap_blocks,
 )
 from whichtorch.triage.minimise.tree_edit import Program
@@ -80,33 +73,11 @@ EDITS = {
         "import functools\n@functools.cache\ndef f(x):\n    return x\ng = f\n",
         "import functools\ng = functools.cache(lambda x: x)\n",
     ),
-    "a parameter that is not read goes with its arguments": (
-        drop_parameters,
-        "def f(a, b, c=1):\n    return b\nf(1, 2, c=3)\n",
-        "def f(b, c=1):\n    return b\nf(2, c=3)\n",
-    ),
-    "a comprehension is a list of one": (keep_first_element, "x = [f'{i}' for i in range(3)]\n", "x = [f'{0}']\n"),
-    "the first of a list is its item": (inline_first_items, "print(next(iter([1, 2])))\n", "print(1)\n"),
-    "a property is what it returns": (
-        inline_methods,
-        "class A:\n    @property\n    def size(self):\n        return len(self.x)\na = A()\nprint(a.size)\n",
-        "class A:\n    pass\na = A()\nprint(len(a.x))\n",
-    ),
     "a class is named where a registry is asked for it": (
         inline_registered,
         "R = {}\ndef register(name):\n    return lambda c: R.setdefault(name, c)\n"
         "@register('a')\nclass A:\n    pass\nR['a']()\n",
         "class A:\n    pass\nA()\n",
-    ),
-    "a dict that is unpacked is keywords": (
-        inline_unpacking,
-        "print(1, **{'end': '', 'sep': ','})\n",
-        "print(1, end='', sep=',')\n",
-    ),
-    "a field that nothing reads goes with its arguments": (
-        drop_fields,
-        "class P:\n    x: int\n    y: int\n    z: int = 3\nprint([P(1, 2, z=4).x])\n",
-        "class P:\n    x: int\n    z: int = 3\nprint([P(1, z=4).x])\n",
     ),
     "a constant stands where its name is read": (inline_constants, "N = 3\nprint(N, N)\n", "print(3, 3)\n"),
     "a field of a config is its value": (
@@ -125,11 +96,6 @@ EDITS = {
         "def f():\n    g()\nf()\n",
     ),
     "a value stands where it is read": (inline_variables, "x = f(1)\nprint(x + 1)\n", "print(f(1) + 1)\n"),
-    "a package is imported once": (
-        merge_imports,
-        "import os\nfrom os import path as p\nprint(os.name, p.sep)\n",
-        "import os\nprint(os.name, os.path.sep)\n",
-    ),
     "a size is small wherever it stands": (shrink_numbers, "f(512, [512, 3])\n", "f(2, [2, 3])\n"),
 }
 

@@ -97,16 +97,6 @@ def given_values(parameters: ast.arguments, call: ast.Call, skip: int = 0) -> di
     return found if found.keys() == {*wanted, *words} else None
 
 
-def arguments_at(layout: Layout, name: str, place: int, word: str) -> list[ast.AST] | None:
-    """Return what all calls of a name give to a parameter; None where it is never called, or used otherwise, too."""
-    outer = [layout.parents[use] for use in layout.loads.get(name, [])]
-    calls = [each for each in outer if isinstance(each, ast.Call)]
-    if not calls or len(calls) < len(outer):
-        return None
-    listed: list[ast.AST] = [argument for call in calls for argument in call.args[place : place + 1]]
-    return listed + [keyword for call in calls for keyword in call.keywords if keyword.arg == word]
-
-
 def _own_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the statements of a body, without those of functions in it."""
     for statement in body:
@@ -291,66 +281,6 @@ def functions_to_lambdas(program: Program, _: ReductionState) -> Iterator[Edit]:
                 yield Edit(key=f"lambda {function.name}", replaced={function: [], uses[0]: [made], **hints})
 
 
-def drop_parameters(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield edits that leave out a parameter that its function does not read, and its arguments."""
-    layout = layout_of(program.tree)
-    for function in statements_in(program.tree):
-        if not isinstance(function, ast.FunctionDef) or function.args.posonlyargs or function.args.kwonlyargs:
-            continue
-        owner = layout.parents[function]
-        called = owner if isinstance(owner, ast.ClassDef) else function
-        is_maker = called is owner and function.name == "__init__"
-        if called is owner and not is_maker:
-            continue
-        own, parameters = loads_in(*function.body), function.args.args
-        defaults = dict(zip(parameters[::-1], function.args.defaults[::-1], strict=False))
-        for place, parameter in enumerate(parameters[is_maker:]):
-            given = arguments_at(layout, called.name, place, parameter.arg)
-            if given is not None and not own[parameter.arg]:
-                gone = [parameter, *given, *([defaults[parameter]] if parameter in defaults else [])]
-                yield Edit(key=f"parameter {called.name} {parameter.arg}", replaced={each: [] for each in gone})
-
-
-def inline_methods(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield edits that put the expression which a method or property returns where it is called."""
-    layout = layout_of(program.tree)
-    uses: dict[str, list[ast.Attribute]] = {}
-    for node in ast.walk(program.tree):
-        if isinstance(node, ast.Attribute):
-            uses.setdefault(node.attr, []).append(node)
-    for method in statements_in(program.tree):
-        if isinstance(method, ast.FunctionDef) and isinstance(layout.parents[method], ast.ClassDef):
-            is_sure = layout.stores[method.name] == 1 and not method.name.startswith("__") and method.name in uses
-            if is_sure and (edit := _method_inlined(method, uses[method.name], layout)):
-                yield edit
-
-
-def _method_inlined(method: ast.FunctionDef, uses: list[ast.Attribute], layout: Layout) -> Edit | None:
-    """Return the edit that puts a method of one expression where it is used; None where it has more to it."""
-    body = [statement for statement in method.body if not is_docstring(statement)]
-    is_property = [dotted(each).rpartition(".")[2] for each in method.decorator_list] == ["property"]
-    match body:
-        case [ast.Return(value=ast.expr() as value)] if method.args.args and (is_property or not method.decorator_list):
-            pass
-        case _:
-            return None
-    replaced: dict[ast.AST, list[ast.AST]] = {method: []}
-    for use in uses:
-        call = layout.parents[use]
-        is_called = isinstance(call, ast.Call) and call.func is use
-        if not is_simple(use.value) or layout.is_inside(use, method) or (not is_property and not is_called):
-            return None
-        given = given_values(method.args, call, 1) if isinstance(call, ast.Call) and not is_property else {}
-        if given is None or not all(map(is_simple, given.values())) or stores_in(value):
-            return None
-        given[method.args.args[0].arg] = use.value
-        inner: dict[ast.AST, list[ast.AST]] = {
-            node: [given[node.id]] for node in ast.walk(value) if isinstance(node, ast.Name) and node.id in given
-        }
-        replaced[use if is_property else call] = [*copied([value], inner)]
-    return Edit(key=f"inline .{method.name}", replaced=replaced)
-
-
 def inline_registered(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that name a class or function itself where it is looked up in a registry that a decorator fills."""
     layout = layout_of(program.tree)
@@ -379,36 +309,3 @@ def _registry(node: ast.AST, registries: set[str], layout: Layout) -> ast.expr |
             return None if isinstance(layout.parents[node], ast.Expr) else node
         case _:
             return None
-
-
-def inline_unpacking(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield edits that write the entries of a dict as keywords, in place of `**{…}`; and `*[…]` as arguments."""
-    for node in ast.walk(program.tree):
-        if not isinstance(node, ast.Call):
-            continue
-        for word in node.keywords:
-            if word.arg is not None or not isinstance(word.value, ast.Dict):
-                continue
-            names = [key.value for key in word.value.keys if isinstance(key, ast.Constant)]
-            if len(names) == len(word.value.keys) and all(isinstance(name, str) for name in names):
-                entries = zip(names, word.value.values, strict=True)
-                plain = [ast.keyword(arg=str(name), value=value) for name, value in entries]
-                yield Edit(key=f"spread {words(word.value)}", replaced={word: [*plain]})
-        for argument in node.args:
-            if isinstance(argument, ast.Starred) and isinstance(argument.value, (ast.List, ast.Tuple)):
-                yield Edit(key=f"spread {words(argument)}", replaced={argument: [*argument.value.elts]})
-
-
-def drop_fields(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield edits that leave out a field of a dataclass that nothing reads, and its arguments."""
-    layout = layout_of(program.tree)
-    read = {node.attr for node in ast.walk(program.tree) if isinstance(node, ast.Attribute)}
-    for node in statements_in(program.tree):
-        if not isinstance(node, ast.ClassDef):
-            continue
-        listed = [each for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
-        for place, each in enumerate(listed):
-            name = words(each.target)
-            given = arguments_at(layout, node.name, place, name)
-            if given is not None and name not in read:
-                yield Edit(key=f"field {node.name} {name}", replaced={gone: [] for gone in (each, *given)})

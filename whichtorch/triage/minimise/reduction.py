@@ -23,17 +23,12 @@ from whichtorch.triage.minimise.expressions import (
     inline_variables,
     keep_any_part,
     keep_one_name,
-    merge_imports,
     shrink_numbers,
 )
 from whichtorch.triage.minimise.inlining import (
-    drop_fields,
-    drop_parameters,
     functions_to_lambdas,
     inline_functions,
-    inline_methods,
     inline_registered,
-    inline_unpacking,
 )
 from whichtorch.triage.minimise.single_instance import inline_single_instance
 from whichtorch.triage.minimise.statements import (
@@ -44,9 +39,6 @@ from whichtorch.triage.minimise.statements import (
     drop_output,
     drop_unexecuted,
     drop_unneeded,
-    drop_variable_hints,
-    inline_first_items,
-    keep_first_element,
     unwrap_blocks,
 )
 from whichtorch.triage.minimise.tree_edit import Edit, InvalidEditError, Program, lines_of
@@ -67,22 +59,15 @@ MOST_REJECTIONS = 60
 _UNUSED = (drop_output, drop_unexecuted)
 _SETTINGS = (inline_fields, inline_constants, drop_async)
 _STRUCTURE = (
-    inline_unpacking,
-    inline_methods,
     inline_registered,
-    keep_first_element,  # an object in a list does not count as a class's only one
-    inline_first_items,
     inline_functions,
     inline_single_instance,
-    drop_fields,
     inline_constants,
-    drop_parameters,
 )
-_BLOCKS = (unwrap_blocks, drop_variable_hints)
 _EXPRESSIONS = (drop_decorators, keep_one_name, drop_keywords)
 _NAMES = (inline_variables, functions_to_lambdas)
 _LAST = (drop_elements, keep_any_part)  # they take the most questions for what they leave out
-_ALONE = (drop_unneeded, drop_any_statement, merge_imports, shrink_numbers)
+_ALONE = (drop_unneeded, drop_any_statement, shrink_numbers)
 MOST_QUESTIONS = 150  # from then on hardly anything is gained
 SHORT = 15  # lines: a script so short is read at a glance
 MOST_IN_VAIN = 30  # questions in a row that left out no line of so short a script
@@ -273,7 +258,7 @@ def _less_structure(program: Program, state: ReductionState) -> Reducing:
     for _ in range(MOST_ROUNDS):
         before = program.source
         program = yield from in_halves(program, [drop_unneeded], state, repairs=True)
-        program = yield from in_halves(program, _BLOCKS, state, grows=True)
+        program = yield from in_halves(program, [unwrap_blocks], state, grows=True)
         program = yield from step_by_step(program, _STRUCTURE, state)
         if program.source == before:
             break
@@ -284,7 +269,6 @@ def _plainer(program: Program, state: ReductionState) -> Reducing:
     """Return the program with smaller expressions, in fewer lines."""
     for rule in _EXPRESSIONS:
         program = yield from in_halves(program, [rule], state)
-    program = yield from in_halves(program, [merge_imports], state, grows=True)
     program = yield from step_by_step(program, _NAMES, state)
     program = yield from in_halves(program, [shrink_numbers], state)
     for rule in _LAST:
