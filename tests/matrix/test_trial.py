@@ -21,8 +21,8 @@ from tests.process.running import until
 from whichtorch.base.errors import PreventedError, UsageError
 from whichtorch.fix.tree_change import PACKAGES
 from whichtorch.inside import tree_dump
+from whichtorch.matrix.cluster.batch_host import TrialForks
 from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
-from whichtorch.matrix.cluster.trial_forks import TrialForks
 from whichtorch.matrix.lab import opened_lab
 from whichtorch.matrix.planning import PlannedCell, RunOptions
 from whichtorch.matrix.runner import Runner

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.triage import logs
-from whichtorch.triage.logs import keep_trace
+from whichtorch.triage import casework as logs
+from whichtorch.triage.casework import keep_trace
 
 WRITTEN = {"trace/dedicated_log_torch_trace_x.log": "V1122 {}\n", "calls.jsonl": "{}\n"}
 

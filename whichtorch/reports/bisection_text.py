@@ -15,15 +15,15 @@ from whichtorch.reports import cell_text
 from whichtorch.reports.document import Code, Heading, Items, Link, Listing, Paragraph, Table, screen
 from whichtorch.reports.numbers_text import curve_lines, level_table
 from whichtorch.reports.shown_text import first_and_last_lines, short_list
-from whichtorch.reports.tests_text import changed_lines
 from whichtorch.search.search_state import AnswerKind, Change, SearchVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from whichtorch.bisect.bisection import Attribution, Bisection, Boundary, Probe, Stretch
+    from whichtorch.bisect.bisection import Attribution, Bisection, Boundary, Probe, SearchedTest, Stretch
     from whichtorch.reports.document import Block, Line
+
 
 COMMIT_DIGITS = 10  # of a hash: as many as git shows of a big history
 VALUES_NAMED = 8  # of commits between two others; more are counted
@@ -379,3 +379,55 @@ def _bad_probe(search: Bisection) -> Probe | None:
     bad = [probe for probe in search.probes if probe.verdict is SearchVerdict.BAD]
     ends = {end for boundary in search.boundaries for end in (boundary.from_, boundary.to)}
     return next((probe for probe in reversed(bad) if probe.value in ends), bad[-1] if bad else None)
+
+
+TESTS_NAMED = 8  # of one change; --json names all
+
+
+def changed_lines(search: Bisection) -> Iterator[Line]:
+    """Yield each change with its tests, then those that are flaky, those without a boundary, and the rest."""
+    if search.answer is AnswerKind.NONE and not search.tests:
+        yield "nothing to find: each test ends the same at both ends"
+    for boundary in search.boundaries:
+        yield from _tests_boundary_lines(boundary)
+    undecided = {id_: test for id_, test in search.tests.items() if test.answer is not AnswerKind.BOUNDARY}
+    for (title, reason), ids in grouped(undecided, lambda id_: _undecided_because(undecided[id_])).items():
+        yield f"{title}, {counted(len(ids), 'test')}" + (f": {reason}" if reason else "")
+        yield from _named(ids)
+    flaky = {id_: test for id_, test in search.tests.items() if test.flaky and id_ not in undecided}
+    if flaky:
+        shown = [f"{id_} ({_flaky(test)})" for id_, test in flaky.items()]
+        yield f"flaky among them: {short_list(shown, TESTS_NAMED)}"
+    for ends, others in search.others.items():
+        what = ends if " -> " in ends else f"{ends} at both ends"
+        named = "" if ends == Outcome.PASS else f": {short_list(others, TESTS_NAMED)}"
+        yield f"not searched, {what}: {counted(len(others), 'test')}{named}"
+
+
+def _tests_boundary_lines(boundary: Boundary) -> Iterator[Line]:
+    does = "fixed" if boundary.change is Change.FIX else "broken"
+    confidence = f"confidence {min(boundary.confidence, 0.999):.3g}"
+    tests = counted(len(boundary.tests), "test")
+    yield f"{boundary.from_} -> {boundary.to}: {does}, {tests}, {boundary.what}{boundary.unasked}; {confidence}"
+    yield from _named(boundary.tests)
+    yield from (f"  between them, {title}: {', '.join(values)}" for title, values in boundary.between.items())
+    if boundary.commits:
+        yield "  commits: ", Link(boundary.commits)
+
+
+def _named(ids: tuple[str, ...] | list[str]) -> Iterator[str]:
+    yield from (f"  {id_}" for id_ in ids[:TESTS_NAMED])
+    if len(ids) > TESTS_NAMED:
+        yield f"  and {len(ids) - TESTS_NAMED} more"
+
+
+def _undecided_because(test: SearchedTest) -> tuple[str, str]:
+    """Return why a test has no boundary: a title and a reason."""
+    none = "flaky" if test.flaky else "no change"
+    title = none if test.answer is AnswerKind.NONE else "inconclusive"
+    spans = ", ".join(f"after {first} and not after {last}" for first, last in test.boundaries)
+    return title, "; ".join(filter(None, (spans, *test.reasons[:1])))
+
+
+def _flaky(test: SearchedTest) -> str:
+    return ", ".join(f"{value} {test.outcomes[value].word} {share}" for value, share in test.flaky.items())

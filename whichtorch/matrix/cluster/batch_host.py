@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from whichtorch.base.atomic_files import remove_tree
 from whichtorch.environments.provider import ResolvedEnvironments
 from whichtorch.matrix.cluster.packing import pack
-from whichtorch.matrix.cluster.trial_forks import TrialForks
 from whichtorch.matrix.cluster.wire import BatchRequest, CachedWheels, Delivery, SharedLock
 from whichtorch.matrix.cluster.worker_events import EventSender, WorkerEvent
 from whichtorch.matrix.planning import PlannedCell
@@ -21,16 +20,18 @@ from whichtorch.matrix.site import LocalSite
 from whichtorch.matrix.work import Batch, BatchResult
 from whichtorch.model import Record, Run
 from whichtorch.process.executor import ForkingExecutor, LocalExecutor
+from whichtorch.process.temporary_folders import temporary_folder
 from whichtorch.records.attempt_files import folder_of
 from whichtorch.records.known_records import Records, identity
 from whichtorch.records.store import RunStore, new_run, read_lines, read_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from whichtorch.model import Request
     from whichtorch.process.executor import Executor
+
 
 COMMAND = "unit"  # first word of the command of a worker's runs; the second is the client's run
 
@@ -241,3 +242,49 @@ def _made_for(home: Path, client_run: str) -> set[tuple[object, ...]]:
             if Run.model_validate_json(file.read_bytes()).command == (COMMAND, client_run):
                 found |= {identity(record) for record in read_lines(file.with_name("records.jsonl"), Record)}
     return found
+
+
+IDLE = 60.0  # seconds without a trial after which the kept processes end, because they hold memory
+
+
+class TrialForks:
+    """Executors that fork, with folders for the caches of compilers, kept as long as trials come."""
+
+    def __init__(self, idle: float = IDLE) -> None:
+        self._idle = idle
+        self._guard = threading.Lock()  # of everything below
+        self._users = 0
+        self._kept: dict[str, tuple[Executor, Path, ExitStack]] = {}  # by client's run
+        self._timer: threading.Timer | None = None
+
+    @contextmanager
+    def lent(self, run: str) -> Iterator[tuple[Executor, Path]]:
+        """Lend an executor and a folder for caches to a trial of a client's run."""
+        with self._guard:
+            self._users += 1
+            if run not in self._kept:
+                held = ExitStack()
+                executor = held.enter_context(ForkingExecutor())
+                caches = held.enter_context(temporary_folder())
+                self._kept[run] = executor, caches, held
+            lent, folder, _ = self._kept[run]
+        try:
+            yield lent, folder
+        finally:
+            with self._guard:
+                self._users -= 1
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._timer = threading.Timer(self._idle, self.close)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def close(self) -> None:
+        """End the kept executors, unless a trial uses one."""
+        with self._guard:
+            if self._users:
+                return
+            kept = list(self._kept.values())
+            self._kept.clear()
+        for *_, held in kept:
+            held.close()
