@@ -13,8 +13,8 @@ from bench.fork_probes import PROBES
 from bench.row import BenchRow, Figure
 from whichtorch.matrix import planning
 from whichtorch.matrix.attempt import run_attempt
-from whichtorch.matrix.attempt_request import AttemptRequest
 from whichtorch.matrix.lab import opened_run
+from whichtorch.matrix.variation import AttemptRequest
 from whichtorch.model import Outcome
 from whichtorch.process.executor import BRIEF_EXIT, ForkingExecutor, LocalExecutor
 from whichtorch.suite import selection

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.results import attempt
-from whichtorch.matrix.observation import Observation
 from whichtorch.matrix.sample import NOTE, NoNumberError, Sample, compile_total, distance, growth, sample_of
+from whichtorch.matrix.variation import Observation
 from whichtorch.measure.measure import Measure, measures_named
 from whichtorch.model import Limits, Outcome, Record
 

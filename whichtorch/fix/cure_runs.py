@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from whichtorch.fix.tree_change import PackageTree
-    from whichtorch.matrix.observation import Observation
     from whichtorch.matrix.runner import Runner
+    from whichtorch.matrix.variation import Observation
     from whichtorch.model import Attempt
 
     Files = Mapping[str, str | None]

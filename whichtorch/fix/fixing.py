@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from whichtorch.fix.functions_run import FunctionsRun
     from whichtorch.fix.tree_change import PackageTree
     from whichtorch.fix.units import Unit
-    from whichtorch.matrix.observation import Observation
+    from whichtorch.matrix.variation import Observation
 
 SHOWN = 5  # names of a kind; more are counted
 FURTHER = 60  # trials that are proposed at least, to go on with

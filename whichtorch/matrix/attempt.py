@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
     from whichtorch.hangs.hang_diagnosis import HangDiagnosis
     from whichtorch.hangs.stacks import Process
-    from whichtorch.matrix.attempt_request import AttemptRequest
     from whichtorch.matrix.planning import PlannedCell
+    from whichtorch.matrix.variation import AttemptRequest
     from whichtorch.process.executor import Executor
     from whichtorch.process.sandbox import SandboxSpec
     from whichtorch.records.store import RunStore

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from whichtorch.matrix.attempt_request import AttemptRequest
     from whichtorch.matrix.planning import PlannedCell
+    from whichtorch.matrix.variation import AttemptRequest
     from whichtorch.matrix.written_caches import WrittenCaches
     from whichtorch.model import Environment, Request
     from whichtorch.process.executor import Executor

@@ -20,9 +20,9 @@ from whichtorch.base.grouping import counted
 from whichtorch.failures.tracebacks import ESCAPES
 from whichtorch.failures.verdict import judge
 from whichtorch.matrix.attempt import WITHIN_PYTEST, once_more, ran_in_changed, record_of, run_attempt
-from whichtorch.matrix.attempt_request import AttemptRequest
 from whichtorch.matrix.judgement import counting, is_settled
 from whichtorch.matrix.test_session import COMPLETE, FOLDER, TestSession, read_session
+from whichtorch.matrix.variation import AttemptRequest
 from whichtorch.matrix.work import CellEnd
 from whichtorch.model import (
     NOT_TAKEN,

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.atomic_files import text_of
 from whichtorch.base.errors import GOES_ON, PreventedError
-from whichtorch.matrix.observation import Observation
 from whichtorch.matrix.test_session import read_session
-from whichtorch.matrix.variation import PLAIN, Variation
+from whichtorch.matrix.variation import PLAIN, Observation, Variation
 from whichtorch.search.worker_pool import WorkerPool
 from whichtorch.suite.companions import companions_of
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from whichtorch.matrix.observation import Observation
+    from whichtorch.matrix.variation import Observation
 
 NOTE = "measured"  # prefix of the files that the start-up hook writes, one for each Python process
 FROM_OUTPUT = {MeasureKind.PRINTED, MeasureKind.OUTPUT}  # the other measures are read from these files

@@ -14,7 +14,6 @@ from whichtorch.environments.machine import check_hardware
 from whichtorch.environments.overlay import overlays_below
 from whichtorch.failures.deadline import Decider
 from whichtorch.failures.patience import Patience
-from whichtorch.matrix.attempt_request import AttemptRequest
 from whichtorch.matrix.judgement import (
     attempts_needed,
     counting,
@@ -26,7 +25,7 @@ from whichtorch.matrix.judgement import (
 )
 from whichtorch.matrix.native_modules import NativeModules
 from whichtorch.matrix.signals import running_lines
-from whichtorch.matrix.variation import NOTES
+from whichtorch.matrix.variation import NOTES, AttemptRequest
 from whichtorch.matrix.work import Batch, BatchResult, CellEnd, Site, Worker, fork_level
 from whichtorch.matrix.written_caches import WrittenCaches
 from whichtorch.model import Environment, Record, Request, Role

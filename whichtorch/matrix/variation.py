@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping  # noqa: TC003  pydantic reads it
-from pathlib import Path  # noqa: TC003  pydantic reads it
-from typing import Annotated, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo
 
-from whichtorch.model import Model
+from whichtorch.failures.failure import Failure
+from whichtorch.failures.tracebacks import read_chain
+from whichtorch.model import Model, Outcome, Role
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from whichtorch.failures.tracebacks import RaisedException
+    from whichtorch.model import Record, SharedProcess
+
 
 # stands, in a variation's texts, for the folder whose files come back as the notes of the run
 NOTES = "@whichtorch-notes@"
@@ -65,3 +77,48 @@ class Variation(Model):
 
 PLAIN = Variation()
 FORKED = Variation(may_fork=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRequest:
+    """How one attempt is to be made."""
+
+    limit: float  # seconds
+    role: Role = Role.JUDGE
+    goal: float | None = None  # seconds with a core, of a longer look at what was slow
+    idle_limit: float | None = None  # seconds without headway that end it
+    rerun_because: str = ""  # why it is made
+    is_again: bool = False  # after one that was slow, however long it waits for a core
+    fork_level: str = ""  # of imports: it is forked from a process that has made them; "": it starts cold
+    cold_because: str = ""  # why it may not fork, where other attempts of its cell may
+    is_brief: bool = False  # shorter than `Patience.due`: a busy run is only slow then, unless it hung there before
+    native: Path | None = None  # the module that was built from the scenario's native sources
+    scratch: Path | None = None  # for temporary files, and the folder of the suite's scripts; None: an empty one
+    caches: Path | None = None  # of compilers, kept from run to run; None: empty ones
+    arguments: tuple[str, ...] = ()  # instead of the script's own
+    folder: Path | None = None  # that it runs in; None: a scratch one for the suite's scripts, the user's for others
+    notes: Path | None = None  # a folder that its hooks write to
+    only: Sequence[str] | None = None  # ids of the command's tests that are run; None: all
+    skip: Sequence[str] = ()  # ids that are not
+    shared: SharedProcess | None = None  # how the test ran with others before
+    hung_before: Callable[[str], bool] = lambda _: False  # a longer look has shown this signature to be a hang
+    cancelled: threading.Event | None = None  # ends it once it is set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """A run's record, and what it wrote."""
+
+    record: Record
+    stderr: str
+    notes: Mapping[str, str] = field(default_factory=dict)  # texts of the files in its notes folder, by path
+
+    @property
+    def failure(self) -> Failure:
+        """What it shows."""
+        return Failure.of(self.record, self.chain)
+
+    @property
+    def chain(self) -> tuple[RaisedException, ...]:
+        """The exception that ended it, and its causes."""
+        return read_chain(self.stderr) if self.record.attempt.outcome is Outcome.FAIL else ()

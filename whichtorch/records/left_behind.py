@@ -11,8 +11,8 @@ from whichtorch.base.atomic_files import remove_partial
 from whichtorch.model import Record
 from whichtorch.process.marks import owner_is_dead, sweep_left_behind
 from whichtorch.process.temporary_folders import remove_left_behind
-from whichtorch.records.attempt_files import folder_of
 from whichtorch.records.store import OPEN, is_open, read_lines
+from whichtorch.records.stored_runs import folder_of
 
 if TYPE_CHECKING:
     from pathlib import Path

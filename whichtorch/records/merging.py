@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from whichtorch.base.atomic_files import is_regular
 from whichtorch.base.grouping import grouped
 from whichtorch.model import Attempt, Cell, Environment, Outcome, Record, Run, combine
-from whichtorch.records.attempt_files import folder_of, with_folder
 from whichtorch.records.known_records import attempt_identity, identity
 from whichtorch.records.store import RunStore, read_lines
+from whichtorch.records.stored_runs import folder_of, with_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

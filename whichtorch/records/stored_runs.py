@@ -8,17 +8,19 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, product
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from whichtorch.base.atomic_files import read_json, write_atomic
 from whichtorch.base.errors import UsageError
 from whichtorch.model import Record, Run
-from whichtorch.records.attempt_files import folder_of
 from whichtorch.records.store import RunFolder, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from whichtorch.model import Attempt
+
 
 COMPARABLE = ("matrix", "merge")  # the kinds of run that `latest` and a date mean: a search runs only what it needs
 LATEST = re.compile(r"latest(?:~(\d+))?")
@@ -167,3 +169,24 @@ def _strip(folder: Path, home: Path, attempts: set[str]) -> None:
 
 def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+_PATHS = ("stdout", "stderr", "stacks")  # of an attempt, each below its folder
+
+
+def folder_of(attempt: Attempt) -> str:
+    """Return the folder that an attempt's files lie in, relative to a state folder; "" where it has none."""
+    return str(PurePosixPath(attempt.stdout).parent) if attempt.stdout else ""
+
+
+def with_folder(attempt: Attempt, new: str) -> Attempt:
+    """Return an attempt with its files in another folder, which is relative to a state folder, too."""
+    old = folder_of(attempt)
+    paths = {name: getattr(attempt, name) for name in _PATHS}
+    moved = {name: path.replace(old, new, 1) for name, path in paths.items() if path.startswith(f"{old}/")}
+    return attempt.model_copy(update=moved)
+
+
+def without_files(attempt: Attempt) -> Attempt:
+    """Return an attempt without its files."""
+    return attempt.model_copy(update=dict.fromkeys(_PATHS, ""))

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from whichtorch.environments.cache import EnvironmentCache
-    from whichtorch.matrix.observation import Observation
     from whichtorch.matrix.runner import Runner
+    from whichtorch.matrix.variation import Observation
     from whichtorch.model import Environment, Scenario
     from whichtorch.model.events import Show
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from whichtorch.failures.failure import Failure
-    from whichtorch.matrix.observation import Observation
     from whichtorch.matrix.runner import Runner
+    from whichtorch.matrix.variation import Observation
 
 OFF = {"layer": "off"}  # the rung at which nothing is compiled
 NOTED_GRAPH = {"graph": f"{NOTES}/graph.json"}  # the rung that notes the last graph

@@ -16,8 +16,8 @@ from whichtorch.triage.ladder import at_rung
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from whichtorch.matrix.observation import Observation
     from whichtorch.matrix.runner import Runner
+    from whichtorch.matrix.variation import Observation
 
 RUNS = 3
 STDERR_KEPT = 64 * 2**10  # characters of its end

@@ -21,9 +21,9 @@ from whichtorch.matrix.work import Batch, BatchResult
 from whichtorch.model import Record, Run
 from whichtorch.process.executor import ForkingExecutor, LocalExecutor
 from whichtorch.process.temporary_folders import temporary_folder
-from whichtorch.records.attempt_files import folder_of
 from whichtorch.records.known_records import Records, identity
 from whichtorch.records.store import RunStore, new_run, read_lines, read_records
+from whichtorch.records.stored_runs import folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -7,7 +7,7 @@ import tarfile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from whichtorch.records.attempt_files import folder_of, with_folder, without_files
+from whichtorch.records.stored_runs import folder_of, with_folder, without_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from whichtorch.failures.failure import Failure
-    from whichtorch.matrix.observation import Observation
     from whichtorch.matrix.runner import Runner
+    from whichtorch.matrix.variation import Observation
     from whichtorch.search.runs_oracle import Journal
     from whichtorch.triage.failure_facts import CompileCall
 
