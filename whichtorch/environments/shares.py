@@ -1,4 +1,4 @@
-"""Share out the environments of a matrix among the jobs of a CI service."""
+"""The environments of a matrix, shared out among the jobs of a CI service."""
 
 from __future__ import annotations
 

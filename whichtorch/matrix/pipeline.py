@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import FailFastError, UsageError, why_stopped
 from whichtorch.base.grouping import counted
-from whichtorch.matrix.cell_scheduler import CellScheduler
 from whichtorch.matrix.judgement import counting, is_settled, judge
 from whichtorch.matrix.planning import PlannedCell, PlannedShare
 from whichtorch.matrix.work import CellEnd, EnvironmentWork

@@ -1,11 +1,11 @@
-"""How a run of a script differs from the script as its user runs it, and what it may take."""
+"""How one run is made: what differs from the script as its user runs it, what it may take, and what it showed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping  # noqa: TC003  pydantic reads it
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path  # noqa: TC003  pydantic reads it
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo
@@ -16,8 +16,7 @@ from whichtorch.model import Model, Outcome, Role
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
     from whichtorch.failures.tracebacks import RaisedException
     from whichtorch.model import Record, SharedProcess

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     Content = Iterable[str] | bytes | Model  # lines, a whole file, or what is written as JSON
     from collections.abc import Iterable, Iterator, Sequence
 
-    from whichtorch.model import Cell, Scenario
+    from whichtorch.model import Scenario
     from whichtorch.records.compare.comparison import Comparison
     from whichtorch.records.store import StoredRun
     from whichtorch.reports.document import Block, Line

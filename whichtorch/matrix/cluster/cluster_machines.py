@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from whichtorch.environments.machine import Machine
     from whichtorch.environments.provider import Stage
     from whichtorch.matrix.cluster.engine import DaskEngine, Member
-    from whichtorch.model import Request
     from whichtorch.model.events import Emit
     from whichtorch.records.known_records import Records
     from whichtorch.records.store import RunStore

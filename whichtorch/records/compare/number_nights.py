@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from whichtorch.model import Effect, Result
+    from whichtorch.model import Result
     from whichtorch.records.compare.nights import NightCell
     from whichtorch.records.store import RunFolder
     from whichtorch.search.step_search import Threshold
