@@ -1,4 +1,4 @@
-"""What is called or looked up by a name stands there itself: functions, methods, registered classes, `**` of a dict."""
+"""What is called or looked up by a name stands there itself: functions, and registered classes."""
 
 from __future__ import annotations
 
@@ -49,12 +49,9 @@ class Inlined:
     value: ast.expr | None  # None: the function returns nothing
 
 
-def inlined(function: Function, call: ast.Call, layout: Layout, *, skip: int = 0) -> Inlined | None:
-    """Return a call's function at the place of the call; None where that is not certain to be the same.
-
-    `skip` parameters have no argument in the call: 1 for a method's self.
-    """
-    given = given_values(function.args, call, skip)
+def inlined(function: Function, call: ast.Call, layout: Layout) -> Inlined | None:
+    """Return a call's function at the place of the call; None where that is not certain to be the same."""
+    given = given_values(function.args, call)
     body = [statement for statement in function.body if not is_docstring(statement)]
     returns = [each for each in _own_statements(body) if isinstance(each, ast.Return)]
     if given is None or len(returns) > 1 or (returns and returns[0] is not body[-1]):
@@ -81,7 +78,7 @@ def inlined(function: Function, call: ast.Call, layout: Layout, *, skip: int = 0
     return Inlined(above=[*placed, *moved], value=last.value if last else None)
 
 
-def given_values(parameters: ast.arguments, call: ast.Call, skip: int = 0) -> dict[str, ast.expr] | None:
+def given_values(parameters: ast.arguments, call: ast.Call) -> dict[str, ast.expr] | None:
     """Return each parameter's argument or default; None where the call does not say."""
     if any(isinstance(value, ast.Starred) for value in call.args) or any(word.arg is None for word in call.keywords):
         return None
@@ -89,12 +86,11 @@ def given_values(parameters: ast.arguments, call: ast.Call, skip: int = 0) -> di
     words = [each.arg for each in parameters.kwonlyargs]
     last = zip(listed[::-1], parameters.defaults[::-1], strict=False)
     defaults = [*last, *zip(words, parameters.kw_defaults, strict=True)]
-    wanted = listed[skip:]
-    if len(call.args) > len(wanted):
+    if len(call.args) > len(listed):
         return None
-    passed = dict(zip(wanted, call.args, strict=False)) | {word.arg: word.value for word in call.keywords if word.arg}
-    found = {name: value for name, value in defaults if value and name not in listed[:skip]} | passed
-    return found if found.keys() == {*wanted, *words} else None
+    passed = dict(zip(listed, call.args, strict=False)) | {word.arg: word.value for word in call.keywords if word.arg}
+    found = {name: value for name, value in defaults if value} | passed
+    return found if found.keys() == {*listed, *words} else None
 
 
 def _own_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

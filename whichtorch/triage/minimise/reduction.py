@@ -23,6 +23,7 @@ from whichtorch.triage.minimise.expressions import (
     inline_variables,
     keep_any_part,
     keep_one_name,
+    merge_imports,
     shrink_numbers,
 )
 from whichtorch.triage.minimise.inlining import (
@@ -67,7 +68,6 @@ _STRUCTURE = (
 _EXPRESSIONS = (drop_decorators, keep_one_name, drop_keywords)
 _NAMES = (inline_variables, functions_to_lambdas)
 _LAST = (drop_elements, keep_any_part)  # they take the most questions for what they leave out
-_ALONE = (drop_unneeded, drop_any_statement, shrink_numbers)
 MOST_QUESTIONS = 150  # from then on hardly anything is gained
 SHORT = 15  # lines: a script so short is read at a glance
 MOST_IN_VAIN = 30  # questions in a row that left out no line of so short a script
@@ -269,6 +269,7 @@ def _plainer(program: Program, state: ReductionState) -> Reducing:
     """Return the program with smaller expressions, in fewer lines."""
     for rule in _EXPRESSIONS:
         program = yield from in_halves(program, [rule], state)
+    program = yield from in_halves(program, [merge_imports], state, grows=True)
     program = yield from step_by_step(program, _NAMES, state)
     program = yield from in_halves(program, [shrink_numbers], state)
     for rule in _LAST:
