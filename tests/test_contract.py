@@ -42,7 +42,7 @@ from whichtorch.model import (
 from whichtorch.records.compare.comparison import ChangeKind, classify
 from whichtorch.records.store import CellLine
 from whichtorch.reports.event_lines import NAMES, EventLine
-from whichtorch.reports.formats import LIMIT
+from whichtorch.reports.markdown import LIMIT
 
 ROOT = DOCS.parent
 STORED: tuple[type[Model], ...] = (Result, Run, Environment, Cell, Measurement, CellLine, Record, Attempt, EventLine)

@@ -9,7 +9,7 @@ import pytest
 from tests import results
 from whichtorch.model import Cell, Environment, Outcome, Scenario
 from whichtorch.records.store import StoredRun
-from whichtorch.reports.formats import annotation_lines
+from whichtorch.reports.annotations import annotation_lines
 
 OLD, NEW = results.environment("2.11.0"), results.environment("2.12.1")
 

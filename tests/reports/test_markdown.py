@@ -12,7 +12,7 @@ from whichtorch.model import UNOBSERVED, Attempt, Cell, Outcome, Result, Run, St
 from whichtorch.records.compare.comparison import compare
 from whichtorch.records.store import StoredRun
 from whichtorch.reports.document import COLUMNS, size_of
-from whichtorch.reports.formats import LIMIT, ROWS, markdown_lines
+from whichtorch.reports.markdown import LIMIT, ROWS, markdown_lines
 
 ISSUE = 65_000  # bytes: GitHub refuses an issue or a comment of more than 65,536 characters
 

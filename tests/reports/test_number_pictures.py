@@ -13,7 +13,7 @@ from tests.reports.test_html import Page
 from tests.results import PASS, cell, environment, result, stored
 from whichtorch.model import Effect
 from whichtorch.records.store import StoredRun
-from whichtorch.reports.formats import markdown_lines
+from whichtorch.reports.markdown import markdown_lines
 from whichtorch.reports.page.grid import grid_of
 from whichtorch.reports.page.html import page
 from whichtorch.reports.page.number_pictures import BASE, MOST_LINES, TOP, over_environments, over_nights

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from whichtorch.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
 from whichtorch.records.store import StoredRun
-from whichtorch.reports.formats import markdown_lines
+from whichtorch.reports.markdown import markdown_lines
 from whichtorch.reports.table import cell_word, column_heads, legend_lines, matrix_lines, red_lines, summary_lines
 
 COMMAND = "whichtorch matrix"
