@@ -12,7 +12,6 @@ from whichtorch.triage.minimise.expressions import (
     inline_constants,
     inline_fields,
     inline_variables,
-    merge_imports,
     shrink_numbers,
 )
 from whichtorch.triage.minimise.inlining import (
@@ -97,11 +96,6 @@ EDITS = {
         "def f():\n    g()\nf()\n",
     ),
     "a value stands where it is read": (inline_variables, "x = f(1)\nprint(x + 1)\n", "print(f(1) + 1)\n"),
-    "a package is imported once": (
-        merge_imports,
-        "import os\nfrom os import path as p\nprint(os.name, p.sep)\n",
-        "import os\nprint(os.name, os.path.sep)\n",
-    ),
     "a size is small wherever it stands": (shrink_numbers, "f(512, [512, 3])\n", "f(2, [2, 3])\n"),
 }
 

@@ -17,7 +17,6 @@ from whichtorch.source.syntax import (
     in_head,
     is_constant,
     is_docstring,
-    parse_expression,
     statements_in,
     words,
 )
@@ -286,32 +285,3 @@ def _reading(tree: ast.Module, values: dict[str, ast.expr], key: str) -> Edit | 
             ) if name in values and isinstance(node.ctx, ast.Load) and words(owner) != "self":
                 replaced[node] = [values[name]]
     return Edit(key=key, replaced=replaced) if replaced else None
-
-
-def merge_imports(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield edits that read names of a package through the package itself, in place of a second import."""
-    layout = layout_of(program.tree)
-    for statement in program.tree.body:
-        match statement:
-            case ast.Import(names=[ast.alias(name=path, asname=str(name))]) if "." in path:
-                bindings = [(name, path)]
-            case ast.ImportFrom(module=str(module), names=names, level=0) if module != "__future__":
-                bindings = [(each.asname or each.name, f"{module}.{each.name}") for each in names if each.name != "*"]
-            case ast.Import(names=[ast.alias(name=path, asname=None)]) if "." in path:
-                bindings = []
-            case _:
-                continue
-        root = (getattr(statement, "module", None) or statement.names[0].name).partition(".")[0]
-        if not all(layout.stores[name] == 1 for name, _ in bindings) or layout.stores[root] > 1 + (not bindings):
-            continue
-        uses: dict[ast.AST, list[ast.AST]] = {
-            use: [parse_expression(path)] for name, path in bindings for use in layout.loads.get(name, [])
-        }
-        has_root = any(
-            isinstance(each, ast.Import)
-            and each is not statement
-            and any((a.asname or a.name) == root for a in each.names)
-            for each in program.tree.body
-        )
-        plain = [] if has_root else [ast.Import(names=[ast.alias(name=root)])]
-        yield Edit(key=f"merge {words(statement)}", replaced={statement: [*plain], **uses})

@@ -23,7 +23,6 @@ from whichtorch.triage.minimise.expressions import (
     inline_variables,
     keep_any_part,
     keep_one_name,
-    merge_imports,
     shrink_numbers,
 )
 from whichtorch.triage.minimise.inlining import (
@@ -269,7 +268,6 @@ def _plainer(program: Program, state: ReductionState) -> Reducing:
     """Return the program with smaller expressions, in fewer lines."""
     for rule in _EXPRESSIONS:
         program = yield from in_halves(program, [rule], state)
-    program = yield from in_halves(program, [merge_imports], state, grows=True)
     program = yield from step_by_step(program, _NAMES, state)
     program = yield from in_halves(program, [shrink_numbers], state)
     for rule in _LAST:
