@@ -12,7 +12,7 @@ import pytest
 from whichtorch.answer.answer import ReportAnswer
 from whichtorch.bisect.bisection import Bisection, Boundary
 from whichtorch.bisect.search_request import AxisName
-from whichtorch.environments.shares import SharePlan
+from whichtorch.environments.share_plan import SharePlan
 from whichtorch.explain.explainer import Explanations
 from whichtorch.fix.commission import FixAnswer
 from whichtorch.model import Attempt, Cell, Environment, Fingerprint, Model, Outcome, Result, Run, StoppedBy

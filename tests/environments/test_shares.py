@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from whichtorch.base.errors import UsageError
-from whichtorch.environments.shares import Share, SharePlan
+from whichtorch.environments.share_plan import SharePlan
+from whichtorch.environments.shares import Share
 from whichtorch.model import Build, Config, Request
 
 

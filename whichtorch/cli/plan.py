@@ -25,7 +25,7 @@ def plan(options: PlanOptions) -> None:
     0; 2 wrong usage or matrix file, or no environment.
     """
     from whichtorch.environments.expansion import expand
-    from whichtorch.environments.shares import SharePlan
+    from whichtorch.environments.share_plan import SharePlan
 
     file = options.file
     expansion = expand(file, cache=command.state_folder() / "cache")
