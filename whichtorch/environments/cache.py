@@ -29,10 +29,10 @@ from whichtorch.environments.installation import (
 )
 from whichtorch.environments.interpreters import find_interpreter
 from whichtorch.environments.overlay import make_overlay, site_packages
+from whichtorch.environments.overrides import blamed
 from whichtorch.environments.patches import apply_patch
 from whichtorch.environments.provider import Stage, silent
 from whichtorch.environments.resolution import (
-    blamed,
     candidate_wheel,
     check_overrides,
     compile_holding,

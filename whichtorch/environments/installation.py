@@ -21,7 +21,8 @@ from whichtorch import inside
 from whichtorch.base.atomic_files import read_json, write_atomic
 from whichtorch.environments.commander import Commander, InstallError
 from whichtorch.environments.index.sources import local_folder
-from whichtorch.environments.resolution import disagreements, is_same_version, locked_versions
+from whichtorch.environments.overrides import disagreements
+from whichtorch.environments.resolution import is_same_version, locked_versions
 from whichtorch.environments.unpacked_wheels import contents, damage, forget, unpacked
 from whichtorch.model import Config, Environment, Outcome, Request, digest
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.environments.conftest import ask
 from tests.fakes import FakeCache
-from whichtorch.matrix.cluster.cluster_machines import KnownEnvironments
+from whichtorch.matrix.cluster.known_environments import KnownEnvironments
 
 
 def test_an_environment_is_known_with_what_its_packages_require(tmp_path: Path) -> None:

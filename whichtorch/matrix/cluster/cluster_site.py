@@ -21,8 +21,9 @@ from whichtorch.records.known_records import identity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from whichtorch.matrix.cluster.cluster_machines import ClusterMachines, KnownEnvironments
+    from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
     from whichtorch.matrix.cluster.engine import Cancel, Member
+    from whichtorch.matrix.cluster.known_environments import KnownEnvironments
     from whichtorch.matrix.cluster.worker_events import WorkerEvent
     from whichtorch.matrix.planning import PlannedCell
     from whichtorch.matrix.work import Done, Worker
