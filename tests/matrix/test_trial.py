@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from whichtorch.matrix.cluster.trial_forks import TrialForks
 
 from tests.fakes import PASSED, FakeCache, FakeExecutor, lab_of, shows_nothing
 from tests.fix.packages import environment_folder
@@ -22,6 +21,7 @@ from tests.process.running import until
 from whichtorch.base.errors import PreventedError, UsageError
 from whichtorch.fix.tree_change import PACKAGES
 from whichtorch.inside import tree_dump
+from whichtorch.matrix.cluster.batch_host import TrialForks
 from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
 from whichtorch.matrix.lab import opened_lab
 from whichtorch.matrix.planning import PlannedCell, RunOptions
