@@ -33,7 +33,7 @@ CALLERS = {  # of `fail`, and the line of the launcher's script, which stands fo
     "early": ("<module> (early.py:8)", ""),
     "recorded": ("main (recorded.py:11)", ""),
     "spawn": ("work (spawn.py:9)", "<module> (spawn.py:14)"),
-    "loader": ("__getitem__ (loader.py:12)", "<module> (loader.py:17)"),
+    "loader": ("__getitem__ (loader.py:12)", ""),
 }
 UNKNOWN = {("loader", way) for way in WAYS if "exception" not in way}  # its words name a process id only
 UNNAMED = {("2.2.2", "ranks", way) for way in WAYS if "exception" in way}  # two tracebacks, and no prefix says whose
@@ -67,6 +67,30 @@ def test_the_rank_or_worker_that_failed_first_is_the_failure(release: str) -> No
         who = {"spawn": "process 1", "loader": "DataLoader worker process 1"}.get(launcher, "rank 1")
         is_unknown = (launcher, way) in UNKNOWN or (release, launcher, way) in UNNAMED
         assert found.process == ("" if is_unknown else who), (launcher, way)
+
+
+RESET = """\
+Traceback (most recent call last):
+  File "/usr/lib/python3.11/multiprocessing/resource_sharer.py", line 138, in _serve
+    with self._listener.accept() as conn:
+
+  File "/usr/lib/python3.11/multiprocessing/connection.py", line 395, in _recv
+    chunk = read(handle, remaining)
+ConnectionResetError: [Errno 104] Connection reset by peer
+"""
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_it_does_not_matter_where_the_parent_was_when_its_worker_died(release: str) -> None:
+    """Torch's handler raises at any line, whose source may be empty, and another worker writes between its lines."""
+    text = texts(release)["loader", "signal"]
+    lines = text.splitlines(keepends=True)
+    handled = "".join(lines[: lines.index("\n")]).replace("    data = self._data_queue.get(timeout=timeout)", "")
+    frames = [at for at in range(lines.index("\n") + 5, len(lines)) if lines[at].startswith("  ")]
+    torn = ["".join([*lines[:at], RESET, *lines[at:]]) for at in frames]
+    for written in (handled, text + RESET, RESET + text, *torn):
+        found = verdict(written)
+        assert (found.outcome, found.signature) == (Outcome.CRASH, "SIGSEGV"), written
 
 
 @pytest.mark.parametrize("launcher", CALLERS)

@@ -60,8 +60,9 @@ _WHO = re.compile(r"\b((?:DataLoader worker )?process \d+)(?=\.$| terminated wit
 _OUTERMOST = re.compile(r':\n  File "([^"]+)", line \d+, in (?:<module>|_bootstrap|_run_module_as_main)$', re.MULTILINE)
 # an exception that only says that another process has failed, by its type or by the code that the raising line reads
 _PASSES_ON = re.compile(
-    r":(?:\n .*)*?\n(?:    .*\b(?:exit|return)code\b.*\n(?:[ ~^]+\n)?\S|(?:[\w.]+\.)?(?:(?:ChildFailed|CalledProcess"
-    r"|TerminatedWorker)Error|ProcessExitedException|BrokenProcessPool|RuntimeError: DataLoader worker \(pid))"
+    r":(?:\n(?: .*)?)*?\n(?:    .*\b(?:exit|return)code\b.*\n(?:[ ~^]+\n)?\S|(?:[\w.]+\.)?(?:(?:ChildFailed"
+    r"|CalledProcess|TerminatedWorker)Error|ProcessExitedException|BrokenProcessPool"
+    r"|RuntimeError: DataLoader worker \(pid))"
 )
 # how another process ended, as such an exception says it
 _ENDED = re.compile(rf"(?:non-zero exit status|exit code) (?P<code>\d+)|(?:<Signals\.|signal:? |are \{{){_DEATH}\b")
@@ -71,9 +72,11 @@ _SHELL = re.compile(  # the same, as make or a shell says it
 )
 _ENTRY = re.compile(r"^  rank +: (\d+) .*\n  exitcode +: (-?\d+) ", re.MULTILINE)  # of torchrun; the last is the first
 _ERROR_FILE = re.compile(rf"^  traceback : ({re.escape(HEADER)}.*\n(?:  .*\n)*)", re.MULTILINE)
+# an exception that another process wrote between the lines of one, and the rest of that
+_NESTED = re.compile(rf"(.*?\n(?!{HEADER[:9]})\S[^\n]*)(\n  .*)", re.DOTALL)
 # what a process says if one that it talks to has gone
 _PEER_LOST = re.compile(
-    r":(?:\n .*)*\n\S.*(?:(?:closed|reset) by peer|Broken pipe|remote process exited|likely closed|[Tt]imed? ?out"
+    r":(?:\n(?: .*)?)*\n\S.*(?:(?:closed|reset) by peer|Broken pipe|remote process exited|likely closed|[Tt]imed? ?out"
     r"|Connection refused|ommunicator was aborted|failed to (?:connect|recv)|(?:recv|send)\w+ failed)"
 )
 
@@ -116,6 +119,8 @@ def first_failure(stderr: str) -> FirstFailure:
     """Return which process failed first, of a program that failed."""
     lines = stderr.replace("\0", "").splitlines()  # torch's handler of a worker's signals ends its words with one
     found = _words(lines)
+    while found and _PEER_LOST.match(found[-1].last_block) and any(_PASSES_ON.match(each.last_block) for each in found):
+        found.pop()  # lost a process that had failed by then
     count = next((at for at in range(len(found), 0, -1) if not _PASSES_ON.match(found[at - 1].last_block)), 0)
     own = found[:count]
     start, end = own[-1].line if own else 0, found[count].line if count < len(found) else len(lines)
@@ -134,7 +139,9 @@ def first_failure(stderr: str) -> FirstFailure:
     silent = [end for end in ends if end[1] not in {0, 1}] or ([] if own else entries[:1])
     if silent and (first is None or (silent[0] == ends[0] and not first.signal)):
         (process, code), quoted = silent[0], _ERROR_FILE.search(around.rpartition("Root Cause")[2])
-        text, said = quoted[1].replace("\n  ", "\n") if quoted else "", "" if entries else around or before
+        text = quoted[1].replace("\n  ", "\n") if quoted else ""
+        is_elsewhere = entries or "DataLoader worker (pid" in around  # whose handler raises wherever its parent is then
+        said = "" if is_elsewhere else around or before
         return FirstFailure(text, process, max(code, 0) or None, signal.Signals(-code).name if code < 0 else "", said)
     first = first or next(iter(own), _Words(0, stderr, ""))
     alike = [process for process, code in ends if (code < 0) == bool(first.signal)]
@@ -150,17 +157,21 @@ def _who(text: str) -> str:
 def _words(stderr: list[str]) -> list[_Words]:
     """Return what was written of each failure, in order; the lines of a rank that has a prefix are its own."""
     streams: dict[str | None, list[tuple[int, str]]] = {}
+    found: list[_Words] = []
     for number, line in enumerate(stderr):
         margin = _MARGIN.match(line)
         streams.setdefault(margin and margin[1], []).append((number, line[margin.end() :] if margin else line))
-    found = []
     for rank, numbered in streams.items():
         lines = [line for _, line in numbered]
         starts = [at for at in range(len(lines)) if _begins(lines, at)]
         for start, end in pairwise([*starts, len(lines)]):
             named = _NAMED.match(lines[start - 1]) if start else None
             name = f"rank {rank}" if rank else named[1] or f"process {named[2]}" if named else ""
-            found.append(_Words(numbered[start][0], "\n".join(lines[start:end]), name))
+            text = "\n".join(lines[start:end])
+            is_open = start != starts[0] and not re.search(r"\n\S", found[-1].last_block)
+            if is_open and (nested := _NESTED.match(text)):
+                text, found[-1] = nested[1], found[-1]._replace(text=found[-1].text + nested[2])
+            found.append(_Words(numbered[start][0], text, name))
     return sorted(found)
 
 
