@@ -70,11 +70,11 @@ def no_attempts(run: Path, moment: Moment) -> None:
         shutil.rmtree(folder)
 
 
-def swapped(one: str, other: str, run: Path, moment: Moment) -> None:
+def swapped(first: str, second: str, run: Path, moment: Moment) -> None:
     aside = run / "aside"
-    (run / one).rename(aside)
-    (run / other).rename(run / one)
-    aside.rename(run / other)
+    (run / first).rename(aside)
+    (run / second).rename(run / first)
+    aside.rename(run / second)
 
 
 def replaced(names: tuple[str, ...], content: bytes | None, run: Path, moment: Moment) -> None:

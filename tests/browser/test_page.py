@@ -248,14 +248,14 @@ def test_ten_thousand_cells(huge: Path, open_page: Open) -> None:
 
 def test_an_opened_cell_has_its_numbers(tmp_path: Path, open_page: Open) -> None:
     """Its value, and the change with its interval; one that was measured has no attempts, but was run."""
-    one, other = pages.environment("2.10.0"), pages.environment("2.11.0")
-    numbers = [measurement(0.0, ""), measurement(0.2, one.label, effect=Effect.WORSE)]
+    before, after = pages.environment("2.10.0"), pages.environment("2.11.0")
+    numbers = [measurement(0.0, ""), measurement(0.2, before.label, effect=Effect.WORSE)]
     cells = [
         pages.cell(where, Outcome.PASS, attempts=(), numbers=(number,))
-        for where, number in zip((one, other), numbers, strict=True)
+        for where, number in zip((before, after), numbers, strict=True)
     ]
     file = tmp_path / "run.html"
-    file.write_text(pages.made(pages.stored([one, other], cells, tmp_path)))
+    file.write_text(pages.made(pages.stored([before, after], cells, tmp_path)))
     page = open_page(file)
     page.locator("#grid tbody td").nth(1).click()
     panel = page.locator("#cell")

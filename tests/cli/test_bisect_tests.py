@@ -109,9 +109,9 @@ def test_every_test_that_changed_has_its_release(user: User, wheels: Path) -> No
 def test_a_limit_tells_what_is_known_and_more_goes_on(user: User, wheels: Path) -> None:
     """With too few installs, each test has the releases that it changes between; without the limit it goes on."""
     project(user, test_it=TESTS)
-    one = bisect(user, "--max-installs", "1", *PYTEST, code=4)  # nothing is known of the newest release
-    assert {test["answer"] for test in one["tests"].values()} == {"inconclusive"}
-    assert "pass -> not run: 4 tests" in one["said"]
+    begun = bisect(user, "--max-installs", "1", *PYTEST, code=4)  # nothing is known of the newest release
+    assert {test["answer"] for test in begun["tests"].values()} == {"inconclusive"}
+    assert "pass -> not run: 4 tests" in begun["said"]
     limited = bisect(user, "--max-installs", "2", *PYTEST, code=4)
     assert limited["reasons"][0] == "the limit of 2 installs is reached"
     assert limited["tests"]["tests/test_it.py::test_broken[1]"]["answer"] == "inconclusive"

@@ -106,7 +106,10 @@ def test_two_failures_below_one_launcher_are_two(launcher: str) -> None:
         (release, way): str(verdict(texts(release)[launcher, way]).signature) for release in RELEASES for way in WAYS
     }
     wrong = [
-        (one, other) for one in shown for other in shown if is_one(shown[one], shown[other]) is not (one[1] == other[1])
+        (each, other)
+        for each in shown
+        for other in shown
+        if is_one(shown[each], shown[other]) is not (each[1] == other[1])
     ]
     assert wrong == []
 

@@ -295,8 +295,8 @@ def test_environments_that_differ_in_more_are_named_in_full() -> None:
 
 def test_the_wheel_of_a_writer_is_its_own() -> None:
     """A release candidate of the same build has another wheel."""
-    one, two = requests("1", "2")
-    wheels = [one.model_copy(update={"wheel": "a"}), two.model_copy(update={"wheel": "b"})]
+    first, second = requests("1", "2")
+    wheels = [first.model_copy(update={"wheel": "a"}), second.model_copy(update={"wheel": "b"})]
     assert names_and_writers(wheels, "2") == [("2", "2b")]
 
 

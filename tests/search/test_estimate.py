@@ -103,11 +103,11 @@ def test_two_series_of_the_same_differences_are_as_good_as_one() -> None:
     """Of two estimates the surer one counts more; an exact one decides alone."""
     dice = random.Random(5)
     noise = [dice.gauss(0.05, 0.01) for _ in range(48)]
-    one, other, whole = (estimate(part, 96) for part in (noise[:12], noise[12:], noise))
-    assert one is not None
+    first, other, whole = (estimate(part, 96) for part in (noise[:12], noise[12:], noise))
+    assert first is not None
     assert other is not None
     assert whole is not None
-    both = pooled(one, other)
+    both = pooled(first, other)
     assert (both.rounds, both.low < both.center < both.high) == (48, True)
     assert both.center == pytest.approx(whole.center, abs=0.002)
     assert both.error == pytest.approx(whole.error, rel=0.4)

@@ -112,10 +112,12 @@ def test_several_candidates_are_tried_at_once(tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
-    (one, _, _), (two, runner, _) = (triaged(folder, steps=steps, jobs=jobs) for jobs, folder in enumerate(folders, 1))
-    assert one.minimal is not None
-    assert two.minimal is not None
-    assert two.minimal.source == one.minimal.source
+    (alone, _, _), (beside, runner, _) = (
+        triaged(folder, steps=steps, jobs=jobs) for jobs, folder in enumerate(folders, 1)
+    )
+    assert alone.minimal is not None
+    assert beside.minimal is not None
+    assert beside.minimal.source == alone.minimal.source
     assert runner.crowd.most > 2
 
 

@@ -180,7 +180,7 @@ def answer_if_not_runnable(base: ReportAnswer, candidate: Candidate, report: Rep
     return None
 
 
-def more_telling(one: ReportAnswer | None, other: ReportAnswer) -> ReportAnswer:
+def more_telling(first: ReportAnswer | None, other: ReportAnswer) -> ReportAnswer:
     """Return the answer that says more, of two that do not show the reported failure; the first of equals."""
     order = (
         ReportVerdict.ANOTHER,
@@ -190,7 +190,7 @@ def more_telling(one: ReportAnswer | None, other: ReportAnswer) -> ReportAnswer:
         ReportVerdict.INFORMATION,
     )
     places = {verdict: place for place, verdict in enumerate(order)}
-    return other if one is None or places.get(other.verdict, 9) < places.get(one.verdict, 9) else one
+    return other if first is None or places.get(other.verdict, 9) < places.get(first.verdict, 9) else first
 
 
 def no_evidence(cell: Cell, stderr: str, exception: str) -> str:

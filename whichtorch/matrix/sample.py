@@ -160,7 +160,7 @@ def distance(first: str, second: str) -> float:
     return max((_apart(*pair) for pair in pairs), default=0.0)
 
 
-def _apart(one: float, other: float) -> float:
-    if one == other or (math.isnan(one) and math.isnan(other)):
+def _apart(first: float, second: float) -> float:
+    if first == second or (math.isnan(first) and math.isnan(second)):
         return 0.0
-    return math.inf if math.isnan(one) or math.isnan(other) else abs(one - other)
+    return math.inf if math.isnan(first) or math.isnan(second) else abs(first - second)

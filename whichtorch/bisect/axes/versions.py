@@ -88,8 +88,8 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
     if len(usable) < 2:
         named = f"only {usable[0].torch}" if usable else "nothing"
         raise UsageError(f"there is {named} to search", hint="name a wider range with --torch, such as '>=2.6'")
-    one, is_listed = usable[0], all(parse_version(each.torch) for each in usable)  # not so a wheel of the user's
-    released = find(EVERY_RELEASE, one.build, one.python, request.home / "cache")[0] if is_listed else {}
+    first, is_listed = usable[0], all(parse_version(each.torch) for each in usable)  # not so a wheel of the user's
+    released = find(EVERY_RELEASE, first.build, first.python, request.home / "cache")[0] if is_listed else {}
     with workbench(request, cache, show) as bench:
         axis = replace(Releases.of(usable, own_torch()), released=tuple(released))
         bisection = with_attributions(search_between(request, axis, bench), axis, request, bench)
