@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whichtorch.search.posterior import RUN_COUNTS
 from whichtorch.search.search_state import (
     MOST_RUNS_EACH,
+    RUN_COUNTS,
     AnswerKind,
     Change,
     Costs,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.shell import User
 from whichtorch.cli import app
-from whichtorch.records.scratch import scratch_database
+from whichtorch.records.line_index import scratch_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,7 @@ import pytest
 
 from whichtorch.base.errors import UsageError
 from whichtorch.environments.additions import Additions
-from whichtorch.environments.project_needs import lock_pins
-from whichtorch.environments.script_needs import Needs, needs_of
+from whichtorch.environments.script_needs import Needs, lock_pins, needs_of
 
 PROJECT = """
 [project]

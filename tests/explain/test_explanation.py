@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtorch.explain.explanation import Explanation, ExplanationKind, explain, observe
-from whichtorch.explain.rules import smallest_rule
+from whichtorch.explain.explanation import Explanation, ExplanationKind, explain, observe, smallest_rule
 from whichtorch.model import UNOBSERVED, Attempt, Cell, Environment, Limits, Outcome, Record, StoppedBy
 from whichtorch.reports.explanation_text import explanation_lines
 

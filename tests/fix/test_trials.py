@@ -24,8 +24,7 @@ from whichtorch.fix.candidates import each_once
 from whichtorch.fix.closure import Closure
 from whichtorch.fix.cure_search import GUESS, CureSearch, Trial, TrialEffect, in_words, inquiry
 from whichtorch.fix.minimum import smallest
-from whichtorch.search.driving import Deferred, drive
-from whichtorch.search.runs_oracle import BudgetSpentError, Journal, RunsOracle
+from whichtorch.search.runs_oracle import BudgetSpentError, Deferred, Journal, RunsOracle, drive
 from whichtorch.search.worker_pool import WorkerPool
 
 if TYPE_CHECKING:

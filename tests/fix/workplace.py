@@ -12,8 +12,8 @@ from whichtorch.environments.configs import BUILTIN
 from whichtorch.environments.expansion import existing
 from whichtorch.fix.cure_runs import CureRuns
 from whichtorch.fix.fixing import CureRequest, Fix, fix
+from whichtorch.matrix.lab import Runner
 from whichtorch.matrix.planning import PlannedCell, RunOptions
-from whichtorch.matrix.runner import Runner
 from whichtorch.model import Environment
 from whichtorch.process.executor import LocalExecutor
 from whichtorch.records.store import new_run

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from whichtorch.base.errors import UsageError
-from whichtorch.matrix.command_options import CommandOptions
+from whichtorch.matrix.run_options import CommandOptions
 from whichtorch.suite import project
 
 

@@ -9,8 +9,7 @@ from typing import cast
 import pytest
 
 from tests.results import environment
-from whichtorch.matrix.interleaving import Meter, MixedStartsError, Series
-from whichtorch.matrix.sample import NoNumberError, Sample
+from whichtorch.matrix.interleaving import Meter, MixedStartsError, NoNumberError, Sample, Series
 from whichtorch.measure.measure import Measure, measures_named
 from whichtorch.model import Effect, Environment
 from whichtorch.model.events import Event

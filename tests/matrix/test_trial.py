@@ -23,9 +23,8 @@ from whichtorch.fix.tree_change import PACKAGES
 from whichtorch.inside import tree_dump
 from whichtorch.matrix.cluster.batch_host import TrialForks
 from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
-from whichtorch.matrix.lab import opened_lab
+from whichtorch.matrix.lab import Runner, opened_lab
 from whichtorch.matrix.planning import PlannedCell, RunOptions
-from whichtorch.matrix.runner import Runner
 from whichtorch.matrix.variation import NOTES, Variation
 from whichtorch.model import Outcome
 from whichtorch.records.known_records import Records

@@ -15,8 +15,7 @@ from tests.records.test_store import record
 from tests.results import FAIL, PASS, cell, environment, result, stored
 from whichtorch.model import Outcome, Record
 from whichtorch.records import line_index
-from whichtorch.records.line_index import LineIndex
-from whichtorch.records.scratch import open_database
+from whichtorch.records.line_index import LineIndex, open_database
 from whichtorch.records.store import CELLS, CellLine, new_run, read_environments, read_records
 from whichtorch.records.stored_runs import all_runs, prune
 

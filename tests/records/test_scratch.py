@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from whichtorch.base.errors import PreventedError
-from whichtorch.records.scratch import scratch_database
+from whichtorch.records.line_index import scratch_database
 
 
 class Owner:

@@ -10,8 +10,7 @@ from whichtorch.reports.case_text import ERROR_LINES, case_document, case_lines
 from whichtorch.reports.document import markdown
 from whichtorch.reports.page.html import page
 from whichtorch.reports.run_facts import RunFacts
-from whichtorch.triage.case import Case, CaseEnvironment, Classification, Ladder, Minimal, Newest, Reproduction
-from whichtorch.triage.failure_facts import Rung
+from whichtorch.triage.case import Case, CaseEnvironment, Classification, Ladder, Minimal, Newest, Reproduction, Rung
 
 CAUSE = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nKeyError: 'x'\n"
 ENDING = f"a line before\n{CAUSE}\nThe above exception was the direct cause of the following exception:\n\n{CAUSE}"

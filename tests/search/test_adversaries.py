@@ -32,11 +32,10 @@ from whichtorch.process.supervision import Ending
 from whichtorch.records.store import new_run
 from whichtorch.search.decision import answer_so_far, decide_parallel
 from whichtorch.search.delta import minimal_set
-from whichtorch.search.driving import drive
-from whichtorch.search.posterior import RUN_COUNTS
-from whichtorch.search.runs_oracle import RunsOracle, inquiry_of
+from whichtorch.search.runs_oracle import RunsOracle, drive, inquiry_of
 from whichtorch.search.search_state import (
     MOST_RUNS_EACH,
+    RUN_COUNTS,
     AnswerKind,
     Find,
     NextProbe,

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tests.bisect.history import History, Trace, follow
 from whichtorch.search.decision import decide
-from whichtorch.search.posterior import Posterior
 from whichtorch.search.search_state import (
     SETTLING_RUNS,
     AnswerKind,
@@ -18,6 +17,7 @@ from whichtorch.search.search_state import (
     Costs,
     Find,
     NextProbe,
+    Posterior,
     ProbeRun,
     Purpose,
     SearchOptions,

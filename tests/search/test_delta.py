@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whichtorch.search.delta import minimal_set
-from whichtorch.search.driving import drive
-from whichtorch.search.runs_oracle import RunsOracle, inquiry_of
+from whichtorch.search.runs_oracle import RunsOracle, drive, inquiry_of
 
 
 def found_by(names: Sequence[str], test: Callable[[frozenset[str]], bool]) -> frozenset[str]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from whichtorch.search.driving import drive
-from whichtorch.search.runs_oracle import Inquiry, RunsOracle, asking
+from whichtorch.search.runs_oracle import Inquiry, RunsOracle, asking, drive
 from whichtorch.search.worker_pool import WorkerPool
 
 if TYPE_CHECKING:

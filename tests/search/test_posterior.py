@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtorch.search.posterior import ALWAYS, FAILURE_RATES, NO_CHANGE, Posterior, entropy
-from whichtorch.search.search_state import Costs, Tally
+from whichtorch.search.search_state import ALWAYS, FAILURE_RATES, NO_CHANGE, Costs, Posterior, Tally, entropy
 
 SIZE = 8
 

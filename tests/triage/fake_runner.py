@@ -25,7 +25,7 @@ from whichtorch.bisect.search_request import AxisName
 from whichtorch.failures.verdict import judge
 from whichtorch.fix.commission import FixAnswer
 from whichtorch.fix.fixing import Fix
-from whichtorch.matrix.runner import Runner
+from whichtorch.matrix.lab import Runner
 from whichtorch.matrix.variation import NOTES, PLAIN, Observation, Variation
 from whichtorch.model import Environment, Outcome, Record
 from whichtorch.process.supervision import Ending

@@ -15,9 +15,8 @@ import pytest
 from whichtorch.failures.failure import Failure
 from whichtorch.failures.tracebacks import CodeFrame, RaisedException
 from whichtorch.model import Outcome
-from whichtorch.triage.case import Case
+from whichtorch.triage.case import Case, CompileCall, FailureFacts, Rung, checks_backend, facts_of
 from whichtorch.triage.categories import CATEGORIES, UNCLASSIFIED, classify, logs_of
-from whichtorch.triage.failure_facts import CompileCall, FailureFacts, Rung, checks_backend, facts_of
 
 RECORDED = Path(__file__).parent / "recorded"
 KINDS = {

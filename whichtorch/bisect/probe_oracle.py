@@ -11,7 +11,7 @@ from whichtorch.matrix.judgement import decided
 from whichtorch.matrix.pipeline import raise_if_impossible
 from whichtorch.model import Outcome
 from whichtorch.model.events import ProbeChosen
-from whichtorch.search.driving import drive
+from whichtorch.search.runs_oracle import drive
 from whichtorch.search.shared_search import SharedProbe
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from whichtorch.bisect.workbench import Probed
     from whichtorch.matrix.planning import PlannedCell
     from whichtorch.model import Record
-    from whichtorch.search.driving import Oracle
+    from whichtorch.search.runs_oracle import Oracle
     from whichtorch.search.search_state import NextProbe, SearchState
 
     Question = TypeVar("Question")

@@ -37,7 +37,7 @@ def scheduler(options: SchedulerOptions) -> None:
     """
     import asyncio
 
-    from whichtorch.matrix.cluster.scheduler import serve
+    from whichtorch.matrix.cluster.worker import serve
 
     address = f"tcp://127.0.0.1:{options.port}" if options.plain else f"tls://{options.host}:{options.port}"
     asyncio.run(serve(address, options.cluster.certificates, _print_line))

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from whichtorch.base.errors import GOES_ON, TimeOverError, UsageError
 from whichtorch.base.option import STDOUT, Strings, after_dashes, argument, group, option
-from whichtorch.matrix.command_options import CommandOptions, check_command
-from whichtorch.matrix.run_options import RunOptions, running_option
+from whichtorch.matrix.run_options import CommandOptions, RunOptions, check_command, running_option
 from whichtorch.process.sandbox import Sandbox
 from whichtorch.watch.watch_request import STOPPED_CODE
 

@@ -28,8 +28,7 @@ from whichtorch.records import store
 from whichtorch.records.compare.factors import AXES
 from whichtorch.records.line_index import LineIndex
 from whichtorch.search.delta import minimal_set
-from whichtorch.search.driving import drive
-from whichtorch.search.runs_oracle import RunsOracle, inquiry_of
+from whichtorch.search.runs_oracle import RunsOracle, drive, inquiry_of
 from whichtorch.suite import selection
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from whichtorch.environments.expansion import expand
 from whichtorch.fix.cure_runs import CureRuns
 from whichtorch.fix.fixing import CureRequest, Fix, fix
 from whichtorch.fix.origins import Origins, ReleaseSpan
-from whichtorch.matrix.lab import Lab, opened_lab
+from whichtorch.matrix.lab import Lab, Runner, opened_lab
 from whichtorch.matrix.planning import PlannedCell
-from whichtorch.matrix.runner import Runner
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.model import Environment, Model, name_of_test
 from whichtorch.process.temporary_folders import temporary_folder

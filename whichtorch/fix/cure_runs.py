@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from whichtorch.fix.tree_change import PackageTree
-    from whichtorch.matrix.runner import Runner
+    from whichtorch.matrix.lab import Runner
     from whichtorch.matrix.variation import Observation
     from whichtorch.model import Attempt
 

@@ -28,8 +28,7 @@ from whichtorch.fix.origins import Origin  # noqa: TC001  pydantic reads it
 from whichtorch.fix.tree_change import TreeChange, differing, lines_of, unified_diff
 from whichtorch.fix.units import Kind, Proposal, in_order
 from whichtorch.model import Environment, Outcome, Record, digest
-from whichtorch.search.driving import Deferred, drive
-from whichtorch.search.runs_oracle import BudgetSpentError, Journal, RunsOracle
+from whichtorch.search.runs_oracle import BudgetSpentError, Deferred, Journal, RunsOracle, drive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
+    from whichtorch.matrix.cached_files import WrittenCaches
     from whichtorch.matrix.planning import PlannedCell
     from whichtorch.matrix.variation import AttemptRequest
-    from whichtorch.matrix.written_caches import WrittenCaches
     from whichtorch.model import Environment, Request
     from whichtorch.process.executor import Executor
     from whichtorch.records.store import RunStore

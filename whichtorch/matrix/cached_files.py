@@ -1,4 +1,4 @@
-"""The compiler caches that the runs of a chain share: which there are, and which of them a run has read.
+"""The compiler caches that the runs of a chain share: which there are, who has written them, and which a run has read.
 
 Reads are seen from the access times of the files, so this works with any torch: before a run these times are set far
 back, and the kernel updates them when a file is read.
@@ -8,16 +8,24 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections import Counter
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from whichtorch.base.atomic_files import is_regular
+from whichtorch.model import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
+
+    from whichtorch.environments.provider import Environments
+    from whichtorch.matrix.planning import PlannedCell
+    from whichtorch.model import Environment, Record, Request
+
 
 LONG_AGO = 2 * 86_400 * 10**9  # nanoseconds: a disk mounted with relatime notes reads of what is not read for a day
 UNSEEN = "it is not known whether a cache was read: this disk does not record when files are read"
@@ -166,3 +174,64 @@ def copy_folder(source: Path, target: Path) -> None:
 def _irregular(folder: str, names: list[str]) -> list[str]:
     """Return which entries of a folder are sockets, pipes and such, that cannot be copied."""
     return [name for name in names if not (is_regular(path := Path(folder, name)) or path.is_symlink())]
+
+
+_WRITTEN = "written"  # the copy of what the runs share as the first one has left it
+
+
+@dataclass(slots=True)
+class FirstRun:
+    """The first run of chains, and what it has left for others."""
+
+    place: SharedFolder
+    lock: threading.Lock = field(default_factory=threading.Lock)  # held by the one chain that uses the place
+    record: Record | None = None
+
+    def first_run(self, make: Callable[[], Record | None]) -> Record | None:
+        """Return the record of the first run, and restore its caches; make the run now if there is no usable record."""
+        if self.record is not None and self.record.attempt.outcome not in {Outcome.SLOW, Outcome.ERROR}:
+            self.place.restore(_WRITTEN)
+            return self.record
+        self.place.make()
+        self.record = make()
+        self.place.keep(_WRITTEN)
+        self.place.without_headers(_WRITTEN)
+        return self.record
+
+
+@dataclass(slots=True)
+class WrittenCaches:
+    """First runs that chains in other environments go on from. Each is made once, and its caches are kept."""
+
+    environments: Environments
+    stage: Callable[[str, str], None]  # told the label of an environment, and what is done to it
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+    _made: dict[tuple[object, ...], FirstRun] = field(default_factory=dict)
+
+    @contextmanager
+    def lent(self, writer: Request, planned: PlannedCell, own: SharedFolder) -> Iterator[FirstRun]:
+        """Lend the first run of a cell to one chain at a time. It lies beside the `own` folder of the first one."""
+        key = writer.key, planned.scenario.source_hash, planned.name
+        with self._guard:
+            beside = replace(own, place=own.place.with_suffix(".written"))
+            written = self._made.setdefault(key, FirstRun(beside))
+        with written.lock:
+            try:
+                yield written
+            finally:
+                written.place.clear()
+
+    @contextmanager
+    def environment(self, request: Request, cancelled: threading.Event | None) -> Iterator[Environment]:
+        """Lend the environment of a first run."""
+        environment = self.environments.acquire(request, cancelled, partial(self.stage, request.label))
+        try:
+            yield environment
+        finally:
+            if environment.is_usable:
+                self.environments.release(request)
+
+    def remove(self) -> None:
+        """Remove all that was kept."""
+        for written in self._made.values():
+            shutil.rmtree(written.place.place, ignore_errors=True)

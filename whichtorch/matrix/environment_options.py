@@ -16,8 +16,7 @@ from whichtorch.base.option import Strings, after_dashes, argument, duration, gr
 from whichtorch.environments import INSTALL_TIMEOUT
 from whichtorch.environments.additions import Additions, environment_option
 from whichtorch.environments.shares import Share
-from whichtorch.matrix.command_options import CommandOptions, check_command
-from whichtorch.matrix.run_options import RunOptions, jobs_option, running_option
+from whichtorch.matrix.run_options import CommandOptions, RunOptions, check_command, jobs_option, running_option
 
 if TYPE_CHECKING:
     from whichtorch.environments.cache import EnvironmentCache

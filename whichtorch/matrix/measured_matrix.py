@@ -16,9 +16,9 @@ from whichtorch.records.known_records import Records
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from whichtorch.matrix.interleaving import NoNumberError
     from whichtorch.matrix.lab import Lab
     from whichtorch.matrix.planning import Plan, PlannedCell
-    from whichtorch.matrix.sample import NoNumberError
     from whichtorch.matrix.site import ThisMachine
     from whichtorch.measure.measure import Measure
     from whichtorch.model import Environment

@@ -12,6 +12,7 @@ from whichtorch.environments.configs import cell_environ, recorded
 from whichtorch.environments.machine import check_hardware
 from whichtorch.failures.deadline import Decider
 from whichtorch.failures.patience import Patience
+from whichtorch.matrix.cached_files import WrittenCaches
 from whichtorch.matrix.judgement import (
     attempts_needed,
     counting,
@@ -25,7 +26,6 @@ from whichtorch.matrix.native_modules import NativeModules
 from whichtorch.matrix.signals import running_lines
 from whichtorch.matrix.variation import AttemptRequest
 from whichtorch.matrix.work import Batch, BatchResult, CellEnd, Site, Worker, fork_level
-from whichtorch.matrix.written_caches import WrittenCaches
 from whichtorch.model import Environment, Record, Request, Role
 from whichtorch.model.events import AttemptEnded, AttemptStarted, EnvironmentStage
 from whichtorch.process.executor import ForkingExecutor, LocalExecutor, default_jobs, load_slowdown

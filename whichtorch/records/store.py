@@ -37,8 +37,7 @@ from whichtorch.environments.own_file import own_file
 from whichtorch.model import Attempt, Cell, Environment, Model, Outcome, Record, Result, Run, Scenario
 from whichtorch.process.marks import mark_for
 from whichtorch.records.known_records import Records
-from whichtorch.records.line_index import LineIndex, LineKind
-from whichtorch.records.scratch import scratch_database
+from whichtorch.records.line_index import LineIndex, LineKind, scratch_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from whichtorch.reports.document import Block, Line
-    from whichtorch.triage.case import Case, Classification, Newest, Reproduction
-    from whichtorch.triage.failure_facts import Rung
+    from whichtorch.triage.case import Case, Classification, Newest, Reproduction, Rung
 
 ERROR_LINES = 40  # of the traceback that CASE.md shows
 ERROR_HEAD = 8  # of them, from its beginning

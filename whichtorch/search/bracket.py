@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from whichtorch.search.posterior import entropy
+from whichtorch.search.search_state import entropy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

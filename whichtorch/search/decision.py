@@ -12,7 +12,6 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from whichtorch.search import bracket, flaky
-from whichtorch.search.posterior import Posterior
 from whichtorch.search.probes import check_bounds, confirm, find_edge, rerun, rerun_bound, sample, widen
 from whichtorch.search.search_state import (
     MOST_RUNS_EACH,
@@ -20,6 +19,7 @@ from whichtorch.search.search_state import (
     Bracket,
     Find,
     NextProbe,
+    Posterior,
     ProbeRun,
     Purpose,
     SearchAnswer,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 
 from whichtorch.search import bracket
-from whichtorch.search.posterior import Posterior
 from whichtorch.search.probes import confirm, sample, widen_towards
 from whichtorch.search.search_state import (
     AnswerKind,
     Bracket,
     Change,
     NextProbe,
+    Posterior,
     Purpose,
     SearchAnswer,
     SearchState,

@@ -16,8 +16,16 @@ from typing import NamedTuple
 
 from whichtorch.base.grouping import grouped
 from whichtorch.search.decision import answer_so_far, decide_parallel
-from whichtorch.search.posterior import entropy
-from whichtorch.search.search_state import Change, Find, NextProbe, Purpose, SearchAnswer, SearchState, SearchVerdict
+from whichtorch.search.search_state import (
+    Change,
+    Find,
+    NextProbe,
+    Purpose,
+    SearchAnswer,
+    SearchState,
+    SearchVerdict,
+    entropy,
+)
 
 AGREEING_TESTS = 3  # so many tests that change in one place confirm each other
 AGREEING_PASS_RUNS = 2  # of the position that passes there: the second run rules out a failure of the whole process

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from whichtorch.model.measurement import Effect
+from whichtorch.model.record import Effect
 from whichtorch.search.estimate import Estimate, pooled
 
 # compares a position with another until the estimate of the difference is enough; or returns one that has no number

@@ -27,13 +27,12 @@ from whichtorch.triage.case import (
     Ladder,
     Reproduction,
     Stopped,
+    facts_of,
 )
 from whichtorch.triage.categories import classify, is_wrong, logs_of
-from whichtorch.triage.failure_facts import facts_of
-from whichtorch.triage.ladder import OFF, at_rung, climb, compile_calls, culprit_pass, mending
+from whichtorch.triage.ladder import OFF, at_rung, climb, compile_calls, culprit_pass, mending, reproduce, seen_in
 from whichtorch.triage.minimise.minimising import Minimising, Reference, SameFailure
 from whichtorch.triage.places import OtherReleases, change_of, newest_of, opened_case, patch_for
-from whichtorch.triage.reproduction import reproduce, seen_in
 from whichtorch.triage.step import Step, TriageRequest
 from whichtorch.triage.unit_test import shown_test
 
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from whichtorch.environments.cache import EnvironmentCache
-    from whichtorch.matrix.runner import Runner
+    from whichtorch.matrix.lab import Runner
     from whichtorch.matrix.variation import Observation
     from whichtorch.model import Environment, Scenario
     from whichtorch.model.events import Show

@@ -23,7 +23,7 @@ from whichtorch.triage.ladder import first_failing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.triage.failure_facts import FailureFacts
+    from whichtorch.triage.case import FailureFacts
 
 
 HEALTHY = "healthy"

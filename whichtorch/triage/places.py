@@ -13,9 +13,8 @@ from whichtorch.environments.expansion import expand
 from whichtorch.environments.index.version_specs import EVERY_RELEASE
 from whichtorch.failures.failure import Changed
 from whichtorch.fix.commission import FixRequest, fix_of
-from whichtorch.matrix.lab import opened_lab
+from whichtorch.matrix.lab import Runner, opened_lab
 from whichtorch.matrix.planning import PlannedCell
-from whichtorch.matrix.runner import Runner
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.matrix.variation import Variation
 from whichtorch.model import Outcome

@@ -22,7 +22,7 @@ from whichtorch.triage.case import Case, ShownTest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from whichtorch.matrix.runner import Runner
+    from whichtorch.matrix.lab import Runner
     from whichtorch.triage.places import CaseTest, OtherReleases
 
 # where PyTorch keeps tests of such failures; the first whose words a category or layer has

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.matrix.cluster.parties import free_port
 from tests.patience import PATIENCE
-from whichtorch.matrix.cluster.scheduler import serve
+from whichtorch.matrix.cluster.worker import serve
 
 
 def test_a_signal_ends_it(tmp_path: Path) -> None:

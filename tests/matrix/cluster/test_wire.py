@@ -10,8 +10,7 @@ import pytest
 from tests.environments.conftest import ask
 from whichtorch.base.errors import UsageError
 from whichtorch.matrix.cluster.wire import BatchRequest, ScriptFiles
-from whichtorch.matrix.command_options import CommandOptions
-from whichtorch.matrix.run_options import RunOptions
+from whichtorch.matrix.run_options import CommandOptions, RunOptions
 from whichtorch.suite import selection
 
 if TYPE_CHECKING:

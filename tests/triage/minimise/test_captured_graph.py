@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from tests.triage.minimise.told import tensor
-from whichtorch.search.driving import drive
-from whichtorch.search.runs_oracle import asking
-from whichtorch.triage.failure_facts import CompileCall
+from whichtorch.search.runs_oracle import asking, drive
+from whichtorch.triage.case import CompileCall
 from whichtorch.triage.minimise.captured_graph import CapturedGraph
 
 INDUCTOR = CompileCall(call="compile", backend="inductor")

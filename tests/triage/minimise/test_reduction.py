@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.triage.minimise.failures import failure, same_failure, traced
-from whichtorch.search.driving import drive
-from whichtorch.search.runs_oracle import asking
+from whichtorch.search.runs_oracle import asking, drive
 from whichtorch.triage.minimise.minimising import code_lines
 from whichtorch.triage.minimise.reduction import Reduction, reduced
 from whichtorch.triage.minimise.tree_edit import Program, lines_of

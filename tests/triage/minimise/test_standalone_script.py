@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.triage.minimise.told import tensor
-from whichtorch.triage.failure_facts import CompileCall
+from whichtorch.triage.case import CompileCall
 from whichtorch.triage.minimise.script_places import ScriptPlaces
 from whichtorch.triage.minimise.standalone_script import scripts_of_places
 

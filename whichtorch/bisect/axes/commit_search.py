@@ -13,13 +13,13 @@ from whichtorch.bisect.axes.git import BAD_MERGE_BASE, Checkout, GitError
 from whichtorch.bisect.ledger import STOPS, Ledger, SearchEndedError
 from whichtorch.bisect.probe_oracle import ProbeOracle, driven
 from whichtorch.bisect.search_request import Axis, AxisName, SearchRequest
-from whichtorch.search.posterior import Posterior
 from whichtorch.search.search_state import (
     AnswerKind,
     Change,
     Costs,
     Find,
     NextProbe,
+    Posterior,
     ProbeRun,
     Purpose,
     SearchState,

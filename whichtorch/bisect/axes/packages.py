@@ -17,8 +17,7 @@ from whichtorch.environments.expansion import existing, expand
 from whichtorch.environments.resolution import locked_versions, requirement_name
 from whichtorch.model import Request
 from whichtorch.search.delta import minimal_set
-from whichtorch.search.driving import drive
-from whichtorch.search.runs_oracle import RunsOracle, inquiry_of
+from whichtorch.search.runs_oracle import RunsOracle, drive, inquiry_of
 from whichtorch.search.search_state import AnswerKind, Find, SearchOptions, SearchVerdict
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""A worker: it dials a scheduler, runs the batches that it is sent, and dials again when the scheduler has gone."""
+"""The programs of a cluster: the scheduler that workers and clients dial, and a worker.
+
+A worker runs the batches that it is sent, and dials again when the scheduler has gone.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
+from whichtorch.base.errors import PreventedError
 from whichtorch.environments.machine import this_machine
 from whichtorch.matrix.cluster.engine import (
     CONNECT_TIMEOUT,
@@ -18,6 +22,7 @@ from whichtorch.matrix.cluster.engine import (
     check_address,
     first_line,
     import_distributed,
+    make_certificates,
     security,
     topic_of,
 )
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.cluster.batch_host import BatchHost
     from whichtorch.matrix.cluster.worker_events import WorkerEvent
+
 
 DIAL_AGAIN = 1.0  # seconds after a scheduler that does not answer; doubled up to
 DIAL_SELDOM = 15.0
@@ -168,3 +174,50 @@ class Dialler:
 def _plugin(distributed: Any, host: BatchHost) -> Any:
     """Return the link as a plugin of the library, which wants its own base class."""
     return type("HostPlugin", (_HostPlugin, distributed.WorkerPlugin), {})(host)
+
+
+async def serve(address: str, tls: Path, tell: Callable[[str], None]) -> None:
+    """Listen at an address until a signal says to stop. Raises PreventedError where the port is taken."""
+    distributed = import_distributed()
+    if address.startswith("tls://") and make_certificates(tls):
+        tell(f"made certificates in {tls}: copy this folder to the machines of all workers and users; it is the key")
+    certificates = security(address, tls)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in stopping_signals():
+        loop.add_signal_handler(number, stop.set)
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    protocol = address.partition("://")[0]
+    try:
+        scheduler = await distributed.Scheduler(
+            host=host,
+            port=int(port),
+            protocol=protocol,
+            security=certificates,
+            dashboard=False,
+            dashboard_address=HTTP_ADDRESS,
+            validate=False,
+        )
+    except (OSError, RuntimeError) as error:
+        reason = str(error.__cause__ or error).splitlines()[0]
+        raise PreventedError(f"cannot listen at {address}: {reason}", hint="choose another --port") from None
+    tell(f"listening at {scheduler.address}")
+    watch = asyncio.ensure_future(_watch(scheduler, tell))
+    await stop.wait()
+    watch.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await watch
+    await scheduler.close()
+
+
+async def _watch(scheduler: Any, tell: Callable[[str], None]) -> None:
+    """Tell who comes and goes."""
+    there: dict[str, str] = {}
+    while True:
+        now = {address: str(worker.name) for address, worker in scheduler.workers.items()}
+        for address in now.keys() - there.keys():
+            tell(f"joined: {now[address]}")
+        for address in there.keys() - now.keys():
+            tell(f"gone: {there[address]}")
+        there = now
+        await asyncio.sleep(1)

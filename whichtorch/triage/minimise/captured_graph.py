@@ -28,7 +28,7 @@ from whichtorch.triage.minimise.tree_edit import copied
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
 
-    from whichtorch.triage.failure_facts import CompileCall
+    from whichtorch.triage.case import CompileCall
 
 _MODULES = ("math", "operator")  # that a graph's code may read without an import
 _NAMES = ("device", "inf", "nan")  # of torch, likewise

@@ -6,8 +6,7 @@ import ast
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from whichtorch.source.layout import Layout, layout_of
-from whichtorch.source.names import bound, dotted, loads_in, stores_in
+from whichtorch.source.names import Layout, bound, dotted, layout_of, loads_in, stores_in
 from whichtorch.source.syntax import (
     COMPREHENSIONS,
     Definition,

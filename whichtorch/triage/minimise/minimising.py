@@ -17,13 +17,12 @@ from whichtorch.failures.failure import Changed
 from whichtorch.failures.tracebacks import shortened
 from whichtorch.matrix.variation import NOTES, Variation
 from whichtorch.model import Outcome
-from whichtorch.search.driving import drive
-from whichtorch.search.runs_oracle import Inquiry, RunsOracle, asking
+from whichtorch.search.runs_oracle import Inquiry, RunsOracle, asking, drive
 from whichtorch.source.code_owner import Component
 from whichtorch.source.names import compiles
 from whichtorch.source.syntax import parse_module
 from whichtorch.triage.case import Minimal
-from whichtorch.triage.ladder import NOTED_GRAPH, OFF, at_rung, noting_operators, operators_in
+from whichtorch.triage.ladder import NOTED_GRAPH, OFF, STDERR_KEPT, at_rung, noting_operators, operators_in
 from whichtorch.triage.minimise.captured_graph import CapturedGraph
 from whichtorch.triage.minimise.reduction import Reduction, digest_of, reduced
 from whichtorch.triage.minimise.script_places import ScriptPlaces, instrumented, needed_by, registering
@@ -33,16 +32,15 @@ from whichtorch.triage.minimise.standalone_script import (
     scripts_of_calls,
     scripts_of_places,
 )
-from whichtorch.triage.reproduction import STDERR_KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from whichtorch.failures.failure import Failure
-    from whichtorch.matrix.runner import Runner
+    from whichtorch.matrix.lab import Runner
     from whichtorch.matrix.variation import Observation
     from whichtorch.search.runs_oracle import Journal
-    from whichtorch.triage.failure_facts import CompileCall
+    from whichtorch.triage.case import CompileCall
 
 COMPARED = "are not close!"  # torch.testing.assert_close
 Found = TypeVar("Found")

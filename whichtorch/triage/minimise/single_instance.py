@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.source.layout import Layout, layout_of
-from whichtorch.source.names import dotted, loads_in
+from whichtorch.source.names import Layout, dotted, layout_of, loads_in
 from whichtorch.source.syntax import is_docstring, statements_in
 from whichtorch.triage.minimise.inlining import inlined
 from whichtorch.triage.minimise.tree_edit import Edit, InvalidEditError, Program, assignment, called, copied, load

@@ -22,7 +22,7 @@ from whichtorch.triage.minimise.tree_edit import InvalidEditError, copied, load
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from whichtorch.triage.failure_facts import CompileCall
+    from whichtorch.triage.case import CompileCall
     from whichtorch.triage.minimise.script_places import ScriptPlace, ScriptPlaces
 
 # types that have no random numbers between 0 and 1

@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from whichtorch.base.grouping import reached
-from whichtorch.source.layout import Layout, layout_of
-from whichtorch.source.names import bound, has_self, loads_in, parameters
+from whichtorch.source.names import Layout, bound, has_self, layout_of, loads_in, parameters
 from whichtorch.source.syntax import (
     Definition,
     Function,
