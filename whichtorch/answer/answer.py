@@ -6,6 +6,7 @@ What the runs of its script, or what that needs, say of the report is judged her
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -13,19 +14,15 @@ from packaging.version import Version
 from pydantic import Field
 
 from whichtorch.answer import needs
-from whichtorch.answer.claims import listed
+from whichtorch.answer.claims import Claims, listed
 from whichtorch.failures.missing_package import missing_module
 from whichtorch.failures.signature import described
-from whichtorch.model import Environment, Model, Outcome
+from whichtorch.model import Cell, Environment, Model, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from whichtorch.answer.claims import Claims
     from whichtorch.answer.report import Report
     from whichtorch.answer.script_candidates import Candidate
     from whichtorch.failures.tracebacks import RaisedException
-    from whichtorch.model import Cell
 
 
 SCHEMA = 1

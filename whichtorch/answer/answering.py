@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -29,9 +31,9 @@ from whichtorch.answer.answer import (
     shown_failure,
     with_boundary,
 )
-from whichtorch.answer.claims import claims_of, listed, other_packages, shows
+from whichtorch.answer.claims import Claims, claims_of, listed, other_packages, shows
 from whichtorch.answer.printed_check import checked
-from whichtorch.answer.script_candidates import candidates_in
+from whichtorch.answer.script_candidates import Candidate, candidates_in
 from whichtorch.base.atomic_files import text_of
 from whichtorch.base.errors import PreventedError, TimeOverError, UsageError
 from whichtorch.base.version_parsing import parse_version
@@ -48,21 +50,14 @@ from whichtorch.matrix.lab import opened_lab
 from whichtorch.matrix.planning import plan
 from whichtorch.matrix.run_options import RunOptions
 from whichtorch.matrix.site import ThisMachine
-from whichtorch.model import Outcome, digest
-from whichtorch.model.events import StatusShown
+from whichtorch.model import Cell, Environment, Outcome, Scenario, digest
+from whichtorch.model.events import Show, StatusShown
 from whichtorch.records.store import read_records
 from whichtorch.source.syntax import parse_module
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from whichtorch.answer.claims import Claims
     from whichtorch.answer.report import Report
-    from whichtorch.answer.script_candidates import Candidate
     from whichtorch.environments.cache import EnvironmentCache
-    from whichtorch.model import Cell, Environment, Scenario
-    from whichtorch.model.events import Show
 
 WRAP_UP = 5.0  # seconds that an answer needs after its last run
 SHOWN_OUTPUT = 3000  # characters of what a script wrote last

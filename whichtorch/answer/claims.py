@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,15 +17,11 @@ from packaging.utils import canonicalize_name
 from whichtorch.answer.printed_check import NOTHING_RAISED, OTHER_OUTPUT, REPORTED_OUTPUT
 from whichtorch.answer.snippets import snippets_in
 from whichtorch.base.version_parsing import parse_version
-from whichtorch.failures.tracebacks import read_chain
-from whichtorch.model import Outcome
+from whichtorch.failures.tracebacks import RaisedException, read_chain
+from whichtorch.model import Cell, Environment, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from whichtorch.answer.report import Report
-    from whichtorch.failures.tracebacks import RaisedException
-    from whichtorch.model import Cell, Environment
 
 
 MOST_OUTPUT = 2000  # characters of an output that a report quotes

@@ -8,15 +8,12 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
 
 from packaging.utils import canonicalize_name
 
 from whichtorch.failures.missing_package import package_of
 from whichtorch.source.names import dotted, loads_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 _DEVICE = re.compile(r"(?:cuda|mps|xpu|hip|npu|hpu|tpu|xla|privateuseone)(?::\d+)?$")
 _ACCELERATORS = {"cuda": "a CUDA GPU", "hip": "a ROCm GPU", "mps": "an Apple GPU (MPS)", "xpu": "an Intel GPU (XPU)"}

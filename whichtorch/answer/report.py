@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from whichtorch.base.errors import UsageError
 from whichtorch.failures.tracebacks import ESCAPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from markdown_it.token import Token
 
 MOST_BYTES = 2_000_000  # of a report: GitHub takes 65,536 characters

@@ -10,20 +10,15 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from whichtorch.answer.needs import imported_modules
-from whichtorch.answer.report import CONTRAST
+from whichtorch.answer.report import CONTRAST, Report
 from whichtorch.answer.snippets import PLAIN, Call, Snippet, calls_in, snippets_in
 from whichtorch.model import digest
 from whichtorch.source.names import compiles, dotted, unbound_names
 from whichtorch.source.syntax import parse_module, uncalled_tests
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from whichtorch.answer.report import Report
 
 MOST = 4  # scripts that are tried
 MOST_SNIPPETS = 60  # that are looked at

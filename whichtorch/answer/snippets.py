@@ -6,18 +6,13 @@ import ast
 import re
 import shlex
 import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from whichtorch.answer.report import Block
+from whichtorch.answer.report import Block, Report
 from whichtorch.source.names import bound, compiles, unbound_names
 from whichtorch.source.syntax import parse_module
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from whichtorch.answer.report import Report
 
 _PYTHON = {"", "python", "py", "python3", "ipython", "pycon", "python-repl", "jupyter", "code", "text", "txt"}
 _PYTHON |= {"sh", "bash", "shell", "console", "shell-session", "zsh"}  # a shell may show a session, or write a script

@@ -8,12 +8,10 @@ import re
 import shutil
 import threading
 import time
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Form = TypeVar("Form")
 _WRITER = re.compile(r"\.(\d+)-\d+$")  # the process and the thread that write a file

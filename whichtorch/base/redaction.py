@@ -10,14 +10,12 @@ import json
 import os
 import pwd
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 TOKEN, USER, HOST = "<token>", "<user>", "<host>"
 SHORTEST_SECRET = 8  # characters of a variable's value: shorter ones are words and numbers of ordinary output

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.base.atomic_files import read_json, write_atomic
@@ -20,9 +22,6 @@ from whichtorch.environments.provider import Stage, silent
 from whichtorch.model import Build, Config, Environment, Outcome, Request, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from whichtorch.process.supervision import Ending
 
 BUILD = "git"  # the name of the build that such an environment has

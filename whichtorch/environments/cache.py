@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from whichtorch.base.atomic_files import remove_tree, write_atomic
 from whichtorch.base.errors import PreventedError
@@ -42,10 +44,6 @@ from whichtorch.environments.resolution import (
     with_torch,
 )
 from whichtorch.model import Build, Environment, Patch, Request, digest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 CPU_SIZE_MB = 800.0  # torch without CUDA, whose wheel of 184 MB unpacks to 600 MB, and what comes with it
 UNMEASURED_INSTALL = 25.0  # seconds: torch 2.11.0 with its CUDA libraries over a fast line takes 16 to 60

@@ -7,8 +7,10 @@ import re
 import shlex
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.base.redaction import Redactor
@@ -24,8 +26,6 @@ from whichtorch.process.supervision import Ending, Task
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping
-    from pathlib import Path
 
 REASON_LENGTH = 400  # characters of uv's own explanation that a table can show
 LOG_READ = 64 * 2**10  # bytes of the end of a log in which an explanation is looked for

@@ -13,23 +13,21 @@ import shutil
 import threading
 import time
 from collections import Counter
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from filelock import FileLock, Timeout
 
 from whichtorch.base.atomic_files import remove_tree, write_atomic
-from whichtorch.environments.commander import CancelledError, InstallError
+from whichtorch.environments.commander import CancelledError, Commander, InstallError
 from whichtorch.environments.installation import Installation, InstallFolder, stamps_of
 from whichtorch.environments.resolution import locked_versions
 from whichtorch.environments.unpacked_wheels import UnpackedWheel, forget, unpacked
 from whichtorch.process.marks import mark_for, owner_is_dead
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
-    from pathlib import Path
-
-    from whichtorch.environments.commander import Commander
     from whichtorch.environments.provider import Stage
 
 MEGABYTE = 10**6

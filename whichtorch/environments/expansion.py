@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,8 +25,6 @@ from whichtorch.model.environment import folder_of
 from whichtorch.suite.project import Project
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from whichtorch.environments.matrix_file import Axes, MatrixFile
 
 EXISTING = "existing"  # the build of an environment that whichtorch did not make

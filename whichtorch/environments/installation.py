@@ -6,12 +6,13 @@ import hashlib
 import os
 import re
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -25,10 +26,6 @@ from whichtorch.environments.overrides import disagreements
 from whichtorch.environments.resolution import is_same_version, locked_versions
 from whichtorch.environments.unpacked_wheels import contents, damage, forget, unpacked
 from whichtorch.model import Config, Environment, Outcome, Request, digest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 PROBE = inside.path("probe.py")
 PROBE_DIGEST = digest(PROBE.read_text(encoding="utf-8"))  # what a probe asks

@@ -6,19 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from findpython import Finder
 
 from whichtorch.base.errors import PreventedError
-from whichtorch.environments.commander import InstallError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from whichtorch.environments.commander import Commander
+from whichtorch.environments.commander import Commander, InstallError
 
 DEFAULT_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"  # that of the running interpreter
 QUERY_TIMEOUT = 10.0  # seconds for an interpreter to say what it is: a shim over a network drive is slow

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import PreventedError
 from whichtorch.base.version_parsing import in_specifier
 from whichtorch.inside import probe
-from whichtorch.model import Model
+from whichtorch.model import Hardware, Model, Request
 from whichtorch.process.executor import usable_cores
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from whichtorch.model import Hardware, Request
 
 SMI_TIMEOUT = 20.0  # seconds: without the persistence daemon the driver is loaded first
 

@@ -9,6 +9,7 @@ import difflib
 import itertools
 import re
 import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from inspect import isclass
 from pathlib import Path
@@ -37,8 +38,6 @@ from whichtorch.suite import selection
 from whichtorch.suite.toml_lines import line_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from pydantic_core import ErrorDetails
 
 _NO_KEY = "[NEEDS]"  # stands for a field that no key of the file sets

@@ -6,18 +6,13 @@ uv says nothing of an override of a package that nothing needs, and takes no not
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from whichtorch.model import UNRESOLVABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from whichtorch.model import Request
+from whichtorch.model import UNRESOLVABLE, Request
 
 # what uv says of a version that exists, and cannot be had on this Python or machine
 _UNUSABLE = re.compile(r"Failed to (download and )?build|is incompatible|[Nn]ot [Ff]ound")

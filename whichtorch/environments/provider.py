@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import threading
-    from pathlib import Path
 
     from whichtorch.model import Environment, Request
 

@@ -13,10 +13,11 @@ import re
 import shlex
 import sys
 import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -29,13 +30,8 @@ from whichtorch.environments.commander import Commander, InstallError, Unresolva
 from whichtorch.environments.index.releases import best_fit, kept_folder, list_releases
 from whichtorch.environments.index.sources import configured_sources, local_folder
 from whichtorch.environments.overrides import unmet
-from whichtorch.model import UNRESOLVABLE
+from whichtorch.model import UNRESOLVABLE, Build, Request
 from whichtorch.suite.project import clone_history, lay_out
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from whichtorch.model import Build, Request
 
 SUBSTITUTES = 5  # local versions of a release that are excluded before giving up
 NAMED = 4  # constraints that do not hold, in a note

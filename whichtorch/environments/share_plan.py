@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from collections.abc import Sequence
+from typing import Self
 
 from pydantic import Field
 
 from whichtorch.base.errors import UsageError
 from whichtorch.environments.shares import Share
-from whichtorch.model import Model
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from whichtorch.model import Request
+from whichtorch.model import Model, Request
 
 SCHEMA = 1
 MOST_JOBS = 256  # that GitHub makes of one matrix

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from whichtorch.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     Item = TypeVar("Item")
 
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import csv
 import os
 from collections import Counter
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
 
 _POINTERS = (".http", ".rev", ".msgpack", ".whl")  # beside the link to an unpacked wheel
 

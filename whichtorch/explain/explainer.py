@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -32,9 +34,6 @@ from whichtorch.search.runs_oracle import RunsOracle, drive, inquiry_of
 from whichtorch.suite import selection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
     from whichtorch.environments.matrix_file import MatrixFile
     from whichtorch.environments.provider import Environments
     from whichtorch.matrix.work import Machines

@@ -8,10 +8,10 @@ the explanation says which cells to run.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from itertools import combinations, product
-from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
@@ -21,10 +21,6 @@ from whichtorch.failures.failure import different, references
 from whichtorch.failures.verdict import passes_needed
 from whichtorch.model import Cell, Environment, Model, Outcome, Record, Role, combine
 from whichtorch.records.compare.factors import ABSENT, AXES, PACKAGE, Factors, History, factors_of, histories
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
 
 MOST_TERMS = 3  # a rule with more would not be an explanation
 EQUALS_KEPT = 40  # terms that separate equally well

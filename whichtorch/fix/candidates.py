@@ -5,19 +5,17 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from whichtorch.fix.functions_run import words_of
+from whichtorch.fix.functions_run import FunctionsRun, words_of
 from whichtorch.fix.units import FilePair, Kind, Unit
 from whichtorch.source.names import bound
 from whichtorch.source.syntax import Definition, Function
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
     from whichtorch.failures.tracebacks import CodeFrame
-    from whichtorch.fix.functions_run import FunctionsRun
     from whichtorch.fix.tree_change import TreeChange
 
 NAMESAKES = 3  # functions of one name that a script may mean

@@ -9,19 +9,14 @@ that.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
 
 from whichtorch.base.grouping import reached
-from whichtorch.fix.tree_change import base_names, defined_words, new_parameters
+from whichtorch.fix.tree_change import TreeChange, base_names, defined_words, new_parameters
 from whichtorch.fix.units import Kind, Unit
 from whichtorch.source.names import GIVEN, Uses, absolute, imported, uses
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
-    from whichtorch.fix.tree_change import TreeChange
 
 _NATIVE = ["torch", "_C"], ["torch", "ops"]  # what a binary offers to Python
 _DEPTH = 6  # base classes above a class

@@ -6,7 +6,9 @@ Where a release is not named, a bisection finds the two: the neighbors between w
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -22,18 +24,14 @@ from whichtorch.fix.origins import Origins, ReleaseSpan
 from whichtorch.matrix.lab import Lab, Runner, opened_lab
 from whichtorch.matrix.planning import PlannedCell
 from whichtorch.matrix.site import ThisMachine
-from whichtorch.model import Environment, Model, name_of_test
+from whichtorch.model import Environment, Model, Request, name_of_test
 from whichtorch.process.temporary_folders import temporary_folder
 from whichtorch.records.known_records import Records
 from whichtorch.search.search_state import AnswerKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
     from whichtorch.bisect.search_request import SearchRequest
     from whichtorch.environments.cache import EnvironmentCache
-    from whichtorch.model import Request
     from whichtorch.model.events import Show
 
 SCHEMA = 1

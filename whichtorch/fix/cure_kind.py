@@ -10,6 +10,7 @@ import ast
 import copy
 import difflib
 import textwrap
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from whichtorch.source.names import dotted, parameters
 from whichtorch.source.syntax import Definition, Function, parse_module
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from whichtorch.fix.functions_run import FunctionsRun
 
 SHOWN = 60  # characters of a value; of a longer one only the name is shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,19 +17,14 @@ from whichtorch.failures.patience import BOTH_LOOKS
 from whichtorch.failures.tracebacks import CodeFrame, read_frames
 from whichtorch.fix.cure_search import Trial, TrialEffect
 from whichtorch.fix.functions_run import FunctionsRun
-from whichtorch.fix.tree_change import package_tree
+from whichtorch.fix.tree_change import PackageTree, package_tree
 from whichtorch.hangs.stack_folder import read_folder
 from whichtorch.matrix.site import LocalSite
-from whichtorch.matrix.variation import NOTES, Variation
-from whichtorch.model import Environment, Outcome, digest
+from whichtorch.matrix.variation import NOTES, Observation, Variation
+from whichtorch.model import Attempt, Environment, Outcome, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from whichtorch.fix.tree_change import PackageTree
     from whichtorch.matrix.lab import Runner
-    from whichtorch.matrix.variation import Observation
-    from whichtorch.model import Attempt
 
     Files = Mapping[str, str | None]
 

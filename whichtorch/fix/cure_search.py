@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -16,18 +17,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from whichtorch.failures.tracebacks import CodeFrame  # noqa: TC001  pydantic reads it
-from whichtorch.fix.tree_change import new_parameters
+from whichtorch.fix.tree_change import TreeChange, new_parameters
 from whichtorch.fix.units import Kind, Proposal, Unit
 from whichtorch.search.runs_oracle import Inquiry
-from whichtorch.source.names import uses
+from whichtorch.source.names import Uses, uses
 from whichtorch.source.syntax import parse_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-
     from whichtorch.fix.closure import Closure
-    from whichtorch.fix.tree_change import TreeChange
-    from whichtorch.source.names import Uses
 
     Search = Generator[Proposal, "Trial", Proposal | None]
 

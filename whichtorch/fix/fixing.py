@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -20,24 +21,18 @@ from whichtorch.failures.patience import CURE, CURE_OF_HANG
 from whichtorch.fix.candidates import at_import, by_runs, each_once, named, on_stack
 from whichtorch.fix.closure import Closure
 from whichtorch.fix.cure_kind import brings_functions, cure_kinds
-from whichtorch.fix.cure_runs import CureTest
+from whichtorch.fix.cure_runs import CureRuns, CureTest
 from whichtorch.fix.cure_search import GUESS, CureSearch, Trial, TrialEffect, in_words, inquiry
-from whichtorch.fix.functions_run import words_of
+from whichtorch.fix.functions_run import FunctionsRun, words_of
 from whichtorch.fix.minimum import smallest
 from whichtorch.fix.origins import Origin  # noqa: TC001  pydantic reads it
-from whichtorch.fix.tree_change import TreeChange, differing, lines_of, unified_diff
-from whichtorch.fix.units import Kind, Proposal, in_order
+from whichtorch.fix.tree_change import PackageTree, TreeChange, differing, lines_of, unified_diff
+from whichtorch.fix.units import Kind, Proposal, Unit, in_order
 from whichtorch.model import Environment, Outcome, Record, digest
 from whichtorch.search.runs_oracle import BudgetSpentError, Deferred, Journal, RunsOracle, drive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from whichtorch.failures.tracebacks import CodeFrame
-    from whichtorch.fix.cure_runs import CureRuns
-    from whichtorch.fix.functions_run import FunctionsRun
-    from whichtorch.fix.tree_change import PackageTree
-    from whichtorch.fix.units import Unit
     from whichtorch.matrix.variation import Observation
 
 SHOWN = 5  # names of a kind; more are counted

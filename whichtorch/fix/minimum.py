@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from whichtorch.base.grouping import reached
@@ -19,8 +20,6 @@ from whichtorch.source.names import bound, uses
 from whichtorch.source.syntax import is_docstring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-
     from whichtorch.fix.closure import Closure
     from whichtorch.search.delta import SetSearch
 

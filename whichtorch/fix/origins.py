@@ -11,23 +11,19 @@ import ast
 import re
 import time
 from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
 from whichtorch.base.errors import PreventedError, UsageError
 from whichtorch.base.grouping import counted, grouped
-from whichtorch.bisect.axes.git import GitError
+from whichtorch.bisect.axes.git import Checkout, GitError
 from whichtorch.source.names import import_statements
 from whichtorch.source.syntax import parse_module
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from whichtorch.bisect.axes.git import Checkout
 
 PATIENCE = 300.0  # seconds for all that git is asked; a file of PyTorch takes a few
 DISTINCT = 12  # characters of a line that a search for its text may find again

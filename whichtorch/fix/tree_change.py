@@ -10,9 +10,10 @@ import hashlib
 import io
 import re
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from whichtorch.base.errors import PreventedError
 from whichtorch.base.grouping import reached
@@ -21,10 +22,6 @@ from whichtorch.fix.functions_run import words_of
 from whichtorch.fix.units import ChangedFile, FilePair, Kind, Proposal, Unit
 from whichtorch.source.names import bound, dotted, parameters, uses
 from whichtorch.source.syntax import Function
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-    from pathlib import Path
 
 PACKAGES = ("torch", "torchgen", "functorch")  # that a wheel of torch installs
 

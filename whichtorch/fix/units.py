@@ -12,18 +12,15 @@ import ast
 import re
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from whichtorch.base.grouping import reached
 from whichtorch.source.names import absolute, aliases, bound, dotted, import_statements, imported
 from whichtorch.source.syntax import Definition, Function, parse_module
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")  # as `ast` counts them: str.splitlines knows more line ends
 NAME_LENGTH = 60  # characters of a statement that has no name of its own

@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ from whichtorch.failures.verdict import DISK_FAILED, NOT_APPLICABLE, SENT_SIGNAL
 from whichtorch.hangs import stack_folder
 from whichtorch.hangs.busy_loop import busy_loop
 from whichtorch.hangs.conditions import stuck_calls
-from whichtorch.hangs.hang_diagnosis import RUNNING, agreeing
+from whichtorch.hangs.hang_diagnosis import RUNNING, HangDiagnosis, agreeing
 from whichtorch.inside.startup import FOLDER
 from whichtorch.matrix import test_session
 from whichtorch.matrix.cached_files import copy_folder
@@ -45,20 +46,16 @@ from whichtorch.model import (
 )
 from whichtorch.process import sandbox_layout as layout
 from whichtorch.process.marks import mark_for
-from whichtorch.process.sandbox import Sandbox, interpreter_folders, own_folder, sandbox_spec
+from whichtorch.process.sandbox import Sandbox, SandboxSpec, interpreter_folders, own_folder, sandbox_spec
 from whichtorch.process.supervision import Ending, Task
 from whichtorch.suite import project
 from whichtorch.suite.companions import copy_companions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from whichtorch.hangs.hang_diagnosis import HangDiagnosis
     from whichtorch.hangs.stacks import Process
     from whichtorch.matrix.planning import PlannedCell
     from whichtorch.matrix.variation import AttemptRequest
     from whichtorch.process.executor import Executor
-    from whichtorch.process.sandbox import SandboxSpec
     from whichtorch.records.store import RunStore
 
 STACKS = "stacks"  # folder of an attempt, for what `process.evidence.capture` takes

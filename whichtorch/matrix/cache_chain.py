@@ -5,27 +5,23 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import PreventedError
 from whichtorch.base.version_parsing import parse_version
 from whichtorch.matrix.attempt import record_of, run_attempt
-from whichtorch.matrix.cached_files import BEFORE, CACHES, SharedFolder
-from whichtorch.model import Attempt, ChainEvidence, Outcome, Record, Role, StoppedBy
-from whichtorch.suite.chain import check_own_caches
+from whichtorch.matrix.cached_files import BEFORE, CACHES, SharedFolder, WrittenCaches
+from whichtorch.model import Attempt, ChainEvidence, Environment, Outcome, Record, Request, Role, StoppedBy
+from whichtorch.suite.chain import Chain, check_own_caches
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from pathlib import Path
-
-    from whichtorch.matrix.cached_files import WrittenCaches
     from whichtorch.matrix.planning import PlannedCell
     from whichtorch.matrix.variation import AttemptRequest
-    from whichtorch.model import Environment, Request
     from whichtorch.process.executor import Executor
     from whichtorch.records.store import RunStore
-    from whichtorch.suite.chain import Chain
 
 
 def run_chain(

@@ -10,6 +10,7 @@ import os
 import shutil
 import threading
 from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,14 +18,11 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from whichtorch.base.atomic_files import is_regular
-from whichtorch.model import Outcome
+from whichtorch.model import Environment, Outcome, Record, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
     from whichtorch.environments.provider import Environments
     from whichtorch.matrix.planning import PlannedCell
-    from whichtorch.model import Environment, Record, Request
 
 
 LONG_AGO = 2 * 86_400 * 10**9  # nanoseconds: a disk mounted with relatime notes reads of what is not read for a day

@@ -6,6 +6,7 @@ import secrets
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -14,13 +15,21 @@ from typing import TYPE_CHECKING
 from whichtorch.base.errors import GOES_ON, PreventedError
 from whichtorch.environments.installation import unbuildable
 from whichtorch.matrix.environment_queue import TYPICAL_CELL, EnvironmentQueue, candidates
-from whichtorch.matrix.work import Batch, BatchResult, CellEnd, EnvironmentWork, UndeliveredError, WorkerLostError
+from whichtorch.matrix.work import (
+    Batch,
+    BatchResult,
+    CellEnd,
+    EnvironmentWork,
+    Site,
+    UndeliveredError,
+    Worker,
+    WorkerLostError,
+    WorkListener,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
-    from whichtorch.matrix.work import Site, Worker, WorkListener
     from whichtorch.model import Environment
 
 CHECK = 0.5  # seconds between looks at who is there

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ from whichtorch.failures.tracebacks import ESCAPES
 from whichtorch.failures.verdict import judge
 from whichtorch.matrix.attempt import WITHIN_PYTEST, once_more, ran_in_changed, record_of, run_attempt
 from whichtorch.matrix.judgement import counting, is_settled
-from whichtorch.matrix.test_session import COMPLETE, FOLDER, TestSession, read_session
+from whichtorch.matrix.test_session import COMPLETE, FOLDER, EndedTest, TestSession, read_session
 from whichtorch.matrix.variation import AttemptRequest
 from whichtorch.matrix.work import CellEnd
 from whichtorch.model import (
@@ -29,6 +30,7 @@ from whichtorch.model import (
     Attempt,
     AttemptEvidence,
     Outcome,
+    ProjectCommand,
     Record,
     SharedProcess,
     StoppedBy,
@@ -54,12 +56,8 @@ _PYTEST_MISUSE = re.compile(r"\S+: error: .+|ERROR: (?!usage: ).+")
 _USAGE_CODE, _NOT_FOUND_CODE = 4, 127  # of pytest, and of a shell
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from whichtorch.matrix.planning import PlannedCell
     from whichtorch.matrix.site import LocalSite, ReadyCell
-    from whichtorch.matrix.test_session import EndedTest
-    from whichtorch.model import ProjectCommand
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,8 +11,6 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.judgement import may_fork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from whichtorch.matrix.planning import PlannedCell
     from whichtorch.matrix.work import EnvironmentWork, Worker, WorkListener
     from whichtorch.model import Environment

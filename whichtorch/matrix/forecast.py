@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from whichtorch.base.grouping import counted
 from whichtorch.matrix.environment_queue import TYPICAL_CELL, expected_seconds
 from whichtorch.matrix.pipeline import with_answers
-from whichtorch.model.events import CellDone, EnvironmentReady, TestsFound
+from whichtorch.model.events import CellDone, EnvironmentReady, Event, TestsFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from whichtorch.matrix.planning import Plan
     from whichtorch.matrix.work import Machines
     from whichtorch.model import Request
-    from whichtorch.model.events import Event
     from whichtorch.records.known_records import Records
 
 

@@ -12,6 +12,7 @@ import os
 import random
 import re
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,22 +22,16 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from whichtorch.base.atomic_files import text_of
-from whichtorch.matrix.lab import Runner
-from whichtorch.matrix.variation import NOTES, Variation
+from whichtorch.matrix.lab import Lab, Runner
+from whichtorch.matrix.variation import NOTES, Observation, Variation
 from whichtorch.measure.measure import NUMBER, Measure, MeasureKind
-from whichtorch.model import Cell, Outcome
-from whichtorch.model.events import AttemptEnded, AttemptStarted
+from whichtorch.model import Cell, Environment, Outcome
+from whichtorch.model.events import AttemptEnded, AttemptStarted, Emit
 from whichtorch.model.record import MachineState, Measurement
 from whichtorch.search.estimate import MOST_ROUNDS, Estimate, estimate, looks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from whichtorch.matrix.lab import Lab
     from whichtorch.matrix.planning import PlannedCell
-    from whichtorch.matrix.variation import Observation
-    from whichtorch.model import Environment
-    from whichtorch.model.events import Emit
 
 
 NOTE = "measured"  # prefix of the files that the start-up hook writes, one for each Python process

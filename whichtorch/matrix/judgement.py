@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from whichtorch.hangs import conditions
@@ -9,9 +10,13 @@ from whichtorch.model import (
     CONTROL,
     UNOBSERVED,
     WAITED,
+    Attempt,
     Cell,
+    ConditionResult,
     Doubt,
+    Environment,
     Outcome,
+    Record,
     Role,
     combine,
     judging_records,
@@ -20,10 +25,7 @@ from whichtorch.model import (
 from whichtorch.suite import selection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from whichtorch.matrix.planning import PlannedCell
-    from whichtorch.model import Attempt, ConditionResult, Environment, Record
 
 
 def counting(cell: PlannedCell, records: Sequence[Record], environment: Environment) -> Sequence[Record]:

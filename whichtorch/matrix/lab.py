@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,23 +23,19 @@ from whichtorch.matrix.pipeline import MatrixRun
 from whichtorch.matrix.signals import Lookout, answering
 from whichtorch.matrix.test_session import read_session
 from whichtorch.matrix.variation import PLAIN, Observation, Variation
-from whichtorch.matrix.work import EnvironmentWork
+from whichtorch.matrix.work import CellEnd, EnvironmentWork, Machines, Site
 from whichtorch.records.left_behind import clear_left_behind
-from whichtorch.records.store import new_run
+from whichtorch.records.store import RunStore, new_run
 from whichtorch.search.worker_pool import WorkerPool, await_all
 from whichtorch.suite.companions import companions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from whichtorch.matrix.planning import PlannedCell
-    from whichtorch.matrix.variation import Variation
-    from whichtorch.matrix.work import CellEnd, Machines, Site
     from whichtorch.model import Cell, Environment, Request
     from whichtorch.model.events import Event, Show
     from whichtorch.records.known_records import Records
-    from whichtorch.records.store import RunStore
 
 
 @dataclass(slots=True, eq=False)

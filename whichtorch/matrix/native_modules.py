@@ -11,7 +11,9 @@ import hashlib
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch import inside
@@ -26,9 +28,6 @@ from whichtorch.process.supervision import Task
 from whichtorch.suite.headers import native_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from whichtorch.matrix.planning import PlannedCell
     from whichtorch.process.executor import Executor
 

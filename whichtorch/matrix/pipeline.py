@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import FailFastError, UsageError, why_stopped
@@ -9,17 +10,15 @@ from whichtorch.base.grouping import counted
 from whichtorch.matrix.judgement import counting, is_settled, judge
 from whichtorch.matrix.planning import PlannedCell, PlannedShare
 from whichtorch.matrix.work import CellEnd, EnvironmentWork
-from whichtorch.model import NO_COMMAND, NOT_TAKEN, Cell, Environment, Outcome, Record, judging_records
+from whichtorch.model import NO_COMMAND, NOT_TAKEN, Cell, Environment, Outcome, Record, Request, judging_records
 from whichtorch.model.events import CellDone, EnvironmentReady, Interrupted, TestsFound
 from whichtorch.search.worker_pool import await_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from whichtorch.environments.provider import Environments
     from whichtorch.matrix.cell_scheduler import CellScheduler
-    from whichtorch.model import Request
     from whichtorch.records.known_records import Records
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.base.grouping import counted, grouped
@@ -14,9 +16,6 @@ from whichtorch.records.store import RunStore, read_records
 from whichtorch.records.stored_runs import all_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from whichtorch.environments.provider import Environments
     from whichtorch.matrix.environment_options import MatrixRequest
     from whichtorch.matrix.pipeline import MatrixRun

@@ -6,10 +6,11 @@ import math
 import os
 from array import array
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from whichtorch.base.errors import UsageError
@@ -25,9 +26,6 @@ from whichtorch.suite.chain import WRITTEN_BY, Chain
 from whichtorch.suite.companions import hiding_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
     from whichtorch.matrix.environment_options import MatrixRequest
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import PurePath
@@ -17,7 +18,6 @@ from whichtorch.process import kernel
 from whichtorch.process.evidence.capture import find_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import FrameType
 
     from whichtorch.process.supervision import Supervised

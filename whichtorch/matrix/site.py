@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.environments.configs import cell_environ, recorded
@@ -24,28 +26,19 @@ from whichtorch.matrix.judgement import (
 )
 from whichtorch.matrix.native_modules import NativeModules
 from whichtorch.matrix.signals import running_lines
-from whichtorch.matrix.variation import AttemptRequest
-from whichtorch.matrix.work import Batch, BatchResult, CellEnd, Site, Worker, fork_level
-from whichtorch.model import Environment, Record, Request, Role
-from whichtorch.model.events import AttemptEnded, AttemptStarted, EnvironmentStage
-from whichtorch.process.executor import ForkingExecutor, LocalExecutor, default_jobs, load_slowdown
+from whichtorch.matrix.variation import AttemptRequest, Variation
+from whichtorch.matrix.work import Batch, BatchResult, CellEnd, Done, Site, Worker, fork_level
+from whichtorch.model import Attempt, Environment, Record, Request, Role, SharedProcess
+from whichtorch.model.events import AttemptEnded, AttemptStarted, Emit, EnvironmentStage
+from whichtorch.process.executor import Executor, ForkingExecutor, LocalExecutor, default_jobs, load_slowdown
 from whichtorch.process.temporary_folders import temporary_folder
-from whichtorch.records.known_records import identity
+from whichtorch.records.known_records import Records, identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
     from whichtorch.environments.cache import EnvironmentCache
     from whichtorch.environments.provider import Environments
     from whichtorch.matrix.planning import PlannedCell
-    from whichtorch.matrix.variation import Variation
-    from whichtorch.matrix.work import Done
-    from whichtorch.model import Attempt, SharedProcess
-    from whichtorch.model.events import Emit
-    from whichtorch.process.executor import Executor
     from whichtorch.process.supervision import Supervised
-    from whichtorch.records.known_records import Records
     from whichtorch.records.store import RunStore
 
 SERVERS_A_JOB = 2  # a job alternates between cells that need torch alone and cells that need its compiler

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import PurePath
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePath
 
 from pydantic import Field, ValidationError
 
@@ -14,10 +14,6 @@ from whichtorch.failures.signature import Signature, place_of
 from whichtorch.failures.tracebacks import ESCAPES, read_crash, read_frames
 from whichtorch.failures.verdict import Verdict
 from whichtorch.model import OpenModel, Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 FOLDER = "tests"  # of an attempt: what its pytest is told, and what it tells
 EVENTS = "tests.jsonl"

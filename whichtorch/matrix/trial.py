@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.base.atomic_files import text_of
 from whichtorch.environments.overlay import overlays_below
-from whichtorch.matrix.variation import NOTES, AttemptRequest
+from whichtorch.matrix.variation import NOTES, AttemptRequest, Variation
 from whichtorch.matrix.work import CellEnd
 from whichtorch.process.executor import BRIEF_EXIT
 from whichtorch.process.script_reading import read_script
@@ -16,11 +17,8 @@ from whichtorch.process.temporary_folders import temporary_folder
 from whichtorch.suite.companions import companions_of, copy_companions
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from whichtorch.matrix.planning import PlannedCell
     from whichtorch.matrix.site import LocalSite, ReadyCell
-    from whichtorch.matrix.variation import Variation
 
 MOST_NOTED = 50_000_000  # bytes of a file of notes; a larger one, such as a long trace, is left out
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping  # noqa: TC003  pydantic reads it
+from collections.abc import (
+    Callable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
-from pathlib import Path  # noqa: TC003  pydantic reads it
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo
 
 from whichtorch.failures.failure import Failure
-from whichtorch.failures.tracebacks import read_chain
-from whichtorch.model import Model, Outcome, Role
+from whichtorch.failures.tracebacks import RaisedException, read_chain
+from whichtorch.model import Model, Outcome, Record, Role, SharedProcess
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Sequence
-
-    from whichtorch.failures.tracebacks import RaisedException
-    from whichtorch.model import Record, SharedProcess
 
 
 # stands, in a variation's texts, for the folder whose files come back as the notes of the run

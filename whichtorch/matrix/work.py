@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -16,18 +16,16 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from pydantic import Field
 
-from whichtorch.model import Model, Record
+from whichtorch.model import Environment, Model, Record, Request
 from whichtorch.process.script_reading import lower_level, read_script
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from whichtorch.environments.machine import Machine
     from whichtorch.environments.provider import Environments
     from whichtorch.matrix.planning import PlannedCell
     from whichtorch.matrix.variation import Variation
-    from whichtorch.model import Environment, Request
     from whichtorch.model.events import Emit
     from whichtorch.process.supervision import Supervised
     from whichtorch.records.known_records import Records

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from whichtorch.failures.deadline import Decider
 from whichtorch.failures.patience import reached_goal
-from whichtorch.model import Outcome, Record, Role, digest
+from whichtorch.model import Attempt, Outcome, Record, Role, Scenario, digest
 from whichtorch.records.line_index import LineIndex, LineKind
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from whichtorch.model import Attempt, Scenario
 
 # What decided that a busy test hangs, for a brief look elsewhere to confirm. A state that repeats needs no brief look:
 # it proves itself anew within seconds.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePosixPath
 
 from whichtorch.base.atomic_files import remove_partial
 from whichtorch.model import Record
@@ -13,9 +12,6 @@ from whichtorch.process.marks import owner_is_dead, sweep_left_behind
 from whichtorch.process.temporary_folders import remove_left_behind
 from whichtorch.records.store import OPEN, is_open, read_lines
 from whichtorch.records.stored_runs import folder_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def clear_left_behind(home: Path) -> None:

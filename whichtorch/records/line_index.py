@@ -12,6 +12,7 @@ import sys
 import threading
 import weakref
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,7 +28,6 @@ from whichtorch.model import SCHEMA, Model
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable
 
     Row = tuple[Any, ...]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,14 +12,10 @@ from whichtorch.base.atomic_files import is_regular
 from whichtorch.base.grouping import grouped
 from whichtorch.model import Attempt, Cell, Environment, Outcome, Record, Run, combine
 from whichtorch.records.known_records import attempt_identity, identity
-from whichtorch.records.store import RunStore, read_lines
+from whichtorch.records.store import RunFolder, RunStore, StoredRun, read_lines
 from whichtorch.records.stored_runs import folder_of, with_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from whichtorch.records.store import RunFolder, StoredRun
-
     CellOfPart = tuple[StoredRun, Cell]
 
 

@@ -19,6 +19,7 @@ import secrets
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -40,8 +41,6 @@ from whichtorch.records.known_records import Records
 from whichtorch.records.line_index import LineIndex, LineKind, scratch_database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-
     Item = TypeVar("Item", bound=Model)
 
 # A merged run may hold two versions of a script. Those of a bisection are stored again and again.

@@ -5,22 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, product
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from whichtorch.base.atomic_files import read_json, write_atomic
 from whichtorch.base.errors import UsageError
-from whichtorch.model import Record, Run
+from whichtorch.model import Attempt, Record, Run
 from whichtorch.records.store import RunFolder, read_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from whichtorch.model import Attempt
-
 
 COMPARABLE = ("matrix", "merge")  # the kinds of run that `latest` and a date mean: a search runs only what it needs
 LATEST = re.compile(r"latest(?:~(\d+))?")

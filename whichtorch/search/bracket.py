@@ -9,14 +9,11 @@ git bisect, which skips at random.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from whichtorch.search.search_state import entropy
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LOPSIDED = 2.0  # a bad probe must cost this many good ones before the search leaves the midpoint
 SHORT = 128  # longest bracket that is split by dynamic programming; longer ones use its limit

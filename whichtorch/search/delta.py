@@ -5,11 +5,10 @@ After Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input"
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
-
     Thing = TypeVar("Thing")
     Question = TypeVar("Question")
     SetSearch = Generator[frozenset[Thing], bool, frozenset[Thing]]

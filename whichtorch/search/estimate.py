@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations_with_replacement
 from statistics import NormalDist, fmean, median, stdev
-from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FIRST_LOOK = 12  # rounds: with fewer, no rank test has the level of a look
 MOST_ROUNDS = 96  # runs of each environment in a comparison

@@ -6,8 +6,8 @@ A bound that cannot be tested is replaced. Where the bounds do not differ, the s
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from whichtorch.search import bracket
 from whichtorch.search.search_state import (
@@ -20,9 +20,6 @@ from whichtorch.search.search_state import (
     SearchState,
     SearchVerdict,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 NO_EVIDENCE = {SearchVerdict.DIFFERENT, SearchVerdict.UNTESTABLE}  # labels of positions whose runs decide nothing
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Generator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from pydantic import TypeAdapter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
     from concurrent.futures import Future
-    from pathlib import Path
 
     from whichtorch.search.worker_pool import WorkerPool
 

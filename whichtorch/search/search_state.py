@@ -14,16 +14,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate, pairwise
 from operator import mul
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
+from typing import NamedTuple
 
 MOST_RUNS_EACH = 64  # runs of one position: a failure of one run in 20 shows in so many with a probability of 96 %
 TIMED_OUT_RUNS = 2  # runs that are enough for a position whose runs time out

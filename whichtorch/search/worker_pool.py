@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from whichtorch.base.errors import SIGNAL_CHECK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
 
 Result = TypeVar("Result")
 

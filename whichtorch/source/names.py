@@ -7,16 +7,13 @@ import builtins
 import symtable
 import warnings
 from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain, count
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
 from whichtorch.source.syntax import COMPREHENSIONS, Definition, Function, Scope
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
 
 GIVEN = frozenset(dir(builtins)) | {
     *("__name__", "__file__", "__doc__", "__builtins__", "__spec__", "__loader__", "__package__", "__annotations__"),

@@ -7,13 +7,11 @@ tells chains from single runs: "repro.py[runs=2,OMP_NUM_THREADS=1,2]".
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from whichtorch.base.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 RUNS = "runs"  # how many runs
 WRITTEN_BY = "written-by"  # the environment that the first run is made in

@@ -10,6 +10,7 @@ import ast
 import itertools
 import re
 import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from whichtorch.process.sandbox import own_folder
 from whichtorch.source.syntax import parse_module
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from whichtorch.model import Scenario
 
 MOST_BYTES = 50_000_000  # of all that comes along: more is data that a case for a maintainer cannot have

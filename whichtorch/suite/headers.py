@@ -20,6 +20,7 @@ import itertools
 import json
 import re
 import tomllib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,8 +37,6 @@ from whichtorch.suite.companions import local_modules
 from whichtorch.suite.toml_lines import line_of, line_of_error, parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from pydantic_core import ErrorDetails
 
 SUITE_ROOT = Path(__file__).absolute().parents[1] / "scenarios"

@@ -16,15 +16,12 @@ import subprocess
 import tarfile
 import tempfile
 import time
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import PreventedError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator
 
 MOST_BYTES = 2_000_000_000  # of a project: each environment gets a copy
 MOST_KEPT = 20_000_000  # bytes of the files that a command wrote, which stay with its attempt

@@ -9,18 +9,15 @@ import difflib
 import itertools
 import re
 import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import UsageError
 from whichtorch.base.version_parsing import in_specifier
 from whichtorch.model import Expectation, Outcome, Scenario, digest
 from whichtorch.suite.chain import RUNS, Chain, is_chain_key, without_chain
 from whichtorch.suite.headers import SUITE_ROOT, VARIABLE_PREFIX, Mistake, ScenarioError, read_scenario
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 _TAG = "tag:"
 _VARIANT = re.compile(r"(?P<glob>.*)\[(?P<pairs>\w+=[^\[\]]*)\]")

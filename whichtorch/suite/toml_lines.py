@@ -8,10 +8,8 @@ from __future__ import annotations
 import itertools
 import re
 import tomllib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 _ARRAY_HEADER = re.compile(r"\s*\[\[\s*(\w+)\s*\]\]")
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|#.*|[\[\]{}]')

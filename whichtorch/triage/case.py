@@ -16,30 +16,22 @@ import ast
 import builtins
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePath
 
 from pydantic import Field
 
 from whichtorch.base.errors import INTERRUPTED
 from whichtorch.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
 from whichtorch.failures.failure import Failure
-from whichtorch.failures.tracebacks import read_chain
+from whichtorch.failures.tracebacks import CodeFrame, RaisedException, read_chain
 from whichtorch.fix.commission import FixAnswer  # noqa: TC001  pydantic reads it
-from whichtorch.model import Model, Outcome
+from whichtorch.model import Environment, Model, Outcome
 from whichtorch.search.search_state import Change
 from whichtorch.source.code_owner import Component
 from whichtorch.source.syntax import parse_module
 from whichtorch.suite.chain import Chain
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from whichtorch.failures.tracebacks import CodeFrame, RaisedException
-    from whichtorch.model import Environment
-
 
 _QUOTED = re.compile(r"(?m)^\s*(?:[\w.]+\.)?(\w+):")  # a type at the beginning of a message's line
 _TESTING = {"testing", "_testing", "unittest"}  # folders

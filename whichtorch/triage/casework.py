@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from whichtorch.base.atomic_files import write_atomic
 from whichtorch.base.errors import why_stopped
 from whichtorch.base.redaction import is_secret
-from whichtorch.matrix.variation import FORKED, NOTES, Variation
-from whichtorch.model import Outcome
+from whichtorch.matrix.variation import FORKED, NOTES, Observation, Variation
+from whichtorch.model import Environment, Outcome, Scenario
 from whichtorch.search.runs_oracle import Journal
 from whichtorch.suite.companions import copy_companions
 from whichtorch.triage.case import (
@@ -37,13 +38,8 @@ from whichtorch.triage.step import Step, TriageRequest
 from whichtorch.triage.unit_test import shown_test
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from whichtorch.environments.cache import EnvironmentCache
     from whichtorch.matrix.lab import Runner
-    from whichtorch.matrix.variation import Observation
-    from whichtorch.model import Environment, Scenario
     from whichtorch.model.events import Show
 
 

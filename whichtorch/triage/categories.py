@@ -9,22 +9,15 @@ It is longer than other modules because the table and its rules are read togethe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from whichtorch.failures.hang_kind import HangKind
 from whichtorch.failures.missing_package import absence, missing_module
 from whichtorch.model import Outcome
 from whichtorch.source.code_owner import Component
-from whichtorch.triage.case import Classification
+from whichtorch.triage.case import Classification, FailureFacts
 from whichtorch.triage.ladder import first_failing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from whichtorch.triage.case import FailureFacts
-
 
 HEALTHY = "healthy"
 # raised only while something is compiled

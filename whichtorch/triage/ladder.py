@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.failures.patience import SAME_FAILURE, Patience
 from whichtorch.failures.signature import described
 from whichtorch.failures.tracebacks import shortened
 from whichtorch.matrix.judgement import needs_look
-from whichtorch.matrix.variation import FORKED, NOTES, PLAIN, Variation
+from whichtorch.matrix.variation import FORKED, NOTES, PLAIN, Observation, Variation
 from whichtorch.model import Outcome, StoppedBy
 from whichtorch.triage.case import CompileCall, Reproduction, Rung
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from whichtorch.failures.failure import Failure
     from whichtorch.matrix.lab import Runner
-    from whichtorch.matrix.variation import Observation
 
 
 OFF = {"layer": "off"}  # the rung at which nothing is compiled

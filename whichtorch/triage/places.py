@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import UsageError
@@ -12,31 +14,23 @@ from whichtorch.bisect.search_request import Budget, SearchRequest
 from whichtorch.environments.expansion import expand
 from whichtorch.environments.index.version_specs import EVERY_RELEASE
 from whichtorch.failures.failure import Changed
-from whichtorch.fix.commission import FixRequest, fix_of
+from whichtorch.fix.commission import FixAnswer, FixRequest, fix_of
 from whichtorch.matrix.lab import Runner, opened_lab
-from whichtorch.matrix.planning import PlannedCell
+from whichtorch.matrix.planning import PlannedCell, RunOptions
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.matrix.variation import Variation
-from whichtorch.model import Outcome
+from whichtorch.model import Outcome, Request, Scenario
 from whichtorch.records.known_records import Records
 from whichtorch.search.search_state import AnswerKind
 from whichtorch.suite import selection
-from whichtorch.triage.case import PATCH, Newest
+from whichtorch.triage.case import PATCH, Case, Newest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
     from whichtorch.bisect.bisection import Bisection
     from whichtorch.environments.cache import EnvironmentCache
     from whichtorch.environments.matrix_file import MatrixFile
-    from whichtorch.fix.commission import FixAnswer
-    from whichtorch.matrix.planning import RunOptions
     from whichtorch.matrix.work import Machines
-    from whichtorch.model import Request, Scenario
     from whichtorch.model.events import Show
-    from whichtorch.triage.case import Case
 
 NEWEST = "latest"  # as `--torch` takes it
 FIX_SECONDS = 300.0  # of trials: most patches are found within; the command `fix` takes as long as it is given

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
@@ -23,9 +24,6 @@ from whichtorch.triage.case import FILE, Case
 from whichtorch.triage.places import CasePlace, CaseTest, opened_case
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from whichtorch.base.redaction import Redactor
     from whichtorch.environments.cache import EnvironmentCache
     from whichtorch.model.events import Show

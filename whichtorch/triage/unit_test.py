@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +21,6 @@ from whichtorch.suite.chain import SHARED, Chain, without_chain
 from whichtorch.triage.case import Case, ShownTest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from whichtorch.matrix.lab import Runner
     from whichtorch.triage.places import CaseTest, OtherReleases
 

@@ -7,9 +7,10 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urljoin
 
 import pypi_simple
@@ -21,9 +22,6 @@ from urllib3.exceptions import HTTPError
 
 from whichtorch.environments.index.releases import LinkedWheel, best_fit
 from whichtorch.environments.index.sources import PROJECT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 INDEX_TIMEOUT = 20.0  # seconds without a byte before an index counts as not answering
 PAGE_SECONDS = 120.0  # seconds a page may take: one that trickles would never end

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging import tags
@@ -24,15 +26,11 @@ from whichtorch.environments.index.sources import (
     local_folder,
     without_credentials,
 )
-from whichtorch.model import digest
+from whichtorch.model import Build, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
     from pypi_simple import DistributionPackage
 
-    from whichtorch.model import Build
 
 LISTING_AGE = 600  # seconds a listing is believed: a rerun costs no network, a new nightly shows up soon
 SCHEMA = 2  # of kept listings

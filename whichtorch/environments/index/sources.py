@@ -17,19 +17,17 @@ import os
 import re
 import shutil
 import threading
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from whichtorch.base.atomic_files import read_json, write_atomic
 from whichtorch.base.errors import UsageError
 from whichtorch.model import Build
 from whichtorch.suite.toml_lines import parsed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 PYTORCH_INDEX = "https://download.pytorch.org/whl"
 PYTORCH_INDEX_VARIABLE = "WHICHTORCH_PYTORCH_INDEX"  # names a mirror of it, or a test's server

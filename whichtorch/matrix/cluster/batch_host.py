@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 from pydantic import ValidationError
 
@@ -18,20 +20,12 @@ from whichtorch.matrix.planning import PlannedCell
 from whichtorch.matrix.signals import running_lines
 from whichtorch.matrix.site import LocalSite
 from whichtorch.matrix.work import Batch, BatchResult
-from whichtorch.model import Record, Run
-from whichtorch.process.executor import ForkingExecutor, LocalExecutor
+from whichtorch.model import Record, Request, Run
+from whichtorch.process.executor import Executor, ForkingExecutor, LocalExecutor
 from whichtorch.process.temporary_folders import temporary_folder
 from whichtorch.records.known_records import Records, identity
 from whichtorch.records.store import RunStore, new_run, read_lines, read_records
 from whichtorch.records.stored_runs import folder_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
-    from whichtorch.model import Request
-    from whichtorch.process.executor import Executor
-
 
 COMMAND = "unit"  # first word of the command of a worker's runs; the second is the client's run
 

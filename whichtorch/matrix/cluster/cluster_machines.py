@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import PreventedError, UsageError
@@ -14,9 +16,6 @@ from whichtorch.matrix.cluster.known_environments import KnownEnvironments
 from whichtorch.matrix.cluster.wire import code_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
     from whichtorch.environments.machine import Machine
     from whichtorch.matrix.cluster.engine import DaskEngine, Member
     from whichtorch.model import Request

@@ -5,31 +5,25 @@ The client is the only writer of the run.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.cluster.engine import first_line
+from whichtorch.matrix.cluster.engine import Cancel, Member, first_line
 from whichtorch.matrix.cluster.packing import Parcel
 from whichtorch.matrix.cluster.wire import BatchRequest, Delivery, OrderedCell, ScriptFiles, SharedLock
-from whichtorch.matrix.cluster.worker_events import decoded
+from whichtorch.matrix.cluster.worker_events import WorkerEvent, decoded
 from whichtorch.matrix.judgement import counting
-from whichtorch.matrix.planning import RunOptions
-from whichtorch.matrix.work import Batch, BatchResult, Site, UndeliveredError, WorkerLostError
-from whichtorch.records.known_records import identity
+from whichtorch.matrix.planning import PlannedCell, RunOptions
+from whichtorch.matrix.work import Batch, BatchResult, Done, Site, UndeliveredError, Worker, WorkerLostError
+from whichtorch.records.known_records import Records, identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
-    from whichtorch.matrix.cluster.engine import Cancel, Member
     from whichtorch.matrix.cluster.known_environments import KnownEnvironments
-    from whichtorch.matrix.cluster.worker_events import WorkerEvent
-    from whichtorch.matrix.planning import PlannedCell
-    from whichtorch.matrix.work import Done, Worker
     from whichtorch.model import Environment, Record, Request
     from whichtorch.model.events import Emit
-    from whichtorch.records.known_records import Records
     from whichtorch.records.store import RunStore
 
 

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.base.errors import GOES_ON, PreventedError, UsageError
@@ -21,8 +22,6 @@ from whichtorch.matrix.cluster.wire import CachedWheels, WorkerFacts
 from whichtorch.matrix.work import UndeliveredError, Worker
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from distributed import Security
 
     from whichtorch.matrix.cluster.worker_events import WorkerEvent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.base.atomic_files import read_json, write_atomic
@@ -11,7 +12,6 @@ from whichtorch.model import Environment, Model, Request, digest
 
 if TYPE_CHECKING:
     import threading
-    from pathlib import Path
 
     from whichtorch.environments.provider import Stage
 

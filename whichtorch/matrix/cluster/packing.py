@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import io
 import tarfile
-from pathlib import PurePosixPath
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from whichtorch.records.stored_runs import folder_of, with_folder, without_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
     from whichtorch.model import Record
     from whichtorch.records.store import RunStore
 

@@ -11,6 +11,8 @@ import itertools
 import os
 import time
 import zlib
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.base.errors import PreventedError
@@ -31,9 +33,6 @@ from whichtorch.matrix.signals import stopping_signals
 from whichtorch.records.left_behind import clear_left_behind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from whichtorch.matrix.cluster.batch_host import BatchHost
     from whichtorch.matrix.cluster.worker_events import WorkerEvent
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from whichtorch.model import Attempt, AttemptEvidence
 from whichtorch.model.events import AttemptEnded, AttemptStarted, EnvironmentStage, Event
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 WorkerEvent = dict[str, Any]  # an event, as JSON can hold it
 GATHERED = 0.2  # seconds for which events wait for more: a message costs as much as a short cell

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, partial
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pydantic import Field
 
@@ -17,16 +18,22 @@ from whichtorch.base.version_parsing import parse_version
 from whichtorch.failures.failure import is_alike
 from whichtorch.failures.verdict import passes_needed
 from whichtorch.measure.measure import Measure
-from whichtorch.model import Cell, Effect, Environment, Measurement, Model, Outcome, Quantity, Result, Run, ValueChange
+from whichtorch.model import (
+    Cell,
+    Effect,
+    Environment,
+    Measurement,
+    Model,
+    Outcome,
+    ProjectCommand,
+    Quantity,
+    Result,
+    Run,
+    ValueChange,
+)
 from whichtorch.records.compare.factors import Versions, changed_facts, changed_packages, commit_of, compare_link
 from whichtorch.search.estimate import Estimate
 from whichtorch.suite.project import changed_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from whichtorch.model import ProjectCommand
 
 
 class NumberChange(Quantity):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from packaging.version import Version
 
@@ -12,9 +13,6 @@ from whichtorch.base.grouping import grouped
 from whichtorch.base.version_parsing import parse_version
 from whichtorch.hangs.dispatch.call_path import parse_table
 from whichtorch.model import ANY_HARDWARE, NO_PATCH, Environment, Model
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 Factors = dict[str, str]
 Versions = dict[str, tuple[str | None, str | None]]  # of packages: before and after, None where missing

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from operator import attrgetter
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from pydantic import Field
 
@@ -17,13 +18,7 @@ from whichtorch.model import Attempt, Cell, Environment, Model, Outcome, Result,
 from whichtorch.records.compare.comparison import LUCK, stream
 from whichtorch.records.compare.number_nights import NumberNights, numbers_of
 from whichtorch.records.line_index import LineIndex
-from whichtorch.records.store import CELLS, ENVIRONMENTS, unknown_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from whichtorch.records.store import RunFolder
-
+from whichtorch.records.store import CELLS, ENVIRONMENTS, RunFolder, unknown_environment
 
 _OF_NAME = "name = :name and run = :run"
 

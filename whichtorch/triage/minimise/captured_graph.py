@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,6 @@ from whichtorch.triage.minimise.standalone_script import (
 from whichtorch.triage.minimise.tree_edit import copied
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
-
     from whichtorch.triage.case import CompileCall
 
 _MODULES = ("math", "operator")  # that a graph's code may read without an import

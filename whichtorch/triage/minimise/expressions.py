@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,6 @@ from whichtorch.source.syntax import (
 from whichtorch.triage.minimise.tree_edit import Edit, Program, assignment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from whichtorch.triage.minimise.reduction import ReductionState
 
 _KEPT = {"strict"}  # of torch.export: releases differ in what they do without it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,6 @@ from whichtorch.triage.minimise.statements import hints_of
 from whichtorch.triage.minimise.tree_edit import Edit, Program, assignment, copied, load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from whichtorch.triage.minimise.reduction import ReductionState
 
 _ONCE = (

@@ -8,20 +8,21 @@ import re
 import threading
 import time
 import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from whichtorch.base.grouping import counted
-from whichtorch.failures.failure import Changed
+from whichtorch.failures.failure import Changed, Failure
 from whichtorch.failures.tracebacks import shortened
-from whichtorch.matrix.variation import NOTES, Variation
+from whichtorch.matrix.variation import NOTES, Observation, Variation
 from whichtorch.model import Outcome
-from whichtorch.search.runs_oracle import Inquiry, RunsOracle, asking, drive
+from whichtorch.search.runs_oracle import Inquiry, Journal, RunsOracle, asking, drive
 from whichtorch.source.code_owner import Component
 from whichtorch.source.names import compiles
 from whichtorch.source.syntax import parse_module
-from whichtorch.triage.case import Minimal
+from whichtorch.triage.case import CompileCall, Minimal
 from whichtorch.triage.ladder import NOTED_GRAPH, OFF, STDERR_KEPT, at_rung, noting_operators, operators_in
 from whichtorch.triage.minimise.captured_graph import CapturedGraph
 from whichtorch.triage.minimise.reduction import Reduction, digest_of, reduced
@@ -34,13 +35,7 @@ from whichtorch.triage.minimise.standalone_script import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-
-    from whichtorch.failures.failure import Failure
     from whichtorch.matrix.lab import Runner
-    from whichtorch.matrix.variation import Observation
-    from whichtorch.search.runs_oracle import Journal
-    from whichtorch.triage.case import CompileCall
 
 COMPARED = "are not close!"  # torch.testing.assert_close
 Found = TypeVar("Found")

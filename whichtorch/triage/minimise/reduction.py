@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -44,8 +45,6 @@ from whichtorch.triage.minimise.statements import (
 from whichtorch.triage.minimise.tree_edit import Edit, InvalidEditError, Program, lines_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-
     Reducing = Generator[Program, bool, Program]
     Rule = Callable[[Program, "ReductionState"], Iterator[Edit]]
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 import ast
 import itertools
 import math
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from whichtorch import inside
 from whichtorch.source.names import GIVEN, bound, dotted, loads_in, parameters, stores_in
 from whichtorch.source.syntax import Function, blocks_of, in_head, is_docstring, parse_module, statements_in
 from whichtorch.triage.minimise.tree_edit import copied
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
 
 _NOTE_LINE = "_whichtorch_line"
 _LINES_PRELUDE = """\

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,8 +14,6 @@ from whichtorch.triage.minimise.inlining import inlined
 from whichtorch.triage.minimise.tree_edit import Edit, InvalidEditError, Program, assignment, called, copied, load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from whichtorch.triage.minimise.reduction import ReductionState
 
 

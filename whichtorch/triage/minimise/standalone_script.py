@@ -11,19 +11,17 @@ import ast
 import itertools
 import json
 import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.source.names import GIVEN, compiles, dotted, loads_in, stores_in
 from whichtorch.source.syntax import parse_expression, parse_module
-from whichtorch.triage.minimise.script_places import needed_by, outermost_chains
+from whichtorch.triage.minimise.script_places import ScriptPlace, ScriptPlaces, needed_by, outermost_chains
 from whichtorch.triage.minimise.tree_edit import InvalidEditError, copied, load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
     from whichtorch.triage.case import CompileCall
-    from whichtorch.triage.minimise.script_places import ScriptPlace, ScriptPlaces
 
 # types that have no random numbers between 0 and 1
 _COUNTED = frozenset(["torch.bool", "torch.uint8", "torch.int8", "torch.int16", "torch.int32", "torch.int64"])

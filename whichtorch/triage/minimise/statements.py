@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,6 @@ from whichtorch.source.syntax import (
 from whichtorch.triage.minimise.tree_edit import Edit, Program, assignment, called
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Iterator, Sequence
-
     from whichtorch.triage.minimise.reduction import ReductionState
 
 MOST_ROUNDS = 8  # a deleted statement may have been the last one to use another

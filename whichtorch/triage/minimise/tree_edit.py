@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar, cast
 
 _OPTIONAL = {
     *(("Return", "value"), ("Yield", "value"), ("AnnAssign", "value"), ("Assert", "msg"), ("Raise", "cause")),
