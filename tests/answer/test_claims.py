@@ -7,8 +7,7 @@ from typing import cast
 
 import pytest
 
-from whichtorch.answer.claims import Claim, claims_of, other_packages, shows
-from whichtorch.answer.printed_check import OTHER_OUTPUT, REPORTED_OUTPUT
+from whichtorch.answer.claims import OTHER_OUTPUT, REPORTED_OUTPUT, Claim, claims_of, other_packages, shows
 from whichtorch.answer.report import read_report
 from whichtorch.model import Cell, Environment, Outcome
 

@@ -31,7 +31,8 @@ from whichtorch.model import (
 )
 from whichtorch.model.outcome import AttemptEvidence
 from whichtorch.records.compare.comparison import ChangeKind, classify, compare
-from whichtorch.records.compare.nights import NightCell, flake_rates
+from whichtorch.records.compare.nights import flake_rates
+from whichtorch.records.compare.number_nights import NightCell
 from whichtorch.reports.junit import element_of
 from whichtorch.reports.table import cell_word
 from whichtorch.search.search_state import Find, SearchVerdict

@@ -11,7 +11,7 @@ from tests.matrix.cluster.fakes import FakeEngine, FakeWorker
 from tests.matrix.test_pipeline import requests
 from whichtorch.base.errors import PreventedError
 from whichtorch.fix.commission import usable
-from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
+from whichtorch.matrix.cluster.cluster_site import ClusterMachines
 from whichtorch.matrix.lab import opened_lab
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.records.known_records import Records

@@ -22,7 +22,7 @@ from whichtorch.base.errors import PreventedError, UsageError
 from whichtorch.fix.tree_change import PACKAGES
 from whichtorch.inside import tree_dump
 from whichtorch.matrix.cluster.batch_host import TrialForks
-from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
+from whichtorch.matrix.cluster.cluster_site import ClusterMachines
 from whichtorch.matrix.lab import Runner, opened_lab
 from whichtorch.matrix.planning import PlannedCell, RunOptions
 from whichtorch.matrix.variation import NOTES, Variation

@@ -47,9 +47,9 @@ from whichtorch.search.search_state import (
     most_runs,
 )
 from whichtorch.triage.minimise import reduction
-from whichtorch.triage.minimise.reduction import MOST_ROWS, MOST_STEPS, ReductionState, in_halves, step_by_step
+from whichtorch.triage.minimise.reduction import MOST_ROWS, MOST_STEPS, in_halves, step_by_step
 from whichtorch.triage.minimise.statements import drop_any_statement
-from whichtorch.triage.minimise.tree_edit import Edit, Program
+from whichtorch.triage.minimise.tree_edit import Edit, Program, ReductionState
 
 LARGEST_BATCH = max(RUN_COUNTS)
 SILENT = {SearchVerdict.DIFFERENT, SearchVerdict.UNTESTABLE}

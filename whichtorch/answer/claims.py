@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from whichtorch.answer.printed_check import NOTHING_RAISED, OTHER_OUTPUT, REPORTED_OUTPUT
 from whichtorch.answer.snippets import snippets_in
 from whichtorch.base.version_parsing import parse_version
 from whichtorch.failures.tracebacks import RaisedException, read_chain
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from whichtorch.answer.report import Report
 
 
+# what a check calls the failures that it raises
+REPORTED_OUTPUT, OTHER_OUTPUT, NOTHING_RAISED = "ReportedOutput", "OtherOutput", "NothingRaised"
 MOST_OUTPUT = 2000  # characters of an output that a report quotes
 _SPAN = re.compile(r"`([^`\n]+)`|\"([^\"\n]+)\"")  # what is quoted stands as \x01NUMBER\x02 while a sentence is read
 _VALUE = (

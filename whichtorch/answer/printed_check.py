@@ -6,14 +6,9 @@ exit of the script, because many end with a call of `sys.exit`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from whichtorch.answer.claims import NOTHING_RAISED, OTHER_OUTPUT, REPORTED_OUTPUT, Claim
 from whichtorch.answer.script_candidates import below_future
 
-if TYPE_CHECKING:
-    from whichtorch.answer.claims import Claim
-
-REPORTED_OUTPUT, OTHER_OUTPUT, NOTHING_RAISED = "ReportedOutput", "OtherOutput", "NothingRaised"
 QUOTED = 150  # characters of an output that a failure quotes
 _AT_EXIT = """\
 import atexit as _atexit, io as _io, os as _os, re as _re, sys as _sys

@@ -286,7 +286,7 @@ class ClusterAddress:
         if self.executor is None:
             yield here
             return
-        from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
+        from whichtorch.matrix.cluster.cluster_site import ClusterMachines
         from whichtorch.matrix.cluster.engine import DaskEngine
 
         engine = DaskEngine(self.executor, self.certificates)

@@ -9,13 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import UsageError
 from whichtorch.base.option import Strings, option
-
-if TYPE_CHECKING:
-    from whichtorch.environments.matrix_file import MatrixFile
 
 environment_option = partial(option, panel="Environments")
 
@@ -94,9 +90,3 @@ class Additions:
                 raise UsageError(f"--env {name}: this shell has no such variable", hint=hint)
             given[name] = value if mark else os.environ[name]
         return given
-
-    def added_to(self, file: "MatrixFile") -> "MatrixFile":
-        """Return the matrix file with these in its environments."""
-        from whichtorch.environments.script_needs import needs_of
-
-        return file.model_copy(update={"needs": needs_of(self)})

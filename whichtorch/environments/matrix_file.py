@@ -32,13 +32,15 @@ from whichtorch.base.grouping import grouped
 from whichtorch.base.version_parsing import in_specifier
 from whichtorch.environments import configs, own_file, patches
 from whichtorch.environments.index import sources, version_specs
-from whichtorch.environments.script_needs import Needs, override_of
+from whichtorch.environments.script_needs import Needs, needs_of, override_of
 from whichtorch.model import NO_PATCH, TABLE_NAME, Build, Config, Hardware, Patch, Request, Scenario, Specifier
 from whichtorch.suite import selection
 from whichtorch.suite.toml_lines import line_of
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+    from whichtorch.environments.additions import Additions
 
 _NO_KEY = "[NEEDS]"  # stands for a field that no key of the file sets
 DEFAULT_FILE = Path(__file__).parents[1] / "matrix" / "default.toml"
@@ -240,6 +242,10 @@ class MatrixFile(_Table):
     def for_script(self, scenario: Scenario) -> MatrixFile:
         """Return the file with a script's needs added."""
         return self.model_copy(update={"needs": self.needs.with_script(scenario)})
+
+    def with_additions(self, added: Additions) -> MatrixFile:
+        """Return the file with what options add to its environments."""
+        return self.model_copy(update={"needs": needs_of(added)})
 
     def with_axes(self, *, keep_rows: bool = False, **given: Sequence[str] | None) -> MatrixFile:
         """Return the file with other values on the given axes, by their names; None leaves an axis as it is.

@@ -22,11 +22,7 @@ from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 from whichtorch.base.errors import UsageError
 from whichtorch.environments.index.sources import local_folder
 from whichtorch.environments.interpreters import DEFAULT_PYTHON, found_python
-from whichtorch.model import (
-    Scenario,
-    Specifier,
-    digest,
-)
+from whichtorch.model import Scenario, Specifier, digest
 from whichtorch.suite.toml_lines import parsed
 
 if TYPE_CHECKING:

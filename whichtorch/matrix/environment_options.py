@@ -103,7 +103,7 @@ class MatrixAxes:
         """The matrix file with these axes."""
         named = {axis: commas(getattr(self, axis)) or None for axis in _CHOSEN}
         file = matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(self.torch) or None, **named)
-        return self.added.added_to(file)
+        return file.with_additions(self.added)
 
     @property
     def found_note(self) -> Strings:
@@ -150,7 +150,8 @@ class SearchAxes:
                 raise UsageError(f"--{axis} names {len(values)} for a search along another axis", hint=hint)
         usual = {"build": ("auto",), "config": ("default",), "patch": (NO_PATCH,)}
         axes = {axis: values or usual.get(axis, values) for axis, values in named.items()}
-        file = self.added.added_to(matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(torch), **axes))
+        file = matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(torch), **axes)
+        file = file.with_additions(self.added)
         if len(file.override_choices) > 1:
             hint = "name one version of each package"
             raise UsageError(

@@ -29,7 +29,8 @@ from whichtorch.reports.table import cell_word
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
-    from whichtorch.records.compare.nights import Histories, NightCell
+    from whichtorch.records.compare.nights import Histories
+    from whichtorch.records.compare.number_nights import NightCell
     from whichtorch.records.merging import Merged
     from whichtorch.records.store import StoredRun
     from whichtorch.records.stored_runs import Pruned

@@ -25,7 +25,7 @@ from tests.process.running import until
 from whichtorch.base.errors import WhichtorchError
 from whichtorch.environments.provider import Stage
 from whichtorch.matrix.cluster.batch_host import BatchHost
-from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
+from whichtorch.matrix.cluster.cluster_site import ClusterMachines
 from whichtorch.matrix.cluster.engine import DaskEngine
 from whichtorch.matrix.cluster.worker import Dialler, facts_of
 from whichtorch.matrix.lab import opened_lab

@@ -19,7 +19,7 @@ from whichtorch.environments.machine import Machine
 from whichtorch.matrix import planning
 from whichtorch.matrix.cell_scheduler import CellScheduler
 from whichtorch.matrix.cluster import batch_host
-from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
+from whichtorch.matrix.cluster.cluster_site import ClusterMachines
 from whichtorch.matrix.pipeline import MatrixRun
 from whichtorch.matrix.work import MIN_CELLS_TO_FORK
 from whichtorch.model import Build, Config, Hardware, LocalProject, Outcome, Record, Request

@@ -19,14 +19,14 @@ from whichtorch.triage.minimise.inlining import (
     inline_functions,
     inline_registered,
 )
-from whichtorch.triage.minimise.reduction import ReductionState
+from whichtorch.triage.minimise.reduction import try_edits
 from whichtorch.triage.minimise.single_instance import inline_single_instance
 from whichtorch.triage.minimise.statements import (
     drop_async,
     drop_unneeded,
     unwrap_blocks,
 )
-from whichtorch.triage.minimise.tree_edit import Program
+from whichtorch.triage.minimise.tree_edit import Program, ReductionState
 
 if TYPE_CHECKING:
     from whichtorch.triage.minimise.reduction import Rule
@@ -36,7 +36,7 @@ def first_edit(rule: Rule, source: str, failing_lines: tuple[int, ...] = ()) -> 
     """Return the source after a rule's first edit that can run."""
     program = Program(tree=ast.parse(dedent(source)))
     case = ReductionState.of(program, None, failing_lines)
-    candidates = (case.candidate(program, [edit]) for edit in rule(program, case))
+    candidates = (try_edits(case, program, [edit]) for edit in rule(program, case))
     return next((candidate.source for candidate in candidates if candidate is not None), "")
 
 
@@ -127,6 +127,6 @@ def test_only_what_failed_may_depend_on_is_needed() -> None:
     source = "a = 1\nb = a\nc = []\nc.append(b)\nlog = print\nlog(b)\ndef f(x):\n    y = 2\n    return x\nf(c)[3]\n"
     program = Program(tree=ast.parse(source))
     case = ReductionState.of(program, None, [10])
-    found = case.candidate(program, list(drop_unneeded(program, case)))
+    found = try_edits(case, program, list(drop_unneeded(program, case)))
     assert found is not None
     assert found.source == "a = 1\nb = a\nc = []\nc.append(b)\n\ndef f(x):\n    return x\nf(c)[3]\n"

@@ -11,6 +11,7 @@ import re
 import warnings
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.base.errors import GOES_ON, PreventedError, UsageError
 from whichtorch.matrix.cluster import PORT
-from whichtorch.matrix.cluster.wire import CachedWheels, WorkerFacts
+from whichtorch.matrix.cluster.wire import BatchRequest, CachedWheels, WorkerFacts
 from whichtorch.matrix.work import UndeliveredError, Worker
 
 if TYPE_CHECKING:
     from distributed import Security
 
+    from whichtorch.matrix.cluster.batch_host import BatchHost
     from whichtorch.matrix.cluster.worker_events import WorkerEvent
 
 FACTS = "whichtorch"  # names what a worker says of itself, and its plugin
@@ -188,7 +190,6 @@ class DaskEngine:
 
     def send(self, order: bytes, batch: str, worker: str, arrived: Callable[[bytes | Exception], None]) -> Cancel:
         """Send a batch to a worker; `arrived` is called once, in any thread, unless it is cancelled."""
-        from whichtorch.matrix.cluster.worker import run_batch  # the worker's side of the call
 
         def take(done: Any) -> None:
             if done.status == "cancelled":  # by us, or with the scheduler
@@ -218,8 +219,6 @@ class DaskEngine:
 
     def running_lines(self) -> list[str]:
         """Return what runs now on all workers."""
-        from whichtorch.matrix.cluster.worker import lines_of_worker
-
         try:
             answers = self._client.run(lines_of_worker, on_error="ignore")
         except (OSError, TimeoutError, ValueError):
@@ -233,3 +232,31 @@ class DaskEngine:
 def topic_of(run: str) -> str:
     """Return the topic under which workers tell what happens in the batches of a run."""
     return f"{FACTS}-{run}"
+
+
+# the worker's side of the calls
+
+
+def run_batch(data: bytes) -> bytes:
+    """Run a compressed batch on the worker that calls this; return its packed delivery."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    order = BatchRequest.model_validate_json(zlib.decompress(data))
+    topic = topic_of(order.run)
+
+    def send(events: list[WorkerEvent]) -> None:
+        with suppress(Exception):  # the delivery holds all
+            worker.log_event(topic, {"host": str(worker.name), "events": events})
+
+    return _host_of(worker).run(order, send)
+
+
+def lines_of_worker(dask_worker: Any) -> list[str]:
+    """Return what runs now on a worker; called there by the engine."""
+    return [f"{line}  on {dask_worker.name}" for line in _host_of(dask_worker).running_lines()]
+
+
+def _host_of(worker: Any) -> BatchHost:
+    host: BatchHost = worker.plugins[FACTS].host
+    return host

@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import os
 import time
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,15 +25,13 @@ from whichtorch.matrix.cluster.engine import (
     import_distributed,
     make_certificates,
     security,
-    topic_of,
 )
-from whichtorch.matrix.cluster.wire import BatchRequest, WorkerFacts, code_version
+from whichtorch.matrix.cluster.wire import WorkerFacts, code_version
 from whichtorch.matrix.signals import stopping_signals
 from whichtorch.records.left_behind import clear_left_behind
 
 if TYPE_CHECKING:
     from whichtorch.matrix.cluster.batch_host import BatchHost
-    from whichtorch.matrix.cluster.worker_events import WorkerEvent
 
 
 DIAL_AGAIN = 1.0  # seconds after a scheduler that does not answer; doubled up to
@@ -68,31 +65,6 @@ def facts_of(host: BatchHost, slots: int, ptrace: str = "") -> WorkerFacts:
     """Return what a worker of this machine says of itself."""
     home = str(host.home)
     return WorkerFacts(code=code_version(), machine=this_machine(), home=home, slots=slots, ptrace=ptrace)
-
-
-def run_batch(data: bytes) -> bytes:
-    """Run a compressed batch on the worker that calls this; return its packed delivery."""
-    from distributed import get_worker
-
-    worker = get_worker()
-    order = BatchRequest.model_validate_json(zlib.decompress(data))
-    topic = topic_of(order.run)
-
-    def send(events: list[WorkerEvent]) -> None:
-        with contextlib.suppress(Exception):  # the delivery holds all
-            worker.log_event(topic, {"host": str(worker.name), "events": events})
-
-    return _host_of(worker).run(order, send)
-
-
-def lines_of_worker(dask_worker: Any) -> list[str]:
-    """Return what runs now on a worker; called there by the engine."""
-    return [f"{line}  on {dask_worker.name}" for line in _host_of(dask_worker).running_lines()]
-
-
-def _host_of(worker: Any) -> BatchHost:
-    host: BatchHost = worker.plugins[FACTS].host
-    return host
 
 
 class Dialler:

@@ -14,9 +14,9 @@ from typing import Self
 from pydantic import Field
 
 from whichtorch.base.grouping import grouped
-from whichtorch.model import Attempt, Cell, Environment, Model, Outcome, Result, Run, speaking, split_test
+from whichtorch.model import Attempt, Model, Outcome, Result, Run, speaking, split_test
 from whichtorch.records.compare.comparison import LUCK, stream
-from whichtorch.records.compare.number_nights import NumberNights, numbers_of
+from whichtorch.records.compare.number_nights import NightCell, NumberNights, numbers_of
 from whichtorch.records.line_index import LineIndex
 from whichtorch.records.store import CELLS, ENVIRONMENTS, RunFolder, unknown_environment
 
@@ -29,14 +29,6 @@ class Night(Model):
     run: Run
     cells: int
     outcomes: dict[Outcome, int]
-
-
-class NightCell(Model):
-    """A cell as one run left it."""
-
-    run: Run
-    environment: Environment
-    cell: Cell
 
 
 class Histories(Model):

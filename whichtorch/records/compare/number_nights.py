@@ -19,7 +19,7 @@ from pydantic_core import from_json
 
 from whichtorch.base.grouping import counted, grouped
 from whichtorch.measure.measure import Measure
-from whichtorch.model import Effect, Measurement, Model, Quantity, Result, Run, ValueChange
+from whichtorch.model import Cell, Effect, Environment, Measurement, Model, Quantity, Result, Run, ValueChange
 from whichtorch.records.compare.comparison import stream, stream_name
 from whichtorch.records.line_index import LineIndex
 from whichtorch.records.store import CELLS, ENVIRONMENTS, LEFT_OUT, RunFolder
@@ -27,13 +27,20 @@ from whichtorch.records.stored_runs import COMPARABLE, all_runs
 from whichtorch.search.estimate import ALPHA, Estimate
 
 if TYPE_CHECKING:
-    from whichtorch.records.compare.nights import NightCell
     from whichtorch.search.step_search import Threshold
 
 
 _Found = tuple[str, str, Run, dict[str, Any]]  # a test, an environment, a run, and fields of a Measurement
 _RULE = itemgetter("reference", "unit", "is_share", "more_is_better")  # what two nights must share to be compared
 NO_REFERENCE = "nothing was measured in turns with it, so that a change may be the machine's"
+
+
+class NightCell(Model):
+    """A cell as one run left it."""
+
+    run: Run
+    environment: Environment
+    cell: Cell
 
 
 class NumberNight(Model):

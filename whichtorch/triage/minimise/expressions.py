@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from whichtorch.source.names import Layout, bound, dotted, layout_of, loads_in, stores_in
 from whichtorch.source.syntax import (
@@ -20,10 +19,7 @@ from whichtorch.source.syntax import (
     statements_in,
     words,
 )
-from whichtorch.triage.minimise.tree_edit import Edit, Program, assignment
-
-if TYPE_CHECKING:
-    from whichtorch.triage.minimise.reduction import ReductionState
+from whichtorch.triage.minimise.tree_edit import Edit, Program, ReductionState, assignment
 
 _KEPT = {"strict"}  # of torch.export: releases differ in what they do without it
 _SMALL = 2  # a size that most operations accept, and unlike 1 does not broadcast

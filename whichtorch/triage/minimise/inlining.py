@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from whichtorch.source.names import Layout, bound, dotted, layout_of, loads_in, stores_in
 from whichtorch.source.syntax import (
@@ -19,10 +18,7 @@ from whichtorch.source.syntax import (
     words,
 )
 from whichtorch.triage.minimise.statements import hints_of
-from whichtorch.triage.minimise.tree_edit import Edit, Program, assignment, copied, load
-
-if TYPE_CHECKING:
-    from whichtorch.triage.minimise.reduction import ReductionState
+from whichtorch.triage.minimise.tree_edit import Edit, Program, ReductionState, assignment, copied, load
 
 _ONCE = (
     ast.Assign,

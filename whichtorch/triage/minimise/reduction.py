@@ -10,7 +10,7 @@ import ast
 import hashlib
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichtorch.search.delta import lowest
@@ -26,11 +26,7 @@ from whichtorch.triage.minimise.expressions import (
     keep_one_name,
     shrink_numbers,
 )
-from whichtorch.triage.minimise.inlining import (
-    functions_to_lambdas,
-    inline_functions,
-    inline_registered,
-)
+from whichtorch.triage.minimise.inlining import functions_to_lambdas, inline_functions, inline_registered
 from whichtorch.triage.minimise.single_instance import inline_single_instance
 from whichtorch.triage.minimise.statements import (
     cleaned,
@@ -42,7 +38,7 @@ from whichtorch.triage.minimise.statements import (
     drop_unneeded,
     unwrap_blocks,
 )
-from whichtorch.triage.minimise.tree_edit import Edit, InvalidEditError, Program, lines_of
+from whichtorch.triage.minimise.tree_edit import Edit, InvalidEditError, Program, ReductionState, lines_of
 
 if TYPE_CHECKING:
     Reducing = Generator[Program, bool, Program]
@@ -71,65 +67,33 @@ SHORT = 15  # lines: a script so short is read at a glance
 MOST_IN_VAIN = 30  # questions in a row that left out no line of so short a script
 
 
-@dataclass(kw_only=True)
-class ReductionState:
-    """What is known of the script that is reduced, and what was refused so far."""
-
-    executed: frozenset[int] | None = None  # lines
-    failing_lines: tuple[int, ...] = ()  # those that it was in when it failed, the innermost last
-    given: frozenset[str] = frozenset()  # names that nothing binds in the script itself
-    max_rejections: int = 4  # in a row, after which the next kind of edit is tried
-    refused: set[str] = field(default_factory=set)  # keys of edits that did not work alone
-    blocked: set[str] = field(default_factory=set)  # keys of steps that did not work in the program as it was then
-
-    @classmethod
-    def of(cls, program: Program, executed: Iterable[int] | None, failing_lines: Iterable[int]) -> ReductionState:
-        """Return the state before the first question about a program that compiles."""
-        return cls(
-            executed=None if executed is None else frozenset(executed),
-            failing_lines=tuple(failing_lines),
-            given=unbound_names(program.source),
-        )
-
-    def fails_in(self, statement: ast.AST) -> bool:
-        """Return whether the script was in this very statement when it failed, or in something inside of it."""
-        return _holds(statement, self.failing_lines[-1:])
-
-    def is_open(self, statement: ast.AST) -> bool:
-        """Return whether the script was in a statement, or in what it called, when it failed."""
-        return _holds(statement, self.failing_lines)
-
-    def candidate(self, program: Program, edits: Sequence[Edit], *, repairs: bool = False) -> Program | None:
-        """Return a program with edits, and without what nothing uses any more; None where it cannot run."""
-        try:
-            tried = cleaned(program.edited(edits), before=program)
-            for repairs_left in reversed(range(1 + MOST_REPAIRS * repairs)):
-                if not compiles(tried.source):
-                    return None
-                names = unbound_names(tried.source) - self.given
-                if not names:
-                    return tried
-                if repairs_left:
-                    tried = cleaned(tried.edited(self._users(tried, names)), before=tried)
-        except (InvalidEditError, ValueError, TypeError, AttributeError):  # the last three: `ast` cannot write the tree
-            pass
-        return None
-
-    def _users(self, program: Program, names: frozenset[str]) -> Iterator[Edit]:
-        """Yield the deletion of each statement that reads one of some names. Raises InvalidEditError."""
-        for statement in statements_in(program.tree):
-            head = [node for part in head_nodes(statement) for node in ast.walk(part)]
-            if any(isinstance(node, ast.Name) and node.id in names for node in head):
-                if self.fails_in(statement):
-                    raise InvalidEditError
-                yield Edit(key="", replaced={statement: []})
+def try_edits(
+    state: ReductionState, program: Program, edits: Sequence[Edit], *, repairs: bool = False
+) -> Program | None:
+    """Return a program with edits, and without what nothing uses any more; None where it cannot run."""
+    try:
+        tried = cleaned(program.edited(edits), before=program)
+        for repairs_left in reversed(range(1 + MOST_REPAIRS * repairs)):
+            if not compiles(tried.source):
+                return None
+            names = unbound_names(tried.source) - state.given
+            if not names:
+                return tried
+            if repairs_left:
+                tried = cleaned(tried.edited(_users(state, tried, names)), before=tried)
+    except (InvalidEditError, ValueError, TypeError, AttributeError):  # the last three: `ast` cannot write the tree
+        pass
+    return None
 
 
-def _holds(statement: ast.AST, lines: tuple[int, ...]) -> bool:
-    first, last = getattr(statement, "lineno", 0), getattr(statement, "end_lineno", 0)
-    if any(first <= line <= (last or first) for line in lines):
-        return True
-    return any(getattr(node, "lineno", 0) in lines for node in ast.walk(statement))
+def _users(state: ReductionState, program: Program, names: frozenset[str]) -> Iterator[Edit]:
+    """Yield the deletion of each statement that reads one of some names. Raises InvalidEditError."""
+    for statement in statements_in(program.tree):
+        head = [node for part in head_nodes(statement) for node in ast.walk(part)]
+        if any(isinstance(node, ast.Name) and node.id in names for node in head):
+            if state.fails_in(statement):
+                raise InvalidEditError
+            yield Edit(key="", replaced={statement: []})
 
 
 def in_halves(
@@ -154,7 +118,7 @@ def in_halves(
     rejections = 0
     while waiting and rejections < state.max_rejections:
         group = waiting.pop()
-        candidate = state.candidate(program, [*chosen, *group], repairs=repairs)
+        candidate = try_edits(state, program, [*chosen, *group], repairs=repairs)
         is_worth = candidate is not None and _is_worth(candidate, best, grows=grows)
         if candidate is not None and is_worth and (yield candidate):
             chosen += group
@@ -224,7 +188,7 @@ def _next_step(
         for edit in rule(program, state):
             if edit.key in done:
                 continue
-            candidate = state.candidate(program, [edit])
+            candidate = try_edits(state, program, [edit])
             if candidate is not None and candidate.source != program.source:
                 return edit.key, candidate
             done.add(edit.key)

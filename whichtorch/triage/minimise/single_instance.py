@@ -6,15 +6,20 @@ import ast
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from whichtorch.source.names import Layout, dotted, layout_of, loads_in
 from whichtorch.source.syntax import is_docstring, statements_in
 from whichtorch.triage.minimise.inlining import inlined
-from whichtorch.triage.minimise.tree_edit import Edit, InvalidEditError, Program, assignment, called, copied, load
-
-if TYPE_CHECKING:
-    from whichtorch.triage.minimise.reduction import ReductionState
+from whichtorch.triage.minimise.tree_edit import (
+    Edit,
+    InvalidEditError,
+    Program,
+    ReductionState,
+    assignment,
+    called,
+    copied,
+    load,
+)
 
 
 def inline_single_instance(program: Program, _: ReductionState) -> Iterator[Edit]:

@@ -6,7 +6,6 @@ import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from whichtorch.base.grouping import reached
 from whichtorch.source.names import Layout, bound, has_self, layout_of, loads_in, parameters
@@ -24,10 +23,7 @@ from whichtorch.source.syntax import (
     statements_in,
     words,
 )
-from whichtorch.triage.minimise.tree_edit import Edit, Program, assignment, called
-
-if TYPE_CHECKING:
-    from whichtorch.triage.minimise.reduction import ReductionState
+from whichtorch.triage.minimise.tree_edit import Edit, Program, ReductionState, assignment, called
 
 MOST_ROUNDS = 8  # a deleted statement may have been the last one to use another
 _UNTRACED = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)  # they may run and leave no trace

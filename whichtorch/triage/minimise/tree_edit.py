@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar, cast
+
+from whichtorch.source.names import unbound_names
 
 _OPTIONAL = {
     *(("Return", "value"), ("Yield", "value"), ("AnnAssign", "value"), ("Assert", "msg"), ("Raise", "cause")),
@@ -62,6 +64,42 @@ class Program:
         for edit in edits:
             replaced |= edit.replaced
         return Program(tree=copied([self.tree], replaced)[0])
+
+
+@dataclass(kw_only=True)
+class ReductionState:
+    """What is known of the script that is reduced, and what was refused so far."""
+
+    executed: frozenset[int] | None = None  # lines
+    failing_lines: tuple[int, ...] = ()  # those that it was in when it failed, the innermost last
+    given: frozenset[str] = frozenset()  # names that nothing binds in the script itself
+    max_rejections: int = 4  # in a row, after which the next kind of edit is tried
+    refused: set[str] = field(default_factory=set)  # keys of edits that did not work alone
+    blocked: set[str] = field(default_factory=set)  # keys of steps that did not work in the program as it was then
+
+    @classmethod
+    def of(cls, program: Program, executed: Iterable[int] | None, failing_lines: Iterable[int]) -> ReductionState:
+        """Return the state before the first question about a program that compiles."""
+        return cls(
+            executed=None if executed is None else frozenset(executed),
+            failing_lines=tuple(failing_lines),
+            given=unbound_names(program.source),
+        )
+
+    def fails_in(self, statement: ast.AST) -> bool:
+        """Return whether the script was in this very statement when it failed, or in something inside of it."""
+        return _holds(statement, self.failing_lines[-1:])
+
+    def is_open(self, statement: ast.AST) -> bool:
+        """Return whether the script was in a statement, or in what it called, when it failed."""
+        return _holds(statement, self.failing_lines)
+
+
+def _holds(statement: ast.AST, lines: tuple[int, ...]) -> bool:
+    first, last = getattr(statement, "lineno", 0), getattr(statement, "end_lineno", 0)
+    if any(first <= line <= (last or first) for line in lines):
+        return True
+    return any(getattr(node, "lineno", 0) in lines for node in ast.walk(statement))
 
 
 def lines_of(source: str) -> int:
