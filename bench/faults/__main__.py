@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from bench.faults.fault import Report
 import argparse
 import random
 import re
@@ -20,10 +22,6 @@ from tests.cli.shell import old_and_new
 from tests.wheels import serve
 from whichtorch.base.grouping import grouped
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.faults.fault import Report
 
 FAMILIES = (death, disk, machine, records, cache, network, scripts, people, hostile)
 FAULTS = [each for family in FAMILIES for each in family.FAULTS]

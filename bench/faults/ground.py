@@ -6,6 +6,7 @@ files lie in one folder, so that whatever is left there, and every process that 
 
 from __future__ import annotations
 
+from tests.wheels import Index
 import json
 import os
 import re
@@ -26,8 +27,6 @@ import psutil
 from tests.cli.shell import User, new_user
 from whichtorch.cli.command import Exit
 
-if TYPE_CHECKING:
-    from tests.wheels import Index
 
 SCRIPTS = {  # four of them, which is enough, can be forked
     "writes.py": "import torch\nNOTE\nimport tempfile\nfor _ in range(5):\n    print('line' * 10_000)\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from whichtorch.base.errors import PreventedError
 from whichtorch.environments import machine
 from whichtorch.environments.machine import Machine, check_hardware, this_machine
 from whichtorch.model import Build, Config, Hardware, Request
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 H100 = Machine(
     host="gpu-7", arch="x86_64", cpu="AMD EPYC 9654", gpus=("NVIDIA H100 80GB HBM3",) * 2, driver="575.51.03"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from whichtorch.fix.tree_change import TreeChange
 from whichtorch.fix.units import ChangedFile, FilePair, Proposal, Unit
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PYVENV = "home = {}\ninclude-system-site-packages = false\n"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from whichtorch.matrix.cluster.cluster_site import ClusterMachines
 from whichtorch.matrix.lab import opened_lab
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.records.known_records import Records
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("where", ["here", "cluster"])

@@ -9,9 +9,9 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,12 +21,7 @@ from whichtorch.failures.failure import Failure
 from whichtorch.fix.cure_runs import CureTest
 from whichtorch.model import Attempt, Outcome, Role, StoppedBy
 from whichtorch.process.executor import LocalExecutor
-from whichtorch.process.supervision import Ending
-
-if TYPE_CHECKING:
-    import threading
-
-    from whichtorch.process.supervision import Task
+from whichtorch.process.supervision import Ending, Task
 
 BAD = {
     "torch/__init__.py": CORE + "from torch.ops import add\n",

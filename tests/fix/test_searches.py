@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Generator
+from typing import TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -12,12 +13,8 @@ from tests.fix.packages import tree_change
 from whichtorch.fix.closure import Closure
 from whichtorch.fix.cure_search import CureSearch, Trial, TrialEffect
 from whichtorch.fix.minimum import smallest
+from whichtorch.fix.tree_change import TreeChange
 from whichtorch.fix.units import Proposal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from whichtorch.fix.tree_change import TreeChange
 
 Found = TypeVar("Found")
 COUNT = 40

@@ -7,11 +7,11 @@ import signal
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -24,13 +24,9 @@ from whichtorch.fix.candidates import each_once
 from whichtorch.fix.closure import Closure
 from whichtorch.fix.cure_search import GUESS, CureSearch, Trial, TrialEffect, in_words, inquiry
 from whichtorch.fix.minimum import smallest
+from whichtorch.fix.units import Proposal, Unit
 from whichtorch.search.runs_oracle import BudgetSpentError, Deferred, Journal, RunsOracle, drive
 from whichtorch.search.worker_pool import WorkerPool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from whichtorch.fix.units import Proposal, Unit
 
 NAMES = [f"f{number:02}" for number in range(14)]
 BAD = "".join(f"def {name}():\n    return 0\n" for name in NAMES)

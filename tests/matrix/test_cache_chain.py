@@ -7,9 +7,10 @@ import os
 import shutil
 import sys
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,17 +22,11 @@ from whichtorch.matrix.cell_scheduler import CellScheduler
 from whichtorch.matrix.pipeline import MatrixRun
 from whichtorch.matrix.run_options import RunOptions
 from whichtorch.matrix.site import LocalSite
-from whichtorch.model import Build, Config, Doubt, Outcome, Request, Scenario
-from whichtorch.process.executor import LocalExecutor
+from whichtorch.model import Build, Cell, Config, Doubt, Environment, Outcome, Request, Scenario
+from whichtorch.process.executor import Executor, LocalExecutor
+from whichtorch.process.supervision import Task
 from whichtorch.records.store import new_run, read_records
 from whichtorch.reports.cell_text import summary
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from whichtorch.model import Cell, Environment
-    from whichtorch.process.executor import Executor
-    from whichtorch.process.supervision import Task
 
 PRELUDE = """
 import os, sys

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,21 +15,15 @@ from tests.fakes import PASSED, FakeCache, FakeExecutor
 from tests.matrix.test_pipeline import requests, scenario
 from tests.patience import PATIENCE
 from tests.process.running import until
+from whichtorch.environments.provider import Stage
 from whichtorch.matrix import planning
 from whichtorch.matrix.cell_scheduler import CellScheduler
 from whichtorch.matrix.pipeline import MatrixRun
 from whichtorch.matrix.site import INSTALLS_AT_ONCE, LocalSite
-from whichtorch.model import Outcome
+from whichtorch.model import Environment, Outcome, Request
+from whichtorch.process.supervision import Ending, Task
 from whichtorch.records.known_records import Records
 from whichtorch.records.store import new_run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from whichtorch.environments.provider import Stage
-    from whichtorch.model import Environment, Request
-    from whichtorch.process.supervision import Ending, Task
 
 
 class PatientExecutor(FakeExecutor):

@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.fakes import PASSED, moving
-from tests.matrix.test_pipeline import KILLED, requests, run, scenario
+from tests.matrix.test_pipeline import KILLED, Outcomes, requests, run, scenario
 from whichtorch.matrix import planning
 from whichtorch.matrix.test_session import EVENTS, VARIABLE
 from whichtorch.model import AttemptEvidence, Outcome, ProjectCommand
-
-if TYPE_CHECKING:
-    from tests.matrix.test_pipeline import Outcomes
-    from whichtorch.process.supervision import Ending, Task
+from whichtorch.process.supervision import Ending, Task
 
 
 def test_a_test_that_is_busy_gets_the_longer_look_in_one_environment_only(tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,15 +17,9 @@ from whichtorch.matrix import planning, work
 from whichtorch.matrix.cell_scheduler import CellScheduler
 from whichtorch.matrix.pipeline import MatrixRun
 from whichtorch.matrix.site import LocalSite
-from whichtorch.model import Condition, Outcome, Record
-from whichtorch.process.supervision import Ending
+from whichtorch.model import Cell, Condition, Outcome, Record
+from whichtorch.process.supervision import Ending, Task
 from whichtorch.records.store import new_run, read_records
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from whichtorch.model import Cell
-    from whichtorch.process.supervision import Task
 
 FAILED = replace(PASSED, exit_code=1)
 FORKED = replace(PASSED, start="fork torch")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,17 +18,12 @@ from whichtorch.explain.explanation import explain
 from whichtorch.matrix import planning
 from whichtorch.matrix.judgement import decided
 from whichtorch.model import Condition, Outcome, Result, Role, Run
-from whichtorch.process.supervision import Ending
+from whichtorch.process.supervision import Ending, Task
 from whichtorch.records.store import StoredRun, read_records
 from whichtorch.reports.explanation_text import explanation_lines
 from whichtorch.reports.table import cell_word, red_lines
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from whichtorch.process.supervision import Task
-
-    Behave = Callable[[Task], Ending | None]
+Behave = Callable[[Task], Ending | None]
 
 MM = Condition(op="aten::mm", under="aten::matmul")
 STUCK = Ending(stopped_by="stall", exit_code=None, signal=None, seconds=5.0)

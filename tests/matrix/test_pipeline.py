@@ -8,9 +8,10 @@ import os
 import signal
 import threading
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,13 +23,8 @@ from whichtorch.matrix.pipeline import MatrixRun
 from whichtorch.matrix.site import LocalSite
 from whichtorch.model import AttemptEvidence, Build, Config, Headway, Outcome, Request, Scenario
 from whichtorch.model.events import CellDone, EnvironmentReady, Event
-from whichtorch.process.supervision import Ending, LoopAnswers
+from whichtorch.process.supervision import Ending, LoopAnswers, Task
 from whichtorch.records.store import new_run, read_records
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from whichtorch.process.supervision import Task
 
 
 def scenario(tmp_path: Path, name: str, **fields: object) -> Scenario:

@@ -7,7 +7,7 @@ import math
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,9 +16,6 @@ from whichtorch.matrix.interleaving import NOTE, NoNumberError, Sample, compile_
 from whichtorch.matrix.variation import Observation
 from whichtorch.measure.measure import Measure, measures_named
 from whichtorch.model import Limits, Outcome, Record
-
-if TYPE_CHECKING:
-    pass
 
 NOTES: dict[str, Any] = {
     "wall": 2.0,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,13 +27,9 @@ from whichtorch.matrix.lab import Runner, opened_lab
 from whichtorch.matrix.planning import PlannedCell, RunOptions
 from whichtorch.matrix.variation import NOTES, Variation
 from whichtorch.model import Outcome
+from whichtorch.process.supervision import Ending, Task
 from whichtorch.records.known_records import Records
 from whichtorch.records.store import new_run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from whichtorch.process.supervision import Ending, Task
 
 
 def _is_idle(worker: FakeWorker) -> bool:

@@ -6,7 +6,8 @@ import os
 import sqlite3
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +19,6 @@ from whichtorch.records import line_index
 from whichtorch.records.line_index import LineIndex, open_database
 from whichtorch.records.store import CELLS, CellLine, new_run, read_environments, read_records
 from whichtorch.records.stored_runs import all_runs, prune
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 KEY = record().key
 COMMAND = """

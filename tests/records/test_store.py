@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from whichtorch.records import store as record_store
 from whichtorch.records import stored_runs
 from whichtorch.records.known_records import Records
 from whichtorch.records.store import new_run, read_records
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LIMITS = Limits(timeout=60, memory_mb=1000)
 

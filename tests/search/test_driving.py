@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 
 import pytest
 
 from whichtorch.search.runs_oracle import Inquiry, RunsOracle, asking, drive
 from whichtorch.search.worker_pool import WorkerPool
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 
 def doubled(start: int) -> Generator[int, int, list[int]]:

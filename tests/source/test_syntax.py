@@ -6,16 +6,13 @@ import ast
 import gc
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import whichtorch
 from whichtorch.source.syntax import parse_module
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _SOURCE = "\n".join(f"x{line} = f(a[{line}] + (b * ({line} - c)))" for line in range(200))
 

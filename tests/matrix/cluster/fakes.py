@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.fakes import PASSED, FakeCache, FakeExecutor
 from whichtorch.environments.machine import Machine
 from whichtorch.matrix.cluster.batch_host import BatchHost
 from whichtorch.matrix.cluster.engine import Cancel, DaskEngine, Member
 from whichtorch.matrix.cluster.wire import BatchRequest, CachedWheels, WorkerFacts, code_version
+from whichtorch.matrix.cluster.worker_events import WorkerEvent
 from whichtorch.matrix.work import UndeliveredError
+from whichtorch.model import Request
+from whichtorch.process.supervision import Ending, Task
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from whichtorch.matrix.cluster.worker_events import WorkerEvent
-    from whichtorch.model import Request
-    from whichtorch.process.supervision import Ending, Task
-
-    Arrived = Callable[[bytes | Exception], None]
+Arrived = Callable[[bytes | Exception], None]
 
 
 @dataclass

@@ -15,9 +15,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
@@ -30,15 +31,9 @@ from whichtorch.matrix.cluster.engine import DaskEngine
 from whichtorch.matrix.cluster.worker import Dialler, facts_of
 from whichtorch.matrix.lab import opened_lab
 from whichtorch.matrix.planning import PlannedCell, RunOptions, plan
-from whichtorch.model import Build, Config, Environment, Outcome, Request, Scenario, digest
+from whichtorch.model import Build, Cell, Config, Environment, Outcome, Request, Scenario, digest
+from whichtorch.model.events import Emit
 from whichtorch.records.store import read_records
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Iterator, Sequence
-
-    from whichtorch.model import Cell
-    from whichtorch.model.events import Emit
 
 SCRIPT = """
 import os, subprocess, sys, time

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,17 +22,13 @@ from whichtorch.matrix.cell_scheduler import CellScheduler
 from whichtorch.matrix.cluster import batch_host
 from whichtorch.matrix.cluster.cluster_site import ClusterMachines
 from whichtorch.matrix.pipeline import MatrixRun
+from whichtorch.matrix.planning import PlannedCell
 from whichtorch.matrix.work import MIN_CELLS_TO_FORK
 from whichtorch.model import Build, Config, Hardware, LocalProject, Outcome, Record, Request
 from whichtorch.model.events import AttemptEnded, AttemptStarted, Event
+from whichtorch.process.supervision import Ending, Task
 from whichtorch.records.store import new_run, read_lines, read_records
 from whichtorch.suite import selection
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from whichtorch.matrix.planning import PlannedCell
-    from whichtorch.process.supervision import Ending, Task
 
 EACH_ALONE = 0.0  # seconds of cells in a batch: one
 

@@ -9,11 +9,11 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -25,9 +25,6 @@ from whichtorch.base.errors import PreventedError, UsageError
 from whichtorch.matrix.cluster import engine
 from whichtorch.model import Record
 from whichtorch.records.store import read_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[3]
 

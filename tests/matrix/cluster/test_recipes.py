@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import Popen
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -14,9 +14,6 @@ import yaml
 from tests.matrix.cluster.test_engine import encrypted
 from tests.patience import PATIENCE
 from tests.process.running import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).parents[3]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from whichtorch.base.errors import UsageError
 from whichtorch.matrix.cluster.wire import BatchRequest, ScriptFiles
 from whichtorch.matrix.run_options import CommandOptions, RunOptions
 from whichtorch.suite import selection
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_users_script_travels_with_the_modules_that_it_imports(tmp_path: Path) -> None:

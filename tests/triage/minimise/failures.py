@@ -6,12 +6,10 @@ import contextlib
 import io
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 from unittest import mock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
 
 SCRIPT = "script.py"
 

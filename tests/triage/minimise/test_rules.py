@@ -4,32 +4,15 @@ from __future__ import annotations
 
 import ast
 from textwrap import dedent
-from typing import TYPE_CHECKING
 
 import pytest
 
-from whichtorch.triage.minimise.expressions import (
-    inline_constants,
-    inline_fields,
-    inline_variables,
-    shrink_numbers,
-)
-from whichtorch.triage.minimise.inlining import (
-    functions_to_lambdas,
-    inline_functions,
-    inline_registered,
-)
-from whichtorch.triage.minimise.reduction import try_edits
+from whichtorch.triage.minimise.expressions import inline_constants, inline_fields, inline_variables, shrink_numbers
+from whichtorch.triage.minimise.inlining import functions_to_lambdas, inline_functions, inline_registered
+from whichtorch.triage.minimise.reduction import Rule, try_edits
 from whichtorch.triage.minimise.single_instance import inline_single_instance
-from whichtorch.triage.minimise.statements import (
-    drop_async,
-    drop_unneeded,
-    unwrap_blocks,
-)
+from whichtorch.triage.minimise.statements import drop_async, drop_unneeded, unwrap_blocks
 from whichtorch.triage.minimise.tree_edit import Program, ReductionState
-
-if TYPE_CHECKING:
-    from whichtorch.triage.minimise.reduction import Rule
 
 
 def first_edit(rule: Rule, source: str, failing_lines: tuple[int, ...] = ()) -> str:

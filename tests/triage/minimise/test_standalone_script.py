@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,6 @@ from tests.triage.minimise.told import tensor
 from whichtorch.triage.case import CompileCall
 from whichtorch.triage.minimise.script_places import ScriptPlaces
 from whichtorch.triage.minimise.standalone_script import scripts_of_places
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TENSOR = tensor(values="[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]")
 LINEAR = {"literal": "torch.nn.Linear(3, 3)"}
