@@ -12,7 +12,7 @@ from whichtorch.process.evidence.waiting import Waiting
 from whichtorch.process.kernel import KernelProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 GIL = 0x7F680FF4E6F0  # as in a process whose main thread joins a C++ thread with the GIL held
 HEAP = 0x5584AC41830C
@@ -45,6 +45,8 @@ class Kernel:
     signals: bool = False
     bytes: int = 0
     of_packages: bool = True
+    left: float = 0.0
+    endless: bool = False
     threads_read: list[int] = field(default_factory=list)
 
     def threads(self, pid: int, first: int) -> Iterator[stall.ThreadSnapshot]:
@@ -63,6 +65,12 @@ class Kernel:
 
     def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
         return self.fds
+
+    def seconds_left(self, pid: int, thread: stall.ThreadSnapshot) -> float:
+        return self.left
+
+    def go_on_for_ever(self, waiters: Sequence[stall.Waiter], rounds: Mapping[int, int]) -> bool:
+        return self.endless
 
     def sleep_only_in_packages(self, waiters: Sequence[stall.Waiter]) -> bool:
         return self.of_packages or all(waiter.wait.waiting is not Waiting.SLEEP for waiter in waiters)

@@ -20,7 +20,7 @@ from whichtorch.process.evidence import peers, stall
 from whichtorch.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 # linux/arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h
@@ -42,6 +42,7 @@ RETRIES = 4  # of a thread seen awake: a waiter for the GIL is awake for some mi
 RETRY_AFTER = 0.001  # seconds
 POLLED_LIMIT = 4096  # descriptors in one poll or select
 SIGNALS_FROM_KERNEL = 1 << 13 | 1 << 28  # SIGALRM, SIGIO: their timers are not listed in /proc
+_FUTEX_LOCK_PI, _FUTEX_REALTIME = 6, 0x100  # the first has always a time of the clock of the second
 NOT_GIL_LIMIT = 10_000  # addresses remembered
 SYMBOL = b"_PyRuntime"
 DUMP_PATIENCE = 2.0  # seconds for a dump of stacks, during which the supervisor does nothing else
@@ -107,6 +108,19 @@ class ProcView:
         """Search the descriptors and mappings of every process once; new processes leave it uncertain."""
         living = frozenset(member.pid for member in self._tree.look(full=True) if member.is_alive)
         return members >= living and not peers.may_end_from_outside(waiters, living, self._supervisor)
+
+    def seconds_left(self, pid: int, thread: stall.ThreadSnapshot) -> float:
+        """Read a deadline from a process's memory; a span may have begun when the process did."""
+        try:
+            return _seconds_left(pid, thread)
+        except (OSError, ValueError, OverflowError, struct.error):
+            return 0.0
+
+    def go_on_for_ever(self, waiters: Sequence[stall.Waiter], rounds: Mapping[int, int]) -> bool:
+        """Read the stacks of threads with py-spy, and the source of what they run."""
+        from whichtorch.process.evidence import polls  # here: few trees have nothing but polls
+
+        return polls.go_on_for_ever(waiters, rounds)
 
     def sleep_only_in_packages(self, waiters: Sequence[stall.Waiter]) -> bool:
         """Read the stacks of threads with py-spy, which does not stop them."""
@@ -177,6 +191,30 @@ def polled(pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | N
         return tuple(descriptor for descriptor in range(count) if mask >> descriptor & 1)
     except (OSError, ValueError, OverflowError, struct.error):
         return None
+
+
+def _seconds_left(pid: int, thread: stall.ThreadSnapshot) -> float:
+    """Return how long a wait with a deadline lasts at least."""
+    call, arguments = thread.call or "", thread.arguments
+    if call in stall.MILLISECONDS_AT:
+        seconds, since = arguments[stall.MILLISECONDS_AT[call]] / 1000, _age(pid)
+    else:
+        at = {"futex": 3, "clock_nanosleep": 2, **stall.TIMEOUT_AT}[call]
+        whole, parts = struct.unpack("=qq", _memory(pid, arguments[at], 16))
+        seconds, since = whole + parts / (1e6 if call == "select" else 1e9), _age(pid)
+        if call == "futex" and arguments[1] & stall.FUTEX_COMMAND:  # FUTEX_WAIT alone has a span
+            is_real = arguments[1] & _FUTEX_REALTIME or arguments[1] & stall.FUTEX_COMMAND == _FUTEX_LOCK_PI
+            clock = time.CLOCK_REALTIME if is_real else time.CLOCK_MONOTONIC
+            since = time.clock_gettime(clock)
+        elif call == "clock_nanosleep" and arguments[1] & 1:
+            since = time.clock_gettime(arguments[0])
+    return seconds - since
+
+
+def _age(pid: int) -> float:
+    process = kernel.process(pid)
+    started = process.started / kernel.TICK if process else 0.0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
 
 
 def _memory(pid: int, address: int, size: int) -> bytes:
