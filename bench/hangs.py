@@ -69,7 +69,7 @@ def slow(folder: Path, interpreter: str, runs: int) -> Figure:
 
 
 def patient(folder: Path, interpreter: str) -> Figure:
-    """Run programs that wait for long, or give up, with limits and without, at rest and not; count those called stuck."""
+    """Run programs that wait for long, or give up, with limits and without, at rest or not; count those called hung."""
     suite = [selection.script(str(path)) for path in sorted(HEALTHY.glob("*.py"))]
     outcomes: Counter[str] = Counter()
     for load, timeout in ((0, None), (0, TIMEOUT), (LOAD, None), (LOAD, TIMEOUT)):
@@ -135,7 +135,7 @@ def rows(interpreter: str, runs: int) -> list[BenchRow]:
         ),
         BenchRow(
             name="hangs-patient",
-            what=f"called a hang, of programs that wait for long, with limits and without, also beside {LOAD} processes",
+            what=f"called a hang, of programs that wait for long, at default limits and others, beside 0 and {LOAD}",
             target="0",
             measure=partial(patient, interpreter=interpreter),
             group="hangs",

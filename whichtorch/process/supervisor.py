@@ -204,7 +204,7 @@ class Supervisor:
             # Imported only now: most tasks end before, and need not pay for it.
             from whichtorch.process.evidence import snapshots, stall
 
-            self.watch = stall.Watch(snapshots.ProcView(self.usage.tree, os.getpid()))
+            self.watch = stall.Watch(snapshots.ProcView(self.usage.tree, os.getpid(), self.task["timeout"]))
         waits = self.watch.observe(now, self.usage.members)
         if waits is not None:
             self.evidence["stall"] = waits

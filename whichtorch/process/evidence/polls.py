@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from whichtorch.process import kernel
 from whichtorch.process.evidence.capture import find_tool
 from whichtorch.process.spawning import QUIET
+from whichtorch.source.code_owner import LIBRARIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -90,6 +91,9 @@ def _goes_on(waiter: Waiter, dumps: Mapping[int, Mapping[int, Any]], rounds: Map
     """Return whether one wait goes on for ever."""
     pid, tid = waiter.process.pid, waiter.thread.tid
     frames = dumps[pid].get(tid)
+    if waiter.wait.is_beside_stopped:  # in the standard library, it may be a task of the user's, as that of a timer
+        files = [frame["filename"] for frame in frames or ()]
+        return bool(files) and "-packages/" in files[0] and all(map(LIBRARIES.search, files))
     if not frames:  # native code, of which only gloo's is known
         return waiter.wait.is_service and bool(waiter.wait.descriptors)
     return loops_for_ever(frames, is_seen=rounds.get(tid, 0) >= ROUNDS)

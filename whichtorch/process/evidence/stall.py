@@ -8,8 +8,8 @@ A wait with a timeout counts where it is certain to be begun again and again (`p
 beyond all looks. A thread that accepts connections counts where only the tree's own processes would connect.
 
 A process that a signal has stopped waits for SIGCONT, which a thread that sleeps might send. Beside a stopped process
-one kind of sleep is let pass: that of a package's own thread, which is no main one, and runs no code of the user's.
-Packages have such threads to see once in a while whether another process is still there.
+one kind of sleep is let pass, too: that of a package's own thread, which is no main one, and runs no code of the
+user's. Packages have such threads to see once in a while whether another process is still there.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ QUIET = 0.02  # of a core: what the whole tree may use and still count as doing 
 QUIET_GIL = 0.02  # of a core for each thread that waits for the GIL: it wakes 200 times a second (measured: 0.005)
 QUIET_TICKS = 0.02  # seconds: CPU time is counted in ticks of 10 ms
 SLEEPERS_WINDOW = 7.0  # seconds, instead of WINDOW, beside a thread that sleeps: what it looks for may still come
-WAKING = {Waiting.GIL, Waiting.SLEEP}  # waits of threads that wake again and again, and wait on
-BLINKS = 10  # snapshots in a row in which such a thread may be awake, because it queues for a core
-FAR = 600.0  # seconds: a deadline further away is as good as none
+BLINKS = 20  # snapshots in a row in which a thread that wakes may be awake, because it queues for a core
 STORE = "pt_tcpstore"  # begins the name of the thread in which a store of torch answers its clients
 GLOO = "pt_gloo"  # begins the names of threads of gloo, beside one without a name that polls its connections
 BACK_OFF = 2.0  # factor on the time until peers are searched for again: the search reads every process
@@ -76,12 +74,13 @@ class BlockedCall:
     child: int | None = None  # process id of the child it waits for; 0 for any
     descriptors: tuple[int, ...] = ()
     is_open: bool = False  # it ends, or may be ended from outside: only its frames tell whether it then goes on
+    is_beside_stopped: bool = False  # a sleep that a package's own thread may be in
     is_service: bool = False  # it serves connections, and does nothing by itself
 
     @property
     def wakes(self) -> bool:
         """True for a thread that wakes again and again, and waits on."""
-        return self.is_open or self.is_service or self.waiting in WAKING
+        return self.is_open or self.is_service or self.waiting is Waiting.GIL
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +110,11 @@ class KernelView(Protocol):
     def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
         """Return the descriptors that a poll, select or epoll waits for, None when not known."""
 
-    def seconds_left(self, pid: int, thread: ThreadSnapshot) -> float:
-        """Return for how many seconds more a wait with a deadline lasts at least; 0 where that is not known."""
-
-    def sleep_only_in_packages(self, waiters: Sequence[Waiter]) -> bool:
-        """Return whether it is certain that those that sleep do so in packages, and run no code of the user's."""
+    def outlasts(self, pid: int, thread: ThreadSnapshot) -> bool:
+        """Return whether it is certain that a wait with a deadline outlasts every look at the tree."""
 
     def go_on_for_ever(self, waiters: Sequence[Waiter], rounds: Mapping[int, int]) -> bool:
-        """Return whether it is certain that those that are open are begun anew for ever; `rounds` that were seen."""
+        """Return whether it is certain that open waits are begun anew for ever, by the `rounds` that were seen."""
 
     def is_inside(self, waiters: Sequence[Waiter], members: frozenset[int]) -> bool:
         """Return whether it is certain that nothing outside the tree can end one of the waits."""
@@ -161,7 +157,7 @@ def classify(pid: int, thread: ThreadSnapshot, view: KernelView) -> BlockedCall 
 
 
 def _timed(waiting: Waiting, pid: int, thread: ThreadSnapshot, view: KernelView, **fields: Any) -> BlockedCall:
-    return BlockedCall(waiting=waiting, is_open=view.seconds_left(pid, thread) < FAR, **fields)
+    return BlockedCall(waiting=waiting, is_open=not view.outlasts(pid, thread), **fields)
 
 
 def _futex(pid: int, thread: ThreadSnapshot, view: KernelView) -> BlockedCall | None:
@@ -245,7 +241,7 @@ class Watch:
         if _is_busy(cpu - self._first.cpu, span, len(self._asleep)):
             self._first = None
             return None
-        sleeps = any(waiter.wait.waiting is Waiting.SLEEP for waiter in snapshot.waiters)
+        sleeps = any(waiter.wait.is_beside_stopped for waiter in snapshot.waiters)
         return self._judge(now, snapshot.waiters) if span >= (SLEEPERS_WINDOW if sleeps else WINDOW) else None
 
     def _is_blink(self, tid: int) -> bool:
@@ -268,7 +264,7 @@ class Watch:
             for thread in self._view.threads(member.pid, self._suspect[1]):
                 wait = classify(member.pid, thread, self._view)
                 if stopped and thread.tid != member.pid and _sleeps(thread):
-                    wait = BlockedCall(waiting=Waiting.SLEEP)
+                    wait = BlockedCall(waiting=Waiting.SLEEP, is_open=True, is_beside_stopped=True)
                 if wait is None and (thread.state == "R" or thread.call == "") and self._is_blink(thread.tid):
                     thread, wait = self._asleep[thread.tid].thread, self._asleep[thread.tid].wait
                 elif wait is None:
@@ -294,9 +290,7 @@ class Watch:
     def _judge(self, now: float, waiters: tuple[Waiter, ...]) -> list[dict[str, Any]] | None:
         """Return the evidence if nothing outside the tree, and no thread that is not shown, can end the waits."""
         members = frozenset(waiter.process.pid for waiter in waiters)
-        is_closed = (
-            _all_children_exist(waiters) and _is_gil_held(waiters) and self._view.sleep_only_in_packages(waiters)
-        )
+        is_closed = _all_children_exist(waiters) and _is_gil_held(waiters)
         is_open = [waiter for waiter in waiters if waiter.wait.is_open]
         is_closed = is_closed and self._view.is_inside(waiters, members)
         if not is_closed or (is_open and not self._view.go_on_for_ever(is_open, self._rounds)):
