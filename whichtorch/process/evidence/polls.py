@@ -35,6 +35,7 @@ ROUNDS = 2  # times that a poll must have been seen to return to the same wait
 _ENDLESS = re.compile(
     r"torch/utils/data/dataloader\.py:(_try_get_data|_get_data)|torch/utils/data/_utils/worker\.py:_worker_loop"
     r"|torch/utils/data/_utils/pin_memory\.py:(do_one_step|_pin_memory_loop)|tqdm/_monitor\.py:run"
+    r"|torch/distributed/elastic/(agent/server/api\.py:_invoke_run|rendezvous/utils\.py:_run)"
     r"|multiprocessing/(resource_sharer\.py:_serve|managers\.py:(serve_forever|accepter))"
 )
 _WAITING_FILES = re.compile(  # of the standard library: each function in them that has a timeout waits once

@@ -283,7 +283,8 @@ class Watch:
             if self._view.expects_signals(member.pid):
                 self._suspect = (member.pid, 0)
                 return None
-            key.append(self._view.io(member.pid))
+            if not any(waiter.thread.name.startswith(STORE) for waiter in own):  # those who poll ask it, too
+                key.append(self._view.io(member.pid))
         key.sort(key=repr)  # the order in which threads were read does not count
         return _TreeSnapshot(now, cpu, tuple(key), tuple(waiters)) if waiters else None
 
