@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROGRAMS = Path(__file__).with_name("programs")
+HEALTHY = Path(__file__).with_name("healthy")  # programs that wait for what comes, or give up
 RUNS = 200  # of healthy programs
 LOAD = 8  # processes that want a core at the same time
 WORKING_AT_ONCE = 4  # healthy programs that work: half of the load
@@ -65,6 +66,20 @@ def slow(folder: Path, interpreter: str, runs: int) -> Figure:
     others = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
     is_met = hangs == 0 and outcomes["pass"] == sum(outcomes.values())
     return Figure(text=f"{hangs} of {sum(outcomes.values())} ({others}; {len(WORKING + WAITING)} programs)", met=is_met)
+
+
+def patient(folder: Path, interpreter: str) -> Figure:
+    """Run programs that wait for long, or give up, with limits and without, at rest or not; count those called hung."""
+    suite = [selection.script(str(path)) for path in sorted(HEALTHY.glob("*.py"))]
+    outcomes: Counter[str] = Counter()
+    for load, timeout in ((0, None), (0, TIMEOUT), (LOAD, None), (LOAD, TIMEOUT)):
+        with crowd(load):
+            for cell in cells_of(folder, suite, 1, IDLE_AT_ONCE, timeout, interpreter):
+                name = f"{cell.outcome} {Path(cell.scenario).stem}"
+                outcomes[name if cell.outcome in {Outcome.HANG, Outcome.FAIL} else str(cell.outcome)] += 1
+    hangs = sum(count for name, count in outcomes.items() if name.startswith(Outcome.HANG))
+    others = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
+    return Figure(text=f"{hangs} of {outcomes.total()} ({others}; {len(suite)} programs)", met=hangs == 0)
 
 
 def deadlock(folder: Path, load: int, most: float) -> Figure:
@@ -116,6 +131,13 @@ def rows(interpreter: str, runs: int) -> list[BenchRow]:
             what=f"called a hang, of {runs} runs of slow but healthy programs on a machine with a load of {LOAD}",
             target="0",
             measure=partial(slow, interpreter=interpreter, runs=runs),
+            group="hangs",
+        ),
+        BenchRow(
+            name="hangs-patient",
+            what=f"called a hang, of programs that wait for long, at default limits and others, beside 0 and {LOAD}",
+            target="0",
+            measure=partial(patient, interpreter=interpreter),
             group="hangs",
         ),
     ]

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from whichtorch.process.evidence import stall
-from whichtorch.process.evidence.waiting import Waiting
 from whichtorch.process.kernel import KernelProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 GIL = 0x7F680FF4E6F0  # as in a process whose main thread joins a C++ thread with the GIL held
 HEAP = 0x5584AC41830C
@@ -45,6 +44,8 @@ class Kernel:
     signals: bool = False
     bytes: int = 0
     of_packages: bool = True
+    is_far: bool = False
+    endless: bool = False
     threads_read: list[int] = field(default_factory=list)
 
     def threads(self, pid: int, first: int) -> Iterator[stall.ThreadSnapshot]:
@@ -64,8 +65,11 @@ class Kernel:
     def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
         return self.fds
 
-    def sleep_only_in_packages(self, waiters: Sequence[stall.Waiter]) -> bool:
-        return self.of_packages or all(waiter.wait.waiting is not Waiting.SLEEP for waiter in waiters)
+    def outlasts(self, pid: int, thread: stall.ThreadSnapshot) -> bool:
+        return self.is_far
+
+    def go_on_for_ever(self, waiters: Sequence[stall.Waiter], rounds: Mapping[int, int]) -> bool:
+        return all(self.of_packages if waiter.wait.is_beside_stopped else self.endless for waiter in waiters)
 
     def is_inside(self, waiters: Sequence[stall.Waiter], members: frozenset[int]) -> bool:
         return not self.outside
@@ -157,6 +161,19 @@ NO_EVIDENCE = {
 def test_a_single_thread_without_evidence_is_enough(name: str) -> None:
     """A single thread that may go on by itself, or whose wait is not known, prevents a verdict."""
     assert watch(Kernel({7: [thread(7), NO_EVIDENCE[name]]}), [process(7)]) is None
+
+
+POLLS = [name for name in NO_EVIDENCE if "with a" in name] + ["sleep of a second"]
+NO_EVIDENCE["sleep of a second"] = thread(8, "clock_nanosleep", 1, 1, 0x7F10)
+
+
+@pytest.mark.parametrize("name", POLLS)
+def test_a_wait_with_a_deadline_is_evidence_where_it_is_begun_for_ever_or_outlasts_all_looks(name: str) -> None:
+    """A thread that wakes again and again counts if it goes on for ever, and a deadline if it is far away."""
+    threads = [thread(7), NO_EVIDENCE[name]]
+    assert watch(Kernel({7: threads}, endless=True), [process(7)]) == stall.WINDOW
+    assert watch(Kernel({7: threads}, is_far=True), [process(7)]) == stall.WINDOW
+    assert watch(Kernel({7: threads}, endless=True, outside=True), [process(7)]) is None
 
 
 EVIDENCE = {

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,9 +25,14 @@ pytestmark = [
     pytest.mark.xdist_group("stall_programs"),  # the tests share the programs they start
 ]
 
-IDLE = sorted(path.stem for path in PROGRAMS.glob("idle_*.py"))
+HEALTHY = Path(__file__).parents[2] / "bench" / "healthy"  # of them, all that need no torch
+IDLE = sorted(
+    str(path.with_suffix(""))
+    for path in (*PROGRAMS.glob("idle_*.py"), *HEALTHY.glob("*.py"))
+    if not path.stem.startswith(("loader_", "ranks_"))
+)
 EXIT_CODES = {"idle_watchdog": 1}
-TIMEOUT = PATIENCE  # idle programs end by themselves in 14 s, deadlocks are found in 5
+TIMEOUT = PATIENCE  # idle programs end by themselves in 30 s, deadlocks are found in 5 to 10
 WORDS = {
     "stuck_locks": {"futex"},
     "stuck_join": {"futex"},
@@ -45,6 +51,8 @@ WORDS = {
     "stuck_stopped_worker": {"stopped", "futex", "pipe", "poll", "sleep"},
     "stuck_at_exit": {"futex"},
     "stuck_import": {"futex"},
+    "stuck_polls": {"futex"},
+    "stuck_manager": {"futex", "pipe", "socket"},
 }
 
 
@@ -55,7 +63,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Supe
     server = socket.create_server(("127.0.0.1", 0))
     environment = os.environ | {"PORT": str(server.getsockname()[1])}
     started = {
-        name: begin(folder / name, name, env=environment, timeout=TIMEOUT, stall=True) for name in [*IDLE, *WORDS]
+        name: begin(folder / Path(name).name, name, env=environment, timeout=TIMEOUT, stall=True)
+        for name in [*IDLE, *WORDS]
     }
 
     def serve() -> None:
@@ -84,11 +93,11 @@ def test_deadlock_is_found(running: dict[str, Supervised], name: str) -> None:
     assert {entry.wait for entry in ending.evidence.stall} == WORDS[name]
 
 
-@pytest.mark.parametrize("name", IDLE)
+@pytest.mark.parametrize("name", IDLE, ids=lambda name: Path(name).name)
 def test_idle_is_not_a_stall(running: dict[str, Supervised], name: str) -> None:
     """A program that waits for something that will come runs to its own end."""
     ending: Ending = running[name].wait()
-    assert (ending.stopped_by, ending.exit_code) == ("exit", EXIT_CODES.get(name, 0)), ending
+    assert (ending.stopped_by, ending.exit_code) == ("exit", EXIT_CODES.get(Path(name).name, 0)), ending
     assert ending.evidence == AttemptEvidence()
 
 

@@ -30,6 +30,7 @@ from whichtorch.matrix.variation import AttemptRequest, Variation
 from whichtorch.matrix.work import Batch, BatchResult, CellEnd, Done, Site, Worker, fork_level
 from whichtorch.model import Attempt, Environment, Record, Request, Role, SharedProcess
 from whichtorch.model.events import AttemptEnded, AttemptStarted, Emit, EnvironmentStage
+from whichtorch.process.evidence.headway import shortest_pause
 from whichtorch.process.executor import Executor, ForkingExecutor, LocalExecutor, default_jobs, load_slowdown
 from whichtorch.process.temporary_folders import temporary_folder
 from whichtorch.records.known_records import Records, identity
@@ -167,6 +168,8 @@ class LocalSite(Site):
             if judging and self._had_longer_look(planned, judging[-1].attempt):
                 break
             forks = not judging and not uncounted and may_fork(planned, environment, on_record)
+            if not on_record and self.records.has_hung(planned.scenario, planned.variant):
+                forks = False  # it may well hang here, too, and a forked hang is no answer
             level = ready.fork_level if forks else ""
             record = self._next_record(ready, judging, uncounted, module.path, level)
             if record is None:
@@ -223,6 +226,7 @@ class LocalSite(Site):
                 hung_before=hung_before,
                 rerun_because=because,
                 fork_level=level,
+                idle_limit=shortest_pause(limit) if level else None,  # a hang is to be confirmed cold anyway
                 cold_because=because,
             )
             return self._attempt(ready, order)

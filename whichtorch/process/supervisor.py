@@ -204,7 +204,7 @@ class Supervisor:
             # Imported only now: most tasks end before, and need not pay for it.
             from whichtorch.process.evidence import snapshots, stall
 
-            self.watch = stall.Watch(snapshots.ProcView(self.usage.tree, os.getpid()))
+            self.watch = stall.Watch(snapshots.ProcView(self.usage.tree, os.getpid(), self.task["timeout"]))
         waits = self.watch.observe(now, self.usage.members)
         if waits is not None:
             self.evidence["stall"] = waits
@@ -227,9 +227,15 @@ class Supervisor:
                 return False
             from whichtorch.process.evidence import headway
 
-            self.headway = headway.TreeClock(started, timeout, self.task["idle_limit"])
+            self.headway = headway.TreeClock(started, timeout, self.idle_limit)
         self.headway.look(now, self.usage.members, self.usage.written)
-        return self.task["idle_limit"] is not None and self.headway.is_hung(now, self.usage.members)
+        return self.idle_limit is not None and self.headway.is_hung(now, self.usage.members)
+
+    @property
+    def idle_limit(self) -> float | None:
+        """Seconds without headway that end the task; one that was to be forked for that, and was not, has none."""
+        was_not_forked = self.task["server"] is not None and self.children.started_by == "cold"
+        return None if was_not_forked else self.task["idle_limit"]
 
     def _aim(self, now: float) -> None:
         """Move the deadline to where the task has had its goal."""

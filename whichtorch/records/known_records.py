@@ -124,6 +124,10 @@ class Records:
         condition = f"outcome in ('hang', 'slow') {_ON_HARDWARE} limit 1"
         return bool(self._steering("1", condition, scenario, variant, hardware=hardware))
 
+    def has_hung(self, scenario: Scenario, variant: dict[str, str]) -> bool:
+        """Return whether a test has hung in any environment."""
+        return bool(self._steering("1", "outcome = 'hang' limit 1", scenario, variant))
+
     def has_hung_at(self, scenario: Scenario, variant: dict[str, str], signature: str = "") -> bool:
         """Return whether a test was shown to hang, busy, with this signature or any, in any environment."""
         condition = "outcome = 'hang' and is_shown and :signature in ('', signature) limit 1"

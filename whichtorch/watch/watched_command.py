@@ -69,7 +69,7 @@ class CommandWatch:
         self._request, self._folder = request, folder
         self._tree = kernel.Tree(os.getpid())
         # Our own process counts as an outsider: it holds the terminal and the pipes that the command has inherited.
-        self._stalls = stall.Watch(snapshots.ProcView(self._tree, supervisor=0))
+        self._stalls = stall.Watch(snapshots.ProcView(self._tree, 0, request.timeout))
         self._leader = 0  # pid
         self._status: int | None = None  # of the leader, as waitpid gives it
 

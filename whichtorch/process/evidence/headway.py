@@ -63,12 +63,16 @@ _CLOCK_SLEEPS = {"x86_64": 230, "aarch64": 115}.get(os.uname().machine)  # clock
 _ABSOLUTE = 1  # TIMER_ABSTIME
 
 
+def shortest_pause(timeout: float) -> float:
+    """Return how many seconds without headway are evidence of a hang, where there was no pause before."""
+    return max(min(PAUSE, PAUSE_OF_SHORT * timeout), PAUSE_SHARE * timeout)
+
+
 class Pauses:
     """The spells of one attempt: when its tree got on, and for how long it did not. Pure: it is told the time."""
 
     def __init__(self, started: float, timeout: float, idle_limit: float | None = None) -> None:
-        least = min(PAUSE, PAUSE_OF_SHORT * timeout)
-        self._least = max(least, PAUSE_SHARE * timeout) if idle_limit is None else idle_limit  # seconds
+        self._least = shortest_pause(timeout) if idle_limit is None else idle_limit  # seconds
         self._spell_began = started
         self._last_seen: dict[str, float] = {}  # means -> when it was seen last
         self._seconds: dict[str, float] = {}  # means -> for how long it was seen

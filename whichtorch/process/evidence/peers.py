@@ -175,8 +175,12 @@ _PIDFD_GETFD = 438  # the same number on all architectures
 def may_end_from_outside(waiters: Sequence[Waiter], members: frozenset[int], supervisor: int) -> bool:
     """Return whether a process that is no member could end one of the waits."""
     links: set[str] = set()  # "pipe:[123]" for each descriptor waited for
+    served: set[str] = set()  # of services: who waits for one waits for whoever may come to it
     for waiter in waiters:
         pid = waiter.process.pid
+        if waiter.wait.is_service:
+            served |= {kernel.link(f"/proc/{pid}/fd/{descriptor}") for descriptor in waiter.wait.descriptors}
+            continue
         for descriptor in waiter.wait.descriptors:
             if waiter.wait.waiting is Waiting.LOCK:
                 holders = lock_holders(pid, descriptor)
@@ -187,12 +191,15 @@ def may_end_from_outside(waiters: Sequence[Waiter], members: frozenset[int], sup
             if inner_links is None:
                 return True
             links |= inner_links
-    own = {link for link in links if link.startswith("socket:")}
+    own = {link for link in links | served if link.startswith("socket:")}
     if own:
         rows = sockets()
+        own -= {link for link in served - links if link in rows and rows[link].is_listening}
         if not all(link in rows and rows[link].is_paired for link in own):
             return True
-        links |= {rows[link].other for link in own}
+        if any(rows[link].other in served for link in own - served):
+            return True
+        links |= own | {rows[link].other for link in own}
     files = _shared_files(waiters)
     if files is None:
         return True

@@ -7,20 +7,17 @@ main interpreter), while the locks of `threading` are on the heap.
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import struct
 import time
 from typing import TYPE_CHECKING
 
-from whichtorch.base.grouping import grouped
 from whichtorch.process import kernel
 from whichtorch.process.evidence import peers, stall
-from whichtorch.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 # linux/arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h
@@ -42,16 +39,18 @@ RETRIES = 4  # of a thread seen awake: a waiter for the GIL is awake for some mi
 RETRY_AFTER = 0.001  # seconds
 POLLED_LIMIT = 4096  # descriptors in one poll or select
 SIGNALS_FROM_KERNEL = 1 << 13 | 1 << 28  # SIGALRM, SIGIO: their timers are not listed in /proc
+_FUTEX_LOCK_PI, _FUTEX_REALTIME = 6, 0x100  # the first has always a time of the clock of the second
+FAR = 600.0  # seconds: a deadline further away, and beyond the limit, is as good as none
 NOT_GIL_LIMIT = 10_000  # addresses remembered
 SYMBOL = b"_PyRuntime"
-DUMP_PATIENCE = 2.0  # seconds for a dump of stacks, during which the supervisor does nothing else
 
 
 class ProcView:
     """Answer what stall detection asks, from /proc of this machine (see `stall.KernelView`)."""
 
-    def __init__(self, tree: kernel.Tree, supervisor: int) -> None:
-        self._tree = tree
+    def __init__(self, tree: kernel.Tree, supervisor: int, limit: float | None = None) -> None:
+        """Look at a tree that is given so many seconds."""
+        self._tree, self._limit = tree, limit
         self._supervisor = supervisor
         self._runtimes: dict[int, tuple[tuple[int, int], ...]] = {}
         self._code: dict[int, bytes] = {}  # address of each process's code: exec changes it
@@ -108,33 +107,20 @@ class ProcView:
         living = frozenset(member.pid for member in self._tree.look(full=True) if member.is_alive)
         return members >= living and not peers.may_end_from_outside(waiters, living, self._supervisor)
 
-    def sleep_only_in_packages(self, waiters: Sequence[stall.Waiter]) -> bool:
-        """Read the stacks of threads with py-spy, which does not stop them."""
-        asleep = (waiter for waiter in waiters if waiter.wait.waiting is Waiting.SLEEP)
-        by_process = grouped(asleep, lambda waiter: waiter.process.pid)
-        return all(_sleep_in_packages(pid, {each.thread.tid for each in own}) for pid, own in by_process.items())
+    def outlasts(self, pid: int, thread: stall.ThreadSnapshot) -> bool:
+        """Read a deadline from a process's memory; what sleeps without a limit may be meant to."""
+        if thread.call == "clock_nanosleep" and self._limit is None:
+            return False
+        try:
+            return _seconds_left(pid, thread) > max(FAR, self._limit or 0.0)
+        except (OSError, ValueError, OverflowError, struct.error):
+            return False
 
+    def go_on_for_ever(self, waiters: Sequence[stall.Waiter], rounds: Mapping[int, int]) -> bool:
+        """Read the stacks of threads with py-spy, and the source of what they run."""
+        from whichtorch.process.evidence import polls  # here: few trees have nothing but polls
 
-def _sleep_in_packages(pid: int, tids: set[int]) -> bool:
-    """Return whether threads of a process sleep in installed packages, and run no code of the user's."""
-    # Imported only now: few trees have a stopped process, and none of the others needs these.
-    import json
-    import subprocess
-
-    from whichtorch.process.evidence.capture import find_tool
-    from whichtorch.process.spawning import QUIET
-    from whichtorch.source.code_owner import LIBRARIES
-
-    argv = (find_tool("py-spy") or "py-spy", "dump", "--json", "--nonblocking", "--pid", str(pid))
-    try:
-        dump = subprocess.run(argv, capture_output=True, check=True, timeout=DUMP_PATIENCE, env=os.environ | QUIET)
-        threads = [thread for thread in json.loads(dump.stdout) if thread.get("os_thread_id") in tids]
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return False
-    files = [[frame["filename"] for frame in thread["frames"]] for thread in threads]
-    # A sleep in the standard library may be a task of the user's: a pool runs `time.sleep`, and then calls the user.
-    are_told = len(files) == len(tids) and all(own and "-packages/" in own[0] for own in files)
-    return are_told and all(map(LIBRARIES.search, itertools.chain(*files)))
+        return polls.go_on_for_ever(waiters, rounds)
 
 
 def read_thread(pid: int, tid: int) -> stall.ThreadSnapshot:
@@ -177,6 +163,30 @@ def polled(pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | N
         return tuple(descriptor for descriptor in range(count) if mask >> descriptor & 1)
     except (OSError, ValueError, OverflowError, struct.error):
         return None
+
+
+def _seconds_left(pid: int, thread: stall.ThreadSnapshot) -> float:
+    """Return for how long a wait with a deadline lasts at least; a span may have begun when the process did."""
+    call, arguments = thread.call or "", thread.arguments
+    if call in stall.MILLISECONDS_AT:
+        seconds, since = arguments[stall.MILLISECONDS_AT[call]] / 1000, _age(pid)
+    else:
+        at = {"futex": 3, "clock_nanosleep": 2, **stall.TIMEOUT_AT}[call]
+        whole, parts = struct.unpack("=qq", _memory(pid, arguments[at], 16))
+        seconds, since = whole + parts / (1e6 if call == "select" else 1e9), _age(pid)
+        if call == "futex" and arguments[1] & stall.FUTEX_COMMAND:  # FUTEX_WAIT alone has a span
+            is_real = arguments[1] & _FUTEX_REALTIME or arguments[1] & stall.FUTEX_COMMAND == _FUTEX_LOCK_PI
+            clock = time.CLOCK_REALTIME if is_real else time.CLOCK_MONOTONIC
+            since = time.clock_gettime(clock)
+        elif call == "clock_nanosleep" and arguments[1] & 1:
+            since = time.clock_gettime(arguments[0])
+    return seconds - since
+
+
+def _age(pid: int) -> float:
+    process = kernel.process(pid)
+    started = process.started / kernel.TICK if process else 0.0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
 
 
 def _memory(pid: int, address: int, size: int) -> bytes:

@@ -1,0 +1,4 @@
+# waits once for long
+import threading
+
+threading.Event().wait(13)

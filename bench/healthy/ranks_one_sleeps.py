@@ -1,0 +1,22 @@
+# ranks one of which comes to the collective late
+import os, socket, time
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def step(rank, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    if rank:
+        time.sleep(13)
+    dist.all_reduce(torch.ones(4))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mp.spawn(step, args=(port,), nprocs=2)
