@@ -23,7 +23,7 @@ from whichtorch.search.search_state import Find, SearchOptions
 if TYPE_CHECKING:
     from whichtorch.bisect.bisection import Bisection
 
-NAMED_AXES = tuple(str(axis) for axis in AxisName if not axis.row.options)
+NAMED_AXES = tuple(str(axis) for axis in AxisName if not axis.row.options or axis is AxisName.COMMIT)
 _CHAINS = ("--runs", "--vary")
 _LOCKS = {".lock", ".toml", ".txt"}  # suffixes of lock files
 _SIDES = set(AxisName.LOCK.row.options)
@@ -66,7 +66,7 @@ class BisectOptions(NamedTestOrCommand):
     storage: Storage = group(Storage)
     git: Path | None = git_option(panel="Git history")
     build_command: str | None = _git(
-        metavar="CMD", help="With --git: the command that builds a commit; exit 125 to skip it."
+        metavar="CMD", help="With --git: builds a commit; exit 125 to skip it. [default: nothing is built]"
     )
     interpreter: Path | None = interpreter_option(panel="Git history")
     package: str | None = option(
@@ -129,7 +129,7 @@ class BisectOptions(NamedTestOrCommand):
     @property
     def source(self) -> Source | None:
         """The git history, if commits are searched."""
-        if not (self.git and self.build_command):
+        if not self.git:
             return None
         limit = self.storage.install_timeout or BUILD_TIMEOUT
         return Source(checkout=self.git, command=self.build_command, interpreter=self.interpreter, timeout=limit)
@@ -168,7 +168,7 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
     if len(measures) > 1:
         names = " or ".join(measure.name for measure in measures)
         raise UsageError(f"bisect searches for the change of one number: {names}", hint="name one with --measure")
-    torch = options.torch or ["latest" if axis.row.takes_one_torch else EVERY_RELEASE]
+    torch = options.torch or ["latest" if options.package or axis.row.takes_one_torch else EVERY_RELEASE]
     file = options.others.file(torch, several=options.axis)
     scenario, variant = options.one(file, options.run_options)
     file = command.announced(file.for_script(scenario))
@@ -201,16 +201,21 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
     """Return the axis that the given options select. Raises UsageError that lists all conflicts between options."""
     selected = [name for name in AxisName if set(name.row.options) & set(given)]
     searched = selected[0] if selected else axis
+    if axis is AxisName.COMMIT and "--git" not in given:
+        raise UsageError("--axis commit needs a history", hint="name a checkout with --git")
+    builds = "--build-command" in given
+    if searched is AxisName.COMMIT and not builds:
+        selected = [AxisName.COMMIT]
+        if axis is AxisName.COMMIT:
+            given = [name for name in given if name != "--axis"]
     if AxisName.PACKAGE in selected and (len(selected) > 1 or "--axis" in given):
         named = [name for name in given if name == "--axis" or any(name in each.row.options for each in selected)]
         raise UsageError(f"{' and '.join(named)} select different searches", hint="keep one of them")
     if searched is AxisName.COMMIT:
-        others = {"--torch", "--python", "--build", "--patch", "--axis", *_PACKAGES, *_SIDES}
+        others = {"--patch", "--axis", *_SIDES, *({"--python", "--build", *_PACKAGES} if builds else {"--interpreter"})}
+        others |= set() if "--package" in given else {"--torch"}
         if foreign := [option for option in given if option in others]:
             raise UsageError(f"{' and '.join(foreign)} cannot go with --git", hint="leave out one or the other")
-        if "--build-command" not in given:
-            hint = "say how with --build-command, such as 'pip install -e .'"
-            raise UsageError("a commit needs to be built", hint=hint)
     elif lone := [option for option in given if option in {"--build-command", "--interpreter"}]:
         raise UsageError(f"{lone[0]} is for a git history", hint="name its checkout with --git")
     bounds, days = {"--good", "--bad"}.intersection(given), {"--since", "--until"}.intersection(given)
