@@ -2,13 +2,12 @@
 
     commits/<install key>/environment.json, probe-<config>.log
 
-Such an environment is there while it is in use. What is kept is what its files are, so that its records are found.
+Such an environment is there while a search lasts. What is kept says what it was, so that its records are found.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,13 +37,14 @@ class LaidFiles(NamedTuple):
 
 
 class LaidCommits:
-    """Wheels, and what commits make of them. `files_of` reads a request's commit, given the wheel's site-packages."""
+    """Wheels, and what commits make of them, until `close`. `files_of` reads a commit for a wheel in site-packages."""
 
     def __init__(self, wheels: EnvironmentCache, files_of: Callable[[Request, Path], LaidFiles]) -> None:
         self.home = wheels.home
         self._wheels, self._files_of = wheels, files_of
-        self._guard = threading.Lock()  # of all below
-        self._held: defaultdict[str, list[ExitStack]] = defaultdict(list)  # by install key, one for each user
+        self._guard = threading.Lock()  # of what is laid
+        self._laid: dict[str, Environment] = {}  # by install key
+        self._held = ExitStack()
 
     def known(self, request: Request) -> Environment | None:
         """Return what a commit was when it was tried; None where it never was, or could not be used."""
@@ -67,55 +67,49 @@ class LaidCommits:
     def acquire(
         self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
     ) -> Environment:
-        """Return a wheel, or what a commit makes of it, probed; both are there until `release`."""
+        """Return a wheel, or what a commit makes of it, probed."""
         wheel = self._wheels.acquire(request.unlaid, cancelled, stage)
         if not (request.commit and wheel.is_usable):
             return wheel
-        logs = self._kept_file(request).parent
-        commander = Commander(
-            home=self.home, logs=logs, timeout=PROBE_TIMEOUT, cancelled=cancelled, stage=stage or silent
-        )
-        with ExitStack() as held:
-            held.callback(self._wheels.release, request.unlaid)
+        logs, stage = self._kept_file(request).parent, stage or silent
+        commander = Commander(home=self.home, logs=logs, timeout=PROBE_TIMEOUT, cancelled=cancelled, stage=stage)
+        with self._guard:
             try:
-                environment = self._laid(request, wheel, commander, held)
+                environment = self._laid.get(request.install_key) or self._lay(request, wheel, commander)
             except (CancelledError, PreventedError) as error:
-                return unbuildable(request, str(error))
+                environment = unbuildable(request, str(error))
             except OSError as error:
-                return unbuildable(request, f"{error.strerror}: {error.filename}")
-            if environment.is_usable:
-                with self._guard:
-                    self._held[request.install_key].append(held.pop_all())
-        commander.stage(str(environment.outcome or "ready"))
+                environment = unbuildable(request, f"{error.strerror}: {error.filename}")
+        if not environment.is_usable:
+            self._wheels.release(request.unlaid)
+        stage(str(environment.outcome or "ready"))
         return environment
 
     def release(self, request: Request) -> None:
-        """Remove what was laid over a wheel once nobody uses it, and let the wheel be evicted."""
-        with self._guard:
-            users = self._held[request.install_key]
-            held = users.pop() if users else None
-        if held is not None:
-            held.close()
-        elif not request.commit:
-            self._wheels.release(request)
+        """Let the wheel be evicted; what is laid over it stays, since the next run of it is likely."""
+        self._wheels.release(request.unlaid)
 
-    def _laid(self, request: Request, wheel: Environment, commander: Commander, held: ExitStack) -> Environment:
+    def close(self) -> None:
+        """Remove what is laid."""
+        self._held.close()
+
+    def _lay(self, request: Request, wheel: Environment, commander: Commander) -> Environment:
         """Lay a commit's files over a wheel; probe it if it was not usable before."""
         assert wheel.interpreter is not None
         commander.stage("laying")
         files, note = self._files_of(request, site_packages(wheel.interpreter.parent.parent))
-        environment = held.enter_context(overlays_below(self.home).laid(wheel, files))
-        interpreter = environment.interpreter
+        environment = self._held.enter_context(overlays_below(self.home).laid(wheel, files))
+        interpreter, kept = environment.interpreter, self.known(request)
         assert interpreter is not None
         told = {"label": request.label, "patch": f"commit@{request.commit[:10]}", "options": ()}
         environment = environment.model_copy(update=told | {"notes": (*wheel.notes, note)})
-        kept = self.known(request)
         if kept is None or kept.id != environment.id:
             if any(name.partition("/")[0] in PACKAGES for name in files):  # of torch: it must still work
                 answer = run_probe(request, interpreter, commander)
                 environment = environment.model_copy(update={"fingerprint": answer.fingerprint} | answer.verdict)
             if environment.is_usable:
                 write_atomic(self._kept_file(request), environment.model_dump_json())
+        self._laid[request.install_key] = environment
         return environment
 
     def _kept_file(self, request: Request) -> Path:

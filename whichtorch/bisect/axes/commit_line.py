@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -62,12 +63,13 @@ _PICKED = re.compile(r"cherry picked from commit ([0-9a-f]{7,})")
 _AROUND = re.compile(r'^(?:(?:re-?land|re-?apply|\[re-?land\]|revert|back out) *:? *)+|"| *\(#\d+\)', re.IGNORECASE)
 
 
-class Wheel(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Wheel:
     """A release whose commit the checkout has."""
 
     version: str
     commit: str
-    request: Request
+    request: Request = field(compare=False)
 
 
 @dataclass(kw_only=True)
@@ -84,7 +86,7 @@ class Wheels:
     def of(cls, request: SearchRequest, checkout: Checkout, cache: EnvironmentCache) -> Wheels:
         """Return the releases of torch, or of the package that a request names. Raises UsageError for none."""
         if request.package:
-            axis, _ = package_releases.releases_of(request, cache)
+            axis, _ = package_releases.releases_of(request, cache, least=1)
             axis = replace(axis, is_override=True)
             package, released = axis.package, dict(zip(axis.values, range(len(axis.values)), strict=True))
 
@@ -168,7 +170,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     laid = LaidCommits(cache, wheels.files)
     named = SearchVerdict.BAD if checkout.commit(bad) == old else SearchVerdict.GOOD
     machines = ThisMachine(environments=laid, jobs=request.jobs)
-    with workbench(replace(request, machines=machines), cache, show) as bench:
+    with closing(laid), workbench(replace(request, machines=machines), cache, show) as bench:
         return LineSearch(request, bench, wheels, checkout.line(old, new), named).run()
 
 

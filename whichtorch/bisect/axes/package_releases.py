@@ -125,7 +125,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     return _with_limits(found, axis, notes)
 
 
-def releases_of(request: SearchRequest, cache: EnvironmentCache) -> tuple[PackageReleases, str]:
+def releases_of(request: SearchRequest, cache: EnvironmentCache, *, least: int = 2) -> tuple[PackageReleases, str]:
     """Return the releases of the package that a request names, and the one that torch brings or would bring."""
     wanted = checked_package(request.package or "")
     name = canonicalize_name(wanted.name)
@@ -135,7 +135,7 @@ def releases_of(request: SearchRequest, cache: EnvironmentCache) -> tuple[Packag
         wanted.specifier &= Requirement(text).specifier
     released, where = _tags(wanted) if wanted.url else _listed(wanted, base, cache)
     pins = {version: pin for version, pin in released.items() if wanted.specifier.contains(version, prereleases=True)}
-    if len(pins) < 2:
+    if len(pins) < least:
         only = f"only {wanted.name} {next(iter(pins))}" if pins else where
         raise UsageError(f"there is nothing to search: {only}", hint="check the name, and the limits after it")
     # what a release of torch needs of the package is given up: that is what is searched
