@@ -175,7 +175,7 @@ def test_only_the_searched_axis_may_have_several_values(named: dict[str, Any], s
     [
         (["--build-command"], "--build-command is for a git history"),
         (["--interpreter"], "--interpreter is for a git history"),
-        (["--git"], "a commit needs to be built"),
+        (["--git", "--interpreter"], "--interpreter cannot go with --git"),
         (["--torch", "--axis", "--git", "--build-command"], "--torch and --axis cannot go with --git"),
         (["--git", "--build-command", "--install"], "--install cannot go with --git"),
         (["--good FILE", "--bad FILE", "--with", "--constraint"], "--with and --constraint: two lock files or"),
@@ -204,6 +204,7 @@ def test_only_a_checkout_is_not_searched_on_other_machines() -> None:
         (AxisName.CONFIG, ["--axis"], AxisName.CONFIG),
         (AxisName.VERSION, ["--good FILE", "--bad FILE"], AxisName.LOCK),
         (AxisName.VERSION, ["--git", "--build-command", "--good", "--bad"], AxisName.COMMIT),
+        (AxisName.COMMIT, ["--axis", "--git", "--package", "--torch"], AxisName.COMMIT),
     ],
 )
 def test_options_choose_the_axis(axis: AxisName, given: list[str], searched: AxisName) -> None:

@@ -144,6 +144,20 @@ class Attribution(Model):
         }.get(self.cause, "")
 
 
+class Culprit(Model):
+    """A commit that changed the outcome."""
+
+    commit: str  # full hash
+    subject: str
+    date: str  # on which its author wrote it, UTC
+    pull_request: int | None = None
+    taken_back: bool = False  # the older value has it and the newer one has not, as on a release branch
+    merges: tuple[str, ...] = ()  # that brought it, the outermost first
+    paths: tuple[str, ...] = ()  # files that it changes and that the script reads
+    relatives: tuple[str, ...] = ()  # commits that are the same change or took it back, in words
+    checked: tuple[str, ...] = ()  # what other wheels show, in words
+
+
 class Boundary(Model):
     """Two values between which the outcome changes."""
 
@@ -158,6 +172,7 @@ class Boundary(Model):
     commits: str | None = None  # link to the commits between the two
     same_commit: bool = False  # both were built from the same commit
     packages: Versions = Field(default_factory=dict)  # packages, but the searched one, whose versions differ: old, new
+    culprit: Culprit | None = None  # the commit, where commits are searched that are not built
     attribution: Attribution | None = None  # what caused the change; None: that was not tested
     tests: tuple[str, ...] = ()  # of a command with many: the ids of those that change here
     what: str = ""  # the failure that these tests share

@@ -109,10 +109,10 @@ class PackageSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A git history, and how to build its commits."""
+    """A git history, and how its commits are built."""
 
     checkout: Path
-    command: str  # for the shell, in the checkout's top folder
+    command: str | None  # for the shell, in the checkout's top folder; None: they are laid over wheels
     interpreter: Path | None = None  # the Python that sees the build; None: the checkout's own .venv
     timeout: float = BUILD_TIMEOUT  # seconds, of one build
 
@@ -167,7 +167,7 @@ def day_named(text: str) -> date:
 
 def search(request: SearchRequest, environments: "EnvironmentCache", show: "Show") -> "Bisection":
     """Search the axis of a request. Its module is imported here, because other commands start without it."""
-    bisection: Bisection = import_module(f"whichtorch.bisect.axes.{request.axis.row.module}").search(
-        request, environments, show
-    )
+    is_laid = request.source is not None and request.source.command is None
+    module = "commit_line" if is_laid else request.axis.row.module
+    bisection: Bisection = import_module(f"whichtorch.bisect.axes.{module}").search(request, environments, show)
     return bisection

@@ -23,7 +23,7 @@ from whichtorch.search.search_state import Find, SearchOptions
 if TYPE_CHECKING:
     from whichtorch.bisect.bisection import Bisection
 
-NAMED_AXES = tuple(str(axis) for axis in AxisName if not axis.row.options)
+NAMED_AXES = tuple(str(axis) for axis in AxisName if not axis.row.options or axis is AxisName.COMMIT)
 _CHAINS = ("--runs", "--vary")
 _LOCKS = {".lock", ".toml", ".txt"}  # suffixes of lock files
 _SIDES = set(AxisName.LOCK.row.options)
@@ -66,7 +66,7 @@ class BisectOptions(NamedTestOrCommand):
     storage: Storage = group(Storage)
     git: Path | None = git_option(panel="Git history")
     build_command: str | None = _git(
-        metavar="CMD", help="With --git: the command that builds a commit; exit 125 to skip it."
+        metavar="CMD", help="With --git: builds a commit; exit 125 to skip it. [default: nothing is built]"
     )
     interpreter: Path | None = interpreter_option(panel="Git history")
     package: str | None = option(
@@ -129,7 +129,7 @@ class BisectOptions(NamedTestOrCommand):
     @property
     def source(self) -> Source | None:
         """The git history, if commits are searched."""
-        if not (self.git and self.build_command):
+        if not self.git:
             return None
         limit = self.storage.install_timeout or BUILD_TIMEOUT
         return Source(checkout=self.git, command=self.build_command, interpreter=self.interpreter, timeout=limit)
@@ -139,13 +139,14 @@ def bisect(options: BisectOptions) -> Exit:
     """Find the version, day, package or commit that fixed or broke a test, or say that none did.
 
     By default the releases of torch are searched; with --package those of another package; with --axis date the days on
-    which the same requirements were resolved; with lock files or Pythons as --good and --bad, the packages in
-    which they differ; with --git the commits of a checkout. --axis config, python or build
-    compares the values that --config, --python or --build name. With --git, --interpreter is the Python that sees the
-    build, CHECKOUT/.venv/bin/python if none is named. Both bounds are checked first. If the test is a command that runs
-    pytest, as in `-- pytest tests`, all of its tests whose outcome differs between the bounds are searched at once. The
-    same command goes on where it was interrupted, and what `matrix` has run counts. Exit code: 0 answered; 4
-    inconclusive; 2 wrong usage; 3 an index or the machine is in the way; 130 interrupted.
+    which the same requirements were resolved; with lock files or Pythons as --good and --bad, the packages in which
+    they differ; with --git the commits of a checkout, of torch or of the --package: each is the wheel of the nearest
+    release with the commit's Python laid over it. With --build-command each is built, and --interpreter is the Python
+    that sees the build, CHECKOUT/.venv/bin/python if none is named. --axis config, python or build compares the values
+    that --config, --python or --build name. Both bounds are checked first. If the test is a command that runs pytest,
+    as in `-- pytest tests`, all of its tests whose outcome differs between the bounds are searched at once. The same
+    command goes on where it was interrupted, and what `matrix` has run counts. Exit code: 0 answered; 4 inconclusive; 2
+    wrong usage; 3 an index or the machine is in the way; 130 interrupted.
     """
     axis, home = check_options(options.axis, options.given), command.state_folder()
     request = _search_request(options, axis, home)
@@ -168,7 +169,7 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
     if len(measures) > 1:
         names = " or ".join(measure.name for measure in measures)
         raise UsageError(f"bisect searches for the change of one number: {names}", hint="name one with --measure")
-    torch = options.torch or ["latest" if axis.row.takes_one_torch else EVERY_RELEASE]
+    torch = options.torch or ["latest" if options.package or axis.row.takes_one_torch else EVERY_RELEASE]
     file = options.others.file(torch, several=options.axis)
     scenario, variant = options.one(file, options.run_options)
     file = command.announced(file.for_script(scenario))
@@ -201,16 +202,21 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
     """Return the axis that the given options select. Raises UsageError that lists all conflicts between options."""
     selected = [name for name in AxisName if set(name.row.options) & set(given)]
     searched = selected[0] if selected else axis
+    if axis is AxisName.COMMIT and "--git" not in given:
+        raise UsageError("--axis commit needs a history", hint="name a checkout with --git")
+    builds = "--build-command" in given
+    if searched is AxisName.COMMIT and not builds:
+        selected = [AxisName.COMMIT]
+        if axis is AxisName.COMMIT:
+            given = [name for name in given if name != "--axis"]
     if AxisName.PACKAGE in selected and (len(selected) > 1 or "--axis" in given):
         named = [name for name in given if name == "--axis" or any(name in each.row.options for each in selected)]
         raise UsageError(f"{' and '.join(named)} select different searches", hint="keep one of them")
     if searched is AxisName.COMMIT:
-        others = {"--torch", "--python", "--build", "--patch", "--axis", *_PACKAGES, *_SIDES}
+        others = {"--patch", "--axis", *_SIDES, *({"--python", "--build", *_PACKAGES} if builds else {"--interpreter"})}
+        others |= set() if "--package" in given else {"--torch"}
         if foreign := [option for option in given if option in others]:
             raise UsageError(f"{' and '.join(foreign)} cannot go with --git", hint="leave out one or the other")
-        if "--build-command" not in given:
-            hint = "say how with --build-command, such as 'pip install -e .'"
-            raise UsageError("a commit needs to be built", hint=hint)
     elif lone := [option for option in given if option in {"--build-command", "--interpreter"}]:
         raise UsageError(f"{lone[0]} is for a git history", hint="name its checkout with --git")
     bounds, days = {"--good", "--bad"}.intersection(given), {"--since", "--until"}.intersection(given)

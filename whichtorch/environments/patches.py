@@ -74,9 +74,9 @@ def read_patch(file: Path, name: str = "", option: str = "") -> Patch:
         raise UsageError(f"{file} is no patch: {error}", hint=hint) from None
     if parts.compiled:
         hint = "try it without these, if the rest makes sense alone; whichtorch bisect --git builds commits"
-        raise UsageError(f"{file} changes what needs a compiler: {_listed(parts.compiled)}", hint=hint)
+        raise UsageError(f"{file} changes what needs a compiler: {listed(parts.compiled)}", hint=hint)
     if not parts.carried:
-        raise UsageError(f"{file} changes nothing that wheels of torch carry, only {_listed(parts.left_out)}")
+        raise UsageError(f"{file} changes nothing that wheels of torch carry, only {listed(parts.left_out)}")
     return Patch(name=name, text=text, option=option or str(file))
 
 
@@ -103,15 +103,15 @@ def parts_of(text: str) -> PatchParts:
     names += re.findall(r"^rename from (.+)$", text, re.MULTILINE)
     created = re.findall(r"^ create (?:mode \d+ )?(.+)$", read.stdout, re.MULTILINE)
     if outside := [name for name in names if name.startswith("/") or ".." in PurePosixPath(name).parts]:
-        raise ValueError(f"it names files outside: {_listed(outside)}")
+        raise ValueError(f"it names files outside: {listed(outside)}")
     sorts = {
-        sort: tuple(name for name in dict.fromkeys(names) if _sort(name) == sort)
+        sort: tuple(name for name in dict.fromkeys(names) if sort_of(name) == sort)
         for sort in ("carried", "compiled", "left_out")
     }
     return PatchParts(strip=strip, created=frozenset(created), **sorts)
 
 
-def _sort(name: str) -> str:
+def sort_of(name: str) -> str:
     """Return which field of PatchParts a file belongs to."""
     if _NOT_CARRIED.match(name):
         return "left_out"
@@ -141,7 +141,7 @@ def apply_patch(patch: Patch, site: Path) -> PatchedFiles:
         name for name in parts.carried if name.endswith(_PYTHON) or name in parts.created or (site / name).exists()
     ]
     left_out = [*parts.left_out, *(name for name in parts.carried if name not in carried)]
-    note = f"; left out, since wheels do not carry it: {_listed(left_out)}" if left_out else ""
+    note = f"; left out, since wheels do not carry it: {listed(left_out)}" if left_out else ""
     only = [f"--include={glob.escape(name)}" for name in carried]
     with temporary_folder() as scratch:
         for name in carried:
@@ -152,7 +152,7 @@ def apply_patch(patch: Patch, site: Path) -> PatchedFiles:
             if not _git_apply(scratch, patch.text, parts.strip, *only, "--check", "--reverse").returncode:
                 return PatchedFiles({}, f"patch {patch.name} is in this release already: nothing is changed{note}")
             rejected = _git_apply(scratch, patch.text, parts.strip, *only, "--reject")
-            what = _listed(_rejected_hunks(scratch, rejected.stderr)) or _git_words(rejected.stderr)
+            what = listed(_rejected_hunks(scratch, rejected.stderr)) or _git_words(rejected.stderr)
             raise InstallError(
                 f"patch {patch.name} does not apply: {what}; make it for this release, or leave the release out"
             )
@@ -193,7 +193,8 @@ def _git_words(errors: str) -> str:
     return re.sub(r" \(allow with .*\)", "", lines[0]) if lines else "git cannot read it"
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Return the first few of some names, and how many more there are."""
     names = list(names)
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more

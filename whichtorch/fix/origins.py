@@ -21,7 +21,7 @@ from packaging.version import InvalidVersion, Version
 
 from whichtorch.base.errors import PreventedError, UsageError
 from whichtorch.base.grouping import counted, grouped
-from whichtorch.bisect.axes.git import Checkout, GitError
+from whichtorch.bisect.axes.git import Checkout, pull_request_of
 from whichtorch.source.names import import_statements
 from whichtorch.source.syntax import parse_module
 
@@ -31,8 +31,6 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _BLAMED = re.compile(
     r"^(?P<commit>[0-9a-f]{40,}) (?P<first>\d+) (?P<number>\d+).*\n(?P<head>(?:[a-z].*\n)+)", re.MULTILINE
 )
-_IN_SUBJECT = re.compile(r"\(#(\d+)\)$")
-_IN_MESSAGE = re.compile(r"^Pull Request resolved: *\S+/pull/(\d+)", re.MULTILINE | re.IGNORECASE)
 
 
 class ChangedLine(NamedTuple):
@@ -83,11 +81,7 @@ class ReleaseSpan:
         if len(tags) < 2:
             return None
         commits = [_tagged(checkout, tag) for tag in tags]
-        try:
-            checkout.git("merge-base", *commits)
-        except GitError:
-            message = f"{tags[0]} and {tags[1]} have no common history in {checkout.folder}"
-            raise UsageError(message, hint="`git fetch --unshallow` brings the whole history") from None
+        checkout.merge_base(*commits)
         return cls(checkout=checkout, bad=commits[0], good=commits[1], is_regression=Version(bad) > Version(good))
 
     def origins(self, patch: str) -> Origins:
@@ -169,12 +163,11 @@ class _Inquiry:
         """Return what is told of a commit."""
         asked = ("--no-walk", "--date=format-local:%Y-%m-%d", "--format=%cd%n%s%n%b", cause.commit)
         date, subject, body = self._git("log", *asked).split("\n", 2)
-        numbers = _IN_SUBJECT.findall(subject) or _IN_MESSAGE.findall(body)
         return Origin(
             commit=cause.commit,
             subject=subject,
             date=date,
-            pull_request=int(numbers[-1]) if numbers else None,
+            pull_request=pull_request_of(subject, body),
             taken_back=not cause.in_good,
             lines=len(paths),
             paths=tuple(sorted(set(paths))),

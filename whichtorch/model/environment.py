@@ -111,6 +111,7 @@ class Request(Model):
     build: Build
     config: Config
     patch: Patch | None = None  # None: as it is installed
+    commit: str = ""  # whose Python is laid over what is installed; "": that of the wheel
     hardware: Hardware | None = None  # None: any machine
     interpreter: Path | None = None  # an existing environment, used as it is
     folder: str = ""  # what tells it from other such environments; "": the name of its folder
@@ -142,6 +143,7 @@ class Request(Model):
             parts.append(self.config.name)
         label = "-".join(parts) + (f"+{self.patch.name}" if self.patch is not None else "")
         label += "".join(f"+{words}" for words in _added_parts(self.added, self.overrides))
+        label += f"+{self.commit[:10]}" if self.commit else ""
         return label if self.hardware is None else f"{label}@{self.hardware.name}"
 
     @property
@@ -182,11 +184,16 @@ class Request(Model):
         return self.model_copy(update={"patch": None})
 
     @property
+    def unlaid(self) -> Request:
+        """The request for the wheel that a commit's Python is laid over."""
+        return self.model_copy(update={"commit": ""})
+
+    @property
     def install_key(self) -> str:
         """Names the installation: all that `label` says and the requirements, but not the config."""
         request = self.model_dump(mode="json", exclude=_NOT_INSTALLED)
         request["build"] = self.build.identity
-        for name in ("lock", "contents", "wheel", "constraints", "overrides", "projects"):
+        for name in ("lock", "contents", "wheel", "constraints", "overrides", "projects", "commit"):
             if not request[name]:
                 del request[name]
         if self.patch is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from whichtorch.bisect.bisection import Attribution, Bisection, Boundary, Probe, SearchedTest, Stretch
+    from whichtorch.bisect.bisection import Attribution, Bisection, Boundary, Culprit, Probe, SearchedTest, Stretch
     from whichtorch.reports.document import Block, Line
 
 
@@ -68,7 +68,8 @@ def _plural(search: Bisection) -> str:
 
 def value_name(search: Bisection, value: str) -> str:
     """Return what people call a value; a commit by the first digits of its hash."""
-    return value[:COMMIT_DIGITS] if search.axis is AxisName.COMMIT else value
+    commit, over, wheel = value.partition(" over ")
+    return f"{commit[:COMMIT_DIGITS]}{over}{wheel}" if search.axis is AxisName.COMMIT else value
 
 
 def probe_word(probe: Probe) -> str:
@@ -262,6 +263,8 @@ def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterato
         named = [value_name(search, value) for value in values]
         most = VALUES_NAMED if search.axis is AxisName.COMMIT else len(named)
         yield f"  between them, {title}: {short_list(named, most)}"
+    if boundary.culprit:
+        yield from _culprit_lines(boundary.culprit)
     if boundary.commits:
         yield "  commits: ", Link(boundary.commits)
     if boundary.same_commit and search.axis is AxisName.VERSION:
@@ -275,6 +278,21 @@ def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterato
     if boundary.packages and not search.changes:
         changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in boundary.packages.items()]
         yield f"  changed with it: {short_list(changes, PACKAGES_NAMED)}"
+
+
+def _culprit_lines(culprit: Culprit) -> Iterator[str]:
+    """Yield what a commit is, and what was checked."""
+    request = f", pull request {culprit.pull_request}" if culprit.pull_request else ""
+    yield f"  {culprit.commit[:COMMIT_DIGITS]}, {culprit.date}{request}: {culprit.subject}"
+    if culprit.taken_back:
+        yield "  only the older one has it"
+    if culprit.merges:
+        yield f"  it came with the merge {' in '.join(merge[:COMMIT_DIGITS] for merge in reversed(culprit.merges))}"
+    if culprit.paths:
+        yield f"  files of it that the script reads: {short_list(culprit.paths, VALUES_NAMED)}"
+    if culprit.relatives:
+        yield f"  the same change: {short_list(culprit.relatives, VALUES_NAMED)}"
+    yield from (f"  {words}" for words in culprit.checked)
 
 
 def _release_of_companion(boundary: Boundary, attribution: Attribution, search: Bisection) -> Iterator[Line]:

@@ -34,6 +34,7 @@ def search(request: SearchRequest, _cache: Environments, show: Show) -> Bisectio
     KeyboardInterrupt passes through. The checkout is left as it was.
     """
     assert request.source is not None
+    assert request.source.command is not None
     checkout = Checkout.at(request.source.checkout)
     bounds, change = _bounds(request, checkout)
     build = CommitBuild(

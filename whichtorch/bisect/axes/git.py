@@ -10,6 +10,7 @@ import tempfile
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ MARKER = "WHICHTORCH_BISECT"  # in the git folder, while a search of ours uses t
 ONLY_SKIPPED_LEFT = 2  # exit code of `git bisect`: every commit that it could ask for is skipped
 BAD_MERGE_BASE = 3  # exit code of `git bisect`: the change was undone on the line of the older bound
 _GITHUB = re.compile(r"github\.com[:/](?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(?:\.git)?/?$")
+_IN_SUBJECT = re.compile(r"\(#(\d+)\)$")
+_IN_MESSAGE = re.compile(r"^Pull Request resolved: *\S+/pull/(\d+)", re.MULTILINE | re.IGNORECASE)
 _LINE = "--format=%H%x09%P%x09%s"
 _FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")  # set where a hook called the tool
 # overrides the user's configuration
@@ -77,25 +80,30 @@ class Checkout:
         """Return what a git command prints; raises GitError with its explanation where it fails."""
         return self._run(arguments, GIT_TIMEOUT).decode(errors="replace").strip()
 
-    def read(self, *arguments: str, seconds: float) -> str:
+    def read(self, *arguments: str, seconds: float = GIT_TIMEOUT, given: str = "") -> str:
         """Run a git command that changes nothing, and return exactly what it prints; raises GitError.
 
         Ctrl-C kills it, and so does the end of `seconds`. It fetches nothing, not even what a partial clone lacks.
         """
+        return self._read(arguments, seconds, given).decode(errors="surrogateescape")
+
+    def _read(self, arguments: Sequence[str], seconds: float, given: str) -> bytes:
         if seconds <= 0:
             raise GitError(arguments[0], self.folder, -signal.SIGKILL, TOO_LONG)
-        return self._run(arguments, seconds, only_reads=True).decode(errors="surrogateescape")
+        return self._run(arguments, seconds, only_reads=True, given=given)
 
-    def _run(self, arguments: Sequence[str], seconds: float, *, only_reads: bool = False) -> bytes:
+    def _run(self, arguments: Sequence[str], seconds: float, *, only_reads: bool = False, given: str = "") -> bytes:
         """Run a git command. An interrupt kills it only if it just reads; any other command first runs to its end."""
         # it writes to files, because a hook's grandchild may hold a pipe open
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        with tempfile.TemporaryFile() as input_, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            input_.write(given.encode(errors="surrogateescape"))
+            input_.seek(0)
             try:
                 started = subprocess.Popen(
                     ["git", *(_PLAIN if only_reads else ()), *arguments],
                     cwd=self.folder,
                     env=_environ() | (_OFFLINE if only_reads else {}),
-                    stdin=subprocess.DEVNULL,
+                    stdin=input_,
                     stdout=output,
                     stderr=errors,
                     start_new_session=True,  # Ctrl-C must not interrupt a checkout
@@ -151,6 +159,57 @@ class Checkout:
     def descendants(self, commit: str, newest: str) -> frozenset[str]:
         """Return the commits on any path from one commit to another, without the first one."""
         return frozenset(self.git("rev-list", "--ancestry-path", f"{commit}..{newest}").split())
+
+    def merge_base(self, one: str, other: str) -> str:
+        """Return where two commits part; raises UsageError where their histories do not meet here."""
+        try:
+            return self.git("merge-base", one, other)
+        except GitError:
+            message = f"{one[:10]} and {other[:10]} have no common history in {self.folder}"
+            raise UsageError(message, hint="`git fetch --unshallow` brings the whole history") from None
+
+    def line(self, old: str, new: str) -> list[Commit]:
+        """Return the way from one commit to another: back to where they part, then on to the other.
+
+        Of a merge it takes the first parent that descends from there.
+        """
+        base = self.merge_base(old, new)
+        return [*reversed(self.ascent(base, old)), *self.ascent(base, new)[1:]]
+
+    def ascent(self, base: str, tip: str) -> list[Commit]:
+        """Return the way from a commit to one that descends from it."""
+        told = [self.git("log", *asked, _LINE) for asked in (["--no-walk", base], ["--topo-order", tip, f"^{base}"])]
+        commits = {commit.hash: commit for commit in map(Commit.read, filter(None, "\n".join(told).splitlines()))}
+        on_way, way = {base, *self.descendants(base, tip)}, [tip]
+        while way[-1] != base:
+            way.append(next(parent for parent in commits[way[-1]].parents if parent in on_way))
+        return [commits[each] for each in reversed(way)]
+
+    def changes(self, commits: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the files in which each commit differs from the one before it, none for the first."""
+        asked = "".join(f"{commit}^{{tree}}\n" for commit in commits)
+        trees = self.read("cat-file", "--batch-check=%(objectname)", given=asked).split()
+        heads = [f"{before} {after}" for before, after in pairwise(trees)]
+        given = "".join(f"{head}\n" for head in heads)
+        found: list[list[str]] = [[]]
+        for name in self.read("diff-tree", "--stdin", "-r", "--name-only", "--no-renames", given=given).splitlines():
+            if len(found) <= len(heads) and name == heads[len(found) - 1]:
+                found.append([])
+            else:
+                found[-1].append(name)
+        return list(map(tuple, found))
+
+    def texts(self, blobs: Sequence[str]) -> list[str]:
+        """Return the contents of blobs as texts that `encoded` turns into the same bytes. Raises GitError."""
+        told, texts, place = self._read(["cat-file", "--batch"], GIT_TIMEOUT, "\n".join(blobs)), [], 0
+        for blob in blobs:
+            head, _, _ = told[place : place + 100].partition(b"\n")
+            if not head.split()[-1].isdigit():
+                raise GitError("cat-file", self.folder, 1, f"{blob} is not in this clone, which is a partial one")
+            first, size = place + len(head) + 1, int(head.split()[-1])
+            texts.append(told[first : first + size].decode(errors="surrogateescape"))
+            place = first + size + 1
+        return texts
 
     def compare_link(self, first: str, last: str) -> str | None:
         """Return a link to the commits between two, None if no remote is on GitHub."""
@@ -218,6 +277,12 @@ class Checkout:
     def git_path(self, name: str) -> Path:
         """Return the path of a file in the git folder."""
         return self.folder / self.git("rev-parse", "--git-path", name)
+
+
+def pull_request_of(subject: str, body: str) -> int | None:
+    """Return the number of the pull request that a commit's message names."""
+    numbers = _IN_SUBJECT.findall(subject) or _IN_MESSAGE.findall(body)
+    return int(numbers[-1]) if numbers else None
 
 
 @contextmanager

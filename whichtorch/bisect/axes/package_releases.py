@@ -111,6 +111,22 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
 
     Raises UsageError if there is no such package, or only one release of it.
     """
+    axis, own = releases_of(request, cache)
+    searched, notes = axis, tuple[str, ...]()
+    with workbench(request, cache, show) as bench:
+        if own in axis.values and not (request.good or request.bad):
+            low, high = axis.fitting(axis.values.index(own))
+            if low < high:
+                fits = slice(low, high + 1)
+                searched = replace(axis, values=axis.values[fits], pins=axis.pins[fits], _resolved={})
+                notes = axis.left_out(low, high)
+        found = search_between(request, searched, bench)
+        found = with_attributions(found, searched, request, bench)
+    return _with_limits(found, axis, notes)
+
+
+def releases_of(request: SearchRequest, cache: EnvironmentCache, *, least: int = 2) -> tuple[PackageReleases, str]:
+    """Return the releases of the package that a request names, and the one that torch brings or would bring."""
     wanted = checked_package(request.package or "")
     name = canonicalize_name(wanted.name)
     base = base_request(request, one_torch(request, request.file))
@@ -119,7 +135,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         wanted.specifier &= Requirement(text).specifier
     released, where = _tags(wanted) if wanted.url else _listed(wanted, base, cache)
     pins = {version: pin for version, pin in released.items() if wanted.specifier.contains(version, prereleases=True)}
-    if len(pins) < 2:
+    if len(pins) < least:
         only = f"only {wanted.name} {next(iter(pins))}" if pins else where
         raise UsageError(f"there is nothing to search: {only}", hint="check the name, and the limits after it")
     # what a release of torch needs of the package is given up: that is what is searched
@@ -154,18 +170,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         cache=cache,
         common={"package": name, "torch": base.torch, **common(base)},
     )
-    own = locked_versions("\n".join(held)).get(name, "")
-    searched, notes = axis, tuple[str, ...]()
-    with workbench(request, cache, show) as bench:
-        if own in axis.values and not (request.good or request.bad):
-            low, high = axis.fitting(axis.values.index(own))
-            if low < high:
-                fits = slice(low, high + 1)
-                searched = replace(axis, values=axis.values[fits], pins=axis.pins[fits], _resolved={})
-                notes = axis.left_out(low, high)
-        found = search_between(request, searched, bench)
-        found = with_attributions(found, searched, request, bench)
-    return _with_limits(found, axis, notes)
+    return axis, locked_versions("\n".join(held)).get(name, "")
 
 
 def _with_limits(found: Bisection, axis: PackageReleases, notes: tuple[str, ...]) -> Bisection:

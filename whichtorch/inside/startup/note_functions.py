@@ -3,7 +3,7 @@
 From the end of the first `import torch` on, in all threads and child processes. Each process appends to a file of
 its own in the folder that WHICHTORCH_FUNCTIONS names, a line per function: its file from site-packages on, its first
 line and its name. A module that was there before counts as `<module>`. Lines are written at once, so what a crash or
-a kill ends has its lines, too.
+a kill ends has its lines, too. Packages that are named behind the folder, after colons, are noted in torch's place.
 
 Python 3.12 and newer tell each function once (sys.monitoring). Before, a profile function hears of every call, and a
 script takes about twice as long.
@@ -27,20 +27,21 @@ PACKAGES = ("torch", "torchgen", "functorch")
 
 
 def install(after_import: Callable[[str, Callable[[ModuleType], object]], object]) -> None:
-    """Start to note as soon as torch has been imported."""
-    folder = os.environ.get(FOLDER)
+    """Start to note as soon as torch has been imported, or the first of the packages that are named."""
+    folder, *named = os.environ.get(FOLDER, "").split(os.pathsep)
+    packages = tuple(named) or PACKAGES
     if folder:
-        after_import("torch", lambda torch: FunctionRecorder(folder, torch).start())
+        after_import(packages[0], lambda module: FunctionRecorder(folder, module, packages).start())
 
 
 class FunctionRecorder:
     """Notes the functions of this process from `start` to its end."""
 
-    def __init__(self, folder: str, torch: ModuleType) -> None:
-        self.folder = folder
-        site_packages = os.path.dirname(os.path.dirname(os.path.abspath(str(torch.__file__))))
+    def __init__(self, folder: str, module: ModuleType, packages: tuple[str, ...]) -> None:
+        self.folder, self.packages = folder, packages
+        site_packages = os.path.dirname(os.path.dirname(os.path.abspath(str(module.__file__))))
         self.root = site_packages + os.sep
-        self.inside = tuple(self.root + package + os.sep for package in PACKAGES)
+        self.inside = tuple(self.root + package + os.sep for package in packages)
         self.seen: dict[int, Any] = {}  # by id; holds each code object, so that no id is used twice
         self.file = -1
         self.pid = 0
@@ -49,7 +50,7 @@ class FunctionRecorder:
         """Note the modules that are there, and begin to listen."""
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
-            if name.partition(".")[0] in PACKAGES and isinstance(file, str) and file.startswith(self.root):
+            if name.partition(".")[0] in self.packages and isinstance(file, str) and file.startswith(self.root):
                 self.write(file, 1, "<module>")
         if hasattr(sys, "monitoring"):
             self.monitor()

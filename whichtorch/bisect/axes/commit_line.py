@@ -1,0 +1,495 @@
+"""The commits of a history as an axis on which nothing is built: each is a wheel with its Python laid over.
+
+The way from the older to the newer bound is a line, of first parents. Its older part is laid over the wheel that is
+nearest to the older bound, the rest over that of the newer one, and where the two meet, one commit is over both. So
+neighbors differ in a commit or in the wheel, never in both, and a change at the wheel is native code's.
+
+What a commit changes in no file that the script reads cannot matter to Python: it is not run. That is checked, since
+the commit that is found is compared with the one right before it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_left
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from packaging.version import Version
+
+from whichtorch.base.errors import PreventedError, UsageError
+from whichtorch.base.grouping import counted
+from whichtorch.base.version_parsing import parse_version
+from whichtorch.bisect.axes import package_releases, versions
+from whichtorch.bisect.axes.commit_tree import WheelTree
+from whichtorch.bisect.axes.git import Checkout, pull_request_of
+from whichtorch.bisect.axes.packages import base_request
+from whichtorch.bisect.bisection import Culprit, timeline_of, unjudged_in
+from whichtorch.bisect.driver import bisected
+from whichtorch.bisect.ledger import Ledger
+from whichtorch.bisect.search_request import Axis, AxisName, common
+from whichtorch.bisect.workbench import workbench
+from whichtorch.environments.index.version_specs import EVERY_RELEASE, find
+from whichtorch.environments.laid_commits import LaidCommits
+from whichtorch.environments.overlay import site_packages
+from whichtorch.environments.patches import sort_of
+from whichtorch.matrix.lab import Runner
+from whichtorch.matrix.planning import PlannedCell
+from whichtorch.matrix.site import ThisMachine
+from whichtorch.matrix.variation import NOTES, Variation
+from whichtorch.search.search_state import AnswerKind, Find, SearchVerdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from whichtorch.bisect.axes.git import Commit
+    from whichtorch.bisect.bisection import Bisection, Boundary, Probe
+    from whichtorch.bisect.search_request import SearchRequest
+    from whichtorch.bisect.workbench import Workbench
+    from whichtorch.environments.cache import EnvironmentCache
+    from whichtorch.environments.laid_commits import LaidFiles
+    from whichtorch.model import Request
+    from whichtorch.model.events import Show
+
+PASS_RUNS = 3  # of the commit that passes beside the one that does not: others beyond it pass as well
+NATIVE_NAMED = 8  # commits that touch native code; more are counted
+TELLING = 12  # characters of a subject by which another commit is known to be the same change
+_VERSION = re.compile(r"\d.*")
+_PICKED = re.compile(r"cherry picked from commit ([0-9a-f]{7,})")
+_AROUND = re.compile(r'^(?:(?:re-?land|re-?apply|\[re-?land\]|revert|back out) *:? *)+|"| *\(#\d+\)', re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A release whose commit the checkout has."""
+
+    version: str
+    commit: str
+    request: Request = field(compare=False)
+
+
+@dataclass(kw_only=True)
+class Wheels:
+    """The releases of what is searched, as far as the checkout has their tags."""
+
+    checkout: Checkout
+    package: str
+    tagged: Mapping[str, str]  # commits by version
+    request_of: Callable[[str], Request]
+    _trees: dict[str, WheelTree] = field(default_factory=dict)  # by install key
+
+    @classmethod
+    def of(cls, request: SearchRequest, checkout: Checkout, cache: EnvironmentCache) -> Wheels:
+        """Return the releases of torch, or of the package that a request names. Raises UsageError for none."""
+        if request.package:
+            axis, _ = package_releases.releases_of(request, cache, least=1)
+            axis = replace(axis, is_override=True)
+            package, released = axis.package, dict(zip(axis.values, range(len(axis.values)), strict=True))
+
+            def request_of(version: str) -> Request:
+                return axis.request(released[version])
+
+        else:
+            base = base_request(request)
+            package = "torch"
+            released = dict.fromkeys(find(EVERY_RELEASE, base.build, base.python, request.home / "cache")[0], 0)
+
+            def request_of(version: str) -> Request:
+                return base_request(request, version)
+
+        tags = _tags(checkout)
+        tagged = {each: commit for each in released if (commit := tags.get(Version(Version(each).public)))}
+        if not tagged:
+            hint = "`git fetch --tags` brings the tags; --package says what else than torch it is a checkout of"
+            raise UsageError(f"{checkout.folder} has no tag of a release of {package} that has a wheel", hint=hint)
+        return cls(checkout=checkout, package=package, tagged=tagged, request_of=request_of)
+
+    def nearest(self, commit: str) -> Wheel:
+        """Return the release whose tree differs least from a commit's: in native files, else in all."""
+        version = min(self.tagged, key=lambda each: self.distance(self.tagged[each], commit))
+        return Wheel(version, self.tagged[version], self.request_of(version))
+
+    def distance(self, one: str, other: str) -> tuple[int, int]:
+        """Return in how many native files two commits differ, and in how many of all."""
+        if one == other:
+            return 0, 0
+        changed = self.checkout.changes([one, other])[1]
+        return sum(sort_of(path) == "compiled" for path in changed), len(changed)
+
+    def tree(self, wheel: Request, site: Path) -> WheelTree:
+        """Return what the files of an installed release are in the checkout."""
+        if wheel.install_key not in self._trees:
+            version = next(each for each in self.tagged if self.request_of(each).install_key == wheel.install_key)
+            self._trees[wheel.install_key] = WheelTree.read(self.checkout, self.tagged[version], site, self.package)
+        return self._trees[wheel.install_key]
+
+    def files(self, request: Request, site: Path) -> LaidFiles:
+        """Return what a request's commit makes of its wheel."""
+        return self.tree(request.unlaid, site).files(request.commit)
+
+
+def _tags(checkout: Checkout) -> dict[Version, str]:
+    """Return the commits of the tags that are versions, such as v2.11.0 and sympy-1.13.3."""
+    told = checkout.git("for-each-ref", "--format=%(objectname) %(*objectname) %(refname:short)", "refs/tags")
+    found: dict[Version, str] = {}
+    for line in told.splitlines():
+        commits, _, tag = line.rpartition(" ")
+        match = _VERSION.search(tag)
+        if match and (version := parse_version(match[0])):
+            found[version] = commits.split()[-1]
+    return found
+
+
+def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisection:
+    """Search the commits between two bounds, by default those of the two releases between which it changed.
+
+    Raises UsageError for what is no checkout of the package, or has no history between the bounds; PreventedError if
+    git fails. KeyboardInterrupt passes through. The checkout is only read.
+    """
+    assert request.source is not None
+    if request.goal.find is Find.ALL:
+        raise UsageError("one change is found in a history", hint="leave --find out, or search parts of the history")
+    checkout = Checkout.at(request.source.checkout)
+    wheels = Wheels.of(request, checkout, cache)
+    good, bad = request.good, request.bad
+    if good is None or bad is None:
+        if good or bad:
+            raise UsageError("a git history needs both bounds, or none", hint="name commits or tags for both")
+        found = (
+            package_releases.search(request, cache, show) if request.package else versions.search(request, cache, show)
+        )
+        boundary = found.boundaries[-1] if found.answer is AnswerKind.BOUNDARY else None
+        if boundary is None or not {boundary.good, boundary.bad} <= wheels.tagged.keys():
+            return found
+        good, bad = wheels.tagged[boundary.good], wheels.tagged[boundary.bad]
+    old, new = _older_first(checkout, checkout.commit(good), checkout.commit(bad))
+    laid = LaidCommits(cache, wheels.files)
+    named = SearchVerdict.BAD if checkout.commit(bad) == old else SearchVerdict.GOOD
+    machines = ThisMachine(environments=laid, jobs=request.jobs)
+    with closing(laid), workbench(replace(request, machines=machines), cache, show) as bench:
+        return LineSearch(request, bench, wheels, checkout.line(old, new), named).run()
+
+
+def _older_first(checkout: Checkout, one: str, other: str) -> tuple[str, str]:
+    """Return two commits, first the one with fewer commits since they parted: a release branch gets few."""
+    if one == other:
+        raise UsageError(f"--good and --bad both mean {one[:10]}", hint="name two different commits")
+    base = checkout.merge_base(one, other)
+    counts = [int(checkout.git("rev-list", "--count", f"{base}..{each}")) for each in (one, other)]
+    return (one, other) if counts[0] <= counts[1] else (other, one)
+
+
+class Spot(NamedTuple):
+    """A commit over a wheel."""
+
+    commit: str
+    wheel: Wheel
+
+    @property
+    def request(self) -> Request:
+        """What asks for it."""
+        commit = "" if self.commit == self.wheel.commit else self.commit
+        return self.wheel.request.model_copy(update={"commit": commit})
+
+
+class LineSearch:
+    """One search of one test along one line. Call `run` once."""
+
+    def __init__(
+        self, request: SearchRequest, bench: Workbench, wheels: Wheels, line: Sequence[Commit], oldest: SearchVerdict
+    ) -> None:
+        """Choose the wheels; `oldest` is what the user says of the older bound."""
+        self.request, self.bench, self.wheels, self.checkout = request, bench, wheels, wheels.checkout
+        self.commits = {commit.hash: commit for commit in line}
+        self.line = tuple(self.commits)
+        self._is_old_bad = oldest is SearchVerdict.BAD
+        left, right = wheels.nearest(self.line[0]), wheels.nearest(self.line[-1])
+        self.ends = Spot(self.line[0], left), Spot(self.line[-1], right)
+        self._order = list(self.line)  # of all commits that are tried
+        self._probes: dict[Spot, Probe] = {}
+        self._notes: list[str] = []
+        self._over: dict[str, Wheel] = {}  # by commit: the wheel that it was tried over first
+
+    def run(self) -> Bisection:
+        """Find out whether a commit or the wheel matters, then which commit."""
+        first, last = self.ends
+        if first.wheel == last.wheel:
+            return self._found(self._asked([]), self.line, [first.wheel])
+        middle = self._middle()
+        meeting = [Spot(middle, wheel) for wheel in (first.wheel, last.wheel)]
+        rough, place = self._asked(meeting), self.line.index(middle)
+        before, after = self._sides(rough) or self.ends
+        if [before, after] == meeting:
+            return self._native(rough, middle)
+        if after.wheel == first.wheel:
+            return self._found(rough, self.line[: place + 1], [first.wheel, last.wheel])
+        if before.wheel == last.wheel:
+            return self._found(rough, self.line[place:], [last.wheel, first.wheel])
+        return self._found(rough, self.line, [first.wheel, last.wheel])
+
+    def _middle(self) -> str:
+        """Return the first commit that is nearer to the newer wheel."""
+        (_, left), (_, right) = self.ends
+        distance = self.wheels.distance
+
+        def is_newer(commit: str) -> bool:
+            return distance(right.commit, commit) < distance(left.commit, commit)
+
+        return self.line[min(bisect_left(self.line, True, key=is_newer), len(self.line) - 1)]
+
+    # what is asked
+
+    def _asked(self, middle: Sequence[Spot], *, is_final: bool = False) -> Bisection:
+        """Search between both ends, with some spots between them, whose order has the change as a single step."""
+        spots = [self.ends[0], *(spot for spot in middle if spot not in self.ends), self.ends[1]]
+        axis = Axis(
+            name=AxisName.COMMIT,
+            values=tuple(map(self._value, spots)),
+            requests=tuple(spot.request for spot in spots),
+            subjects={self._value(spot): self.commits[spot.commit].subject for spot in spots},
+            package=self.wheels.package,
+            common={"checkout": str(self.checkout.folder)} | common(spots[0].request),
+        )
+        goal = replace(self.request.goal, low=0, high=None, bound_runs=1, pass_runs=PASS_RUNS)
+        if not (is_final or goal.flaky or any(0 < probe.k < probe.n for probe in self._probes.values())):
+            goal = replace(goal, confirm_runs=1, pass_runs=1, confidence=0.0)
+        named_bad = 0 if self._is_old_bad else len(spots) - 1
+        found = bisected(Ledger(request=self.request, bench=self.bench, axis=axis, goal=goal, named_bad=named_bad))
+        shown = {probe.value: probe for probe in found.probes}
+        self._probes |= {spot: shown[self._value(spot)] for spot in spots if self._value(spot) in shown}
+        return found
+
+    def _value(self, spot: Spot) -> str:
+        """Return the name of a spot: the commit, with the wheel where it is tried over another one, too."""
+        usual = self._over.setdefault(spot.commit, spot.wheel)
+        return spot.commit if usual == spot.wheel else f"{spot.commit} over {spot.wheel.version}"
+
+    def _sides(self, found: Bisection) -> tuple[Spot, Spot] | None:
+        """Return the two spots between which the newest change was found."""
+        if found.answer is not AnswerKind.BOUNDARY or not found.boundaries:
+            return None
+        spots = {self._value(spot): spot for spot in self._probes}
+        return spots[found.boundaries[-1].from_], spots[found.boundaries[-1].to]
+
+    def _found(self, rough: Bisection, part: Sequence[str], wheels: Sequence[Wheel]) -> Bisection:
+        """Return the commit in a part of the line that matters, else what is known; the wheels are tried in turn."""
+        if self._sides(rough) is None or self.bench.stopped or rough.has_tests or rough.curve:
+            return self._completed(rough)
+        best = rough
+        for wheel in wheels:
+            found, pair = self._narrowed(part, wheel)
+            if pair is not None:
+                return self._checked(found, pair, [other for other in wheels if other != wheel])
+            if best is rough and self._sides(found) is not None:
+                best = found
+            if self.bench.stopped:
+                break
+        return self._completed(best)
+
+    def _narrowed(self, part: Sequence[str], wheel: Wheel) -> tuple[Bisection, tuple[Spot, Spot] | None]:
+        """Search a part over one wheel; return the commit that matters after the one before it, if both were told."""
+        kept: Sequence[str] = self._reading(part)
+        while True:
+            spots = [Spot(commit, wheel) for commit in kept]
+            found = self._asked(spots)
+            before, after = self._sides(found) or self.ends
+            place = part.index(after.commit) if after.wheel == wheel and after.commit in part else 0
+            if self._sides(found) is None or place == 0 or self.bench.stopped:
+                return found, None
+            parent = Spot(part[place - 1], wheel)
+            pair = self._asked([parent, after], is_final=True)
+            if self._sides(pair) == (parent, after):
+                return pair, (parent, after)
+            first = part.index(before.commit) + 1 if before.commit in part else 0
+            is_over = self._verdict(parent) is not self._verdict(after) or list(part[first:place]) == list(kept)
+            if is_over or self.bench.stopped:
+                return (found if self.bench.stopped else self._asked(spots, is_final=True)), None
+            # what the script reads in between is more than it reads at both ends
+            part, kept = part[:place], part[first:place]
+
+    def _reading(self, part: Sequence[str]) -> list[str]:
+        """Return the commits of a part that change a file which the script reads, and both ends of the part."""
+        tree = self._tree
+        changed = self.checkout.changes(part)
+
+        def matters(path: str) -> bool:
+            return tree.place(path) in self._read or (path in tree.own and not path.endswith(".py"))
+
+        kept = [commit for commit, paths in zip(part[1:-1], changed[1:-1], strict=True) if any(map(matters, paths))]
+        if not self._read:
+            return list(part)
+        if left := len(part) - 2 - len(kept):
+            whole = counted(len(part), "commit")
+            self._notes.append(
+                f"{left} of {whole} change no file of {self.wheels.package} that the script reads at either bound: "
+                "they were not run, which is right for Python only"
+            )
+        return [*part[:1], *kept, *part[1:][-1:]]
+
+    @cached_property
+    def _tree(self) -> WheelTree:
+        first = self.ends[0]
+        environment = self.bench.lab.acquire(first.request)
+        assert environment.interpreter is not None
+        return self.wheels.tree(first.wheel.request, site_packages(environment.interpreter.parent.parent))
+
+    @cached_property
+    def _read(self) -> frozenset[str]:
+        """The files that the script reads at the two ends, as the wheel names them; none where that is not known."""
+        found: set[str] = set()
+        packages = "" if self.wheels.package == "torch" else os.pathsep + os.pathsep.join(self._tree.prefixes)
+        try:
+            for spot in self.ends:
+                environment = self.bench.lab.acquire(spot.request)
+                request = self.request
+                planned = PlannedCell(
+                    request=spot.request,
+                    scenario=request.scenario,
+                    variant=request.variant,
+                    options=request.run_options,
+                )
+                runner = Runner(lab=self.bench.lab, planned=planned, environment=environment)
+                noted = runner.run(planned.limits.timeout, Variation(hooks={"note_functions": NOTES + packages}))
+                found |= {line.partition("\t")[0] for text in noted.notes.values() for line in text.splitlines()}
+        except PreventedError as error:
+            self._notes.append(f"which files the script reads is not known, so no commit is left out: {error.message}")
+            return frozenset()
+        return frozenset(found)
+
+    # what is found
+
+    def _checked(self, found: Bisection, pair: tuple[Spot, Spot], others: Sequence[Wheel]) -> Bisection:
+        """Return the answer, with the commit inside a merge, if the other wheels do not contradict it."""
+        change, checked = found.boundaries[-1].change, []
+        for wheel in others:
+            spots = [Spot(spot.commit, wheel) for spot in pair]
+            again = self._asked(spots)
+            verdicts = list(filter(None, map(self._verdict, spots)))
+            where = f"over the wheel of {wheel.version}"
+            if self._sides(again) == tuple(spots):
+                checked.append(f"{where} it makes the same difference")
+            elif any(verdict not in change.sides for verdict in verdicts):
+                checked.append(f"{where} it cannot be told: {self._shown(spots)}")
+            else:
+                self._notes.append(
+                    f"no commit is blamed: {pair[1].commit[:10]} makes the difference over the wheel of "
+                    f"{pair[1].wheel.version}, but not {where}: {self._shown(spots)}; native code has a part in it"
+                )
+                bracket = found.boundaries[-1].model_copy(update={"from_": self.line[0], "to": self.line[-1]})
+                return self._completed(_undecided(found, bracket))
+        merges: list[str] = []
+        while inner := self._merged(pair):
+            merges.append(pair[1].commit)
+            found, pair = inner
+        culprit = self._culprit(pair, merges, checked)
+        link = self.checkout.compare_link(pair[0].commit, pair[1].commit)
+        told = {"culprit": culprit, "commits": link, "same_commit": False}
+        boundary = found.boundaries[-1].model_copy(update=told)
+        return self._completed(found.model_copy(update={"boundaries": (boundary,)}))
+
+    def _merged(self, pair: tuple[Spot, Spot]) -> tuple[Bisection, tuple[Spot, Spot]] | None:
+        """Return what was found among the commits that a merge brought; None for what is no merge, or shows nothing."""
+        before, merge = pair
+        parents = self.commits[merge.commit].parents
+        for side in parents if before.commit in parents and not self.bench.stopped else ():
+            if side != before.commit:
+                way = self.checkout.ascent(self.checkout.merge_base(before.commit, side), side)
+                new = [commit.hash for commit in way if commit.hash not in self.commits]
+                place = self._order.index(merge.commit)
+                self._order[place:place] = new
+                self.commits |= {commit.hash: commit for commit in way}
+                found, inner = self._narrowed([*(commit.hash for commit in way), merge.commit], merge.wheel)
+                if inner and inner[1] != merge:
+                    return found, inner
+        return None
+
+    def _culprit(self, pair: tuple[Spot, Spot], merges: Sequence[str], checked: Sequence[str]) -> Culprit:
+        """Return what is told of the commit that one of two neighbors has and the other has not."""
+        before, after = (spot.commit for spot in pair)
+        taken_back = after in self.commits[before].parents
+        commit = before if taken_back else after
+        asked = ("--no-walk", "--date=format-local:%Y-%m-%d", "--format=%ad%n%s%n%b", commit)
+        date, subject, body = self.checkout.read("log", *asked).split("\n", 2)
+        places = {self._tree.place(path): path for path in self.checkout.changes([before, after])[1]}
+        return Culprit(
+            commit=commit,
+            subject=subject,
+            date=date,
+            pull_request=pull_request_of(subject, body),
+            taken_back=taken_back,
+            merges=tuple(merges),
+            paths=tuple(path for place, path in places.items() if place in self._read),
+            relatives=tuple(self._relatives(commit, subject, body)),
+            checked=tuple(checked),
+        )
+
+    def _relatives(self, commit: str, subject: str, body: str) -> Iterator[str]:
+        """Yield which other commits are the same change, and which took it back, from old to new."""
+        core = _AROUND.sub("", subject).strip()
+        words = [commit, *([core] if len(core) >= TELLING else []), *_PICKED.findall(body)]
+        asked = [f"--grep={each}" for each in words]
+        told = self.checkout.read("log", "--all", "--topo-order", "--reverse", "-F", "--format=%H%x09%s", *asked)
+        picked = _PICKED.findall(body)
+        for line in told.splitlines():
+            other, _, title = line.partition("\t")
+            if other != commit and _AROUND.sub("", title).strip() == core:
+                is_back = title.lower().startswith(("revert", "back out"))
+                yield f"{'taken back' if is_back else 'landed'} in {other[:10]}"
+        yield from (f"picked from {each[:10]}" for each in picked)
+
+    def _native(self, rough: Bisection, middle: str) -> Bisection:
+        """Return that native code decides, and where to go on."""
+        (old, left), (new, right) = self.ends
+        native = [
+            commit
+            for commit, paths in zip(self.line, self.checkout.changes(self.line), strict=True)
+            if any(sort_of(path) == "compiled" for path in paths)
+        ]
+        shown = self._shown([Spot(middle, left), Spot(middle, right)])
+        self._notes.append(f"native code decides, not Python: {shown}")
+        named = ", ".join(commit[:10] for commit in native[:NATIVE_NAMED]) + (
+            "" if len(native) <= NATIVE_NAMED else ", …"
+        )
+        self._notes.append(
+            f"{len(native)} of {counted(len(self.line), 'commit')} between the bounds touch native code"
+            + (f": {named}; --build-command 'CMD' builds them" if native else ", by their files' names")
+        )
+        bracket = rough.boundaries[-1].model_copy(update={"from_": old, "to": new, "commits": None, "packages": {}})
+        return self._completed(_undecided(rough, bracket))
+
+    def _verdict(self, spot: Spot) -> SearchVerdict | None:
+        return self._probes[spot].verdict if spot in self._probes else None
+
+    def _shown(self, spots: Sequence[Spot]) -> str:
+        """Return what some spots showed, in words."""
+        tried = [(spot, self._probes[spot]) for spot in spots if spot in self._probes]
+        return ", ".join(f"{spot.commit[:10]} over {spot.wheel.version}: {probe.outcome.word}" for spot, probe in tried)
+
+    def _completed(self, last: Bisection) -> Bisection:
+        """Return the last search as the answer to the whole question, with all that was tried."""
+        order = {commit: place for place, commit in enumerate(self._order)}
+        spots = sorted(self._probes, key=lambda spot: (order[spot.commit], spot.wheel != self._over[spot.commit]))
+        probes = tuple(self._probes[spot] for spot in spots)
+        return last.model_copy(
+            update={
+                "values": tuple(self._order),
+                "probes": probes,
+                "timeline": timeline_of(probe for probe in probes if " over " not in probe.value),
+                "order": tuple(probe.value for probe in probes),
+                "unjudged": unjudged_in(probes),
+                "reasons": (*dict.fromkeys(self._notes), *last.reasons),
+                "installs": self.bench.installs,
+                "runs": self.bench.runs,
+                "seconds": round(self.bench.seconds, 1),
+                "interrupted": self.bench.is_interrupted,
+            }
+        )
+
+
+def _undecided(found: Bisection, bracket: Boundary) -> Bisection:
+    """Return an answer that blames no commit, with what holds the change."""
+    return found.model_copy(update={"answer": AnswerKind.INCONCLUSIVE, "boundaries": (bracket,)})
