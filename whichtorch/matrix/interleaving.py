@@ -11,19 +11,20 @@ import random
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 import psutil
 
+from whichtorch.environments.configs import SINGLE_THREAD
 from whichtorch.matrix.runner import Runner
 from whichtorch.matrix.sample import NOTE, NoNumberError, Sample, sample_of
 from whichtorch.matrix.variation import NOTES, Variation
-from whichtorch.measure.measure import Measure, MeasureKind
-from whichtorch.model import Cell, Outcome
+from whichtorch.measure.measure import DILUTION, Measure, MeasureKind
+from whichtorch.model import Basis, Cell, Outcome
 from whichtorch.model.events import AttemptEnded, AttemptStarted
 from whichtorch.model.measurement import MachineState, Measurement
+from whichtorch.process import kernel
 from whichtorch.search.estimate import MOST_ROUNDS, Estimate, estimate, looks
 
 if TYPE_CHECKING:
@@ -34,14 +35,11 @@ if TYPE_CHECKING:
     from whichtorch.model import Environment
     from whichtorch.model.events import Emit
 
-MOST_SERVERS = 8  # fork servers that are kept alive: each holds some 300 MB; with more environments, all runs are cold
 HASH_SEED = "PYTHONHASHSEED"
 TRIES = 2  # runs of an environment that give no number, after which it is left out
-_PRESSURE = Path("/proc/pressure/cpu")
-
-
-class MixedStartsError(Exception):
-    """Some runs were forked and others were cold, so that their numbers cannot be compared."""
+SECONDS = 50.0  # of a series, for each of its environments
+QUIET = DILUTION  # the share of its time for which a run may wait for a core, and still be evidence of time
+LEAST_QUIET = 0.5  # of the runs: with fewer, what decides is something else than their time
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,51 +50,80 @@ class Meter:
     cells: dict[str, PlannedCell]  # by the environment's id: the test as it runs there, with the config of its own
     measures: tuple[Measure, ...]
     most: int = MOST_ROUNDS  # rounds of a series
-    forks: bool = True
     emit: Emit = lambda _: None
     notes: dict[str, None] = field(default_factory=dict)  # on what the numbers are, each once
+    units: dict[str, str] = field(default_factory=dict)  # by measure, as the first run printed it
+    because: dict[str, str] = field(default_factory=dict)  # by measure: why its basis is not what was asked for
+    is_single: bool = False  # the runs have one thread
+    by_cpu: set[str] = field(default_factory=set)  # measures of time of which the CPU time decides
     _warm: set[str] = field(default_factory=set)  # ids of environments whose files have been read
-    _start: str = ""  # how all runs must begin
     _reference: str | None = None  # the output that others are compared with
-
-    def __post_init__(self) -> None:
-        self.forks = self.forks and all(each.kind.row.may_fork for each in self.measures)
 
     @classmethod
     def of(
-        cls,
-        lab: Lab,
-        cells: dict[str, PlannedCell],
-        environment: Environment,
-        measures: tuple[Measure, ...],
-        *,
-        forks: bool = True,
+        cls, lab: Lab, cells: dict[str, PlannedCell], environment: Environment, measures: tuple[Measure, ...]
     ) -> Meter:
         """Return what makes measured runs in a lab, which must be this machine: numbers of two do not compare."""
         runner = Runner(lab=lab, planned=cells[environment.id], environment=environment)
-        return cls(runner=runner, cells=cells, measures=measures, forks=forks, emit=lab.site.emit)
+        return cls(runner=runner, cells=cells, measures=measures, emit=lab.site.emit)
 
     def sample(self, environment: Environment, seed: int, round_number: int) -> Sample:
         """Run the test once, with a seed of hashes, and return its numbers; the first run of all only warms up.
 
         The progress shows the number of the round.
 
-        Raises NoNumberError where there are none, MixedStartsError where a run began in another way than the others.
+        Raises NoNumberError where there are none.
         """
         if environment.id not in self._warm:
             first = self._run(environment, seed, round_number)
             self._warm.add(environment.id)
             self._reference = first.output if self._reference is None else self._reference
+            for measure in self.measures:
+                self.units.setdefault(measure.name, first.units.get(measure.name, ""))
+            disturbed = [measure for measure in self.measures if not self.counts(measure, first)]
+            if disturbed and len(self._warm) == 1 and first.threads > 1:  # three rounds of these would take long
+                self.avoid_waits(disturbed, first.machine.waited, first.threads)
         sample = self._run(environment, seed, round_number)
-        self._start = self._start or sample.start
-        if sample.start != self._start:
-            raise MixedStartsError(f"{self._start} and {sample.start}")
         self.notes |= dict.fromkeys(sample.notes)
         return sample
 
-    def restart_cold(self) -> None:
-        """Make all runs cold from now on."""
-        self.forks, self._start = False, ""
+    def basis(self, measure: Measure) -> Basis:
+        """Return what decides how a measure compares."""
+        if measure.name in self.by_cpu:
+            return Basis.CPU_OF_ONE_THREAD if self.is_single else Basis.CPU
+        return Basis.ONE_THREAD if self.is_single else Basis.ASKED
+
+    def by_basis(self, measure: Measure) -> Measure:
+        """Return a measure as it is decided: by a share of CPU time, perhaps."""
+        if measure.name not in self.by_cpu:
+            return measure
+        change = measure.change if measure.is_share else MeasureKind.CPU.row.worse
+        as_cpu = {"kind": MeasureKind.CPU, "more_is_better": False, "change": change, "is_share": True}
+        return measure.model_copy(update=as_cpu)
+
+    def value(self, measure: Measure, sample: Sample) -> float:
+        """Return the number of a run that decides."""
+        return sample.parts[measure.name].cpu if measure.name in self.by_cpu else sample.values[measure.name]
+
+    def counts(self, measure: Measure, sample: Sample) -> bool:
+        """Return whether a run says something about a measure: one that waited for a core says nothing of time."""
+        is_timeless = measure.name in self.by_cpu or measure.name not in sample.parts
+        return is_timeless or sample.parts[measure.name].waited <= QUIET
+
+    def avoid_waits(self, disturbed: Sequence[Measure], waited: float, threads: int) -> bool:
+        """Measure with one thread from now on, or by CPU time; return whether the runs so far do not count."""
+        configs = [planned.request.config.env for planned in self.cells.values()]
+        goes_single = threads > 1 and not (self.is_single or any(SINGLE_THREAD.keys() & each for each in configs))
+        if goes_single:
+            self.is_single = True
+        else:
+            self.by_cpu |= {each.name for each in disturbed}
+        beside = " with two threads or more" if goes_single else ""
+        for measure in self.measures if goes_single else disturbed:
+            self.because[measure.name] = (
+                f"a core was missing for {waited:.0%} of the time: wall time cannot be measured beside this{beside}"
+            )
+        return goes_single
 
     def _run(self, environment: Environment, seed: int, round_number: int) -> Sample:
         patterns = {each.kind: each.pattern for each in self.measures}
@@ -106,17 +133,16 @@ class Meter:
             "compile": MeasureKind.COMPILE in patterns,
         }
         planned = self.cells[environment.id]
-        runner = replace(self.runner, planned=planned, environment=environment, forks=self.forks)
-        variables = {} if self.forks or HASH_SEED in planned.request.config.env else {HASH_SEED: str(seed)}
-        limit = planned.limits.timeout
-        label, name = environment.label, planned.name
-        variation = Variation(
-            hooks={"note_numbers": asked}, variables=variables, may_fork=self.forks, is_brief=self.forks
-        )
+        runner = replace(self.runner, planned=planned, environment=environment)
+        variables = {} if HASH_SEED in planned.request.config.env else {HASH_SEED: str(seed)}
+        variables |= SINGLE_THREAD if self.is_single else {}
+        limit, label, name = planned.limits.timeout, environment.label, planned.name
         self.emit(AttemptStarted(environment=label, cell=name, limit=limit, round=round_number, rounds=self.most))
-        seen = runner.run(limit, variation)
+        clocks = Clocks.read()
+        seen = runner.run(limit, Variation(hooks={"note_numbers": asked}, variables=variables))
+        machine = machine_state(clocks, seen.record.attempt.cpu_seconds)
         self.emit(AttemptEnded(environment=label, cell=name, attempt=seen.record.attempt))
-        return sample_of(self.measures, seen, runner.lab.home, self._reference)
+        return sample_of(self.measures, seen, runner.lab.home, self._reference, self.units, machine)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,7 +155,7 @@ class Series:
     samples: dict[str, list[Sample]] = field(default_factory=dict)  # by the environment's id
     missing: dict[str, NoNumberError] = field(default_factory=dict)  # by id: why an environment has no numbers
     seconds: float = 0.0
-    machine: MachineState = field(default_factory=MachineState)
+    most: int = MOST_ROUNDS  # rounds, of which there is time for no more
     _dice: random.Random = field(default_factory=lambda: random.Random(29))  # the same order every time
 
     @property
@@ -142,29 +168,56 @@ class Series:
         """How many rounds are complete."""
         return len(self.samples.get(self.reference.id, ()))
 
+    @property
+    def machine(self) -> MachineState:
+        """What else the machine did, in the median of all runs."""
+        states = [sample.machine for own in self.samples.values() for sample in own]
+        medians = {name: median(getattr(each, name) for each in states) for name in MachineState.model_fields if states}
+        return MachineState(**medians)
+
     def run(self, is_enough: Callable[[Series], bool]) -> Series:
-        """Make rounds until there are enough or as many as may be; return the series."""
-        begun, clocks = time.monotonic(), Clocks.now()
+        """Make rounds until there are enough, or as many as may be, or no time is left; return the series."""
+        begun = time.monotonic()
         order = list(self.environments)
+        self.most = self.meter.most
+        counts = looks(self.most)
         try:
-            for count in looks(self.meter.most):
-                self._rounds(count, order)
-                if self.reference.id in self.missing or is_enough(self):
+            while counts and self.rounds < self.most:
+                before, since = self.rounds, time.monotonic()
+                self._rounds(min(counts[0], self.most), order)
+                counts = counts[1:]
+                if self.reference.id in self.missing:
+                    break
+                if self._avoids_waits():
+                    self.samples.clear()
+                    counts = looks(self.meter.most)
+                    continue
+                now = time.monotonic()
+                pace, left = (now - since) / (self.rounds - before), begun + SECONDS * len(order) - now
+                self.most = min(self.meter.most, self.rounds + max(0, int(left / pace)))
+                if is_enough(self):
                     break
         finally:
-            self.seconds, self.machine = time.monotonic() - begun, machine_state(clocks)
+            self.seconds = time.monotonic() - begun
         return self
+
+    def _avoids_waits(self) -> bool:
+        """Return whether the meter changes what it measures, because a core was missing most of the time."""
+        measured = [each for each in self.environments if each.id not in self.missing]
+        disturbed = [
+            measure
+            for measure in self.meter.measures
+            if any(len(self._pairs(measure, each)) < LEAST_QUIET * self.rounds for each in measured)
+        ]
+        threads = max(sample.threads for own in self.samples.values() for sample in own)
+        return bool(disturbed) and self.meter.avoid_waits(disturbed, self.machine.waited, threads)
 
     def _rounds(self, count: int, order: list[Environment]) -> None:
         """Make rounds until there are so many, or the reference has no number."""
         while self.rounds < count and self.reference.id not in self.missing:
             if self.rounds % 2 == 0 and self.rounds:  # the very first run is the reference's
                 self._dice.shuffle(order)
-            try:
-                self._round(order)
-            except MixedStartsError:
-                self.samples.clear()
-                self.meter.restart_cold()
+            self._round(order)
             order.reverse()
 
     def _round(self, order: Sequence[Environment]) -> None:
@@ -186,9 +239,19 @@ class Series:
         for id_, sample in made.items():
             self.samples.setdefault(id_, []).append(sample)
 
+    def _pairs(self, measure: Measure, environment: Environment) -> list[tuple[Sample, Sample]]:
+        """Return the runs of an environment that count, each with that of the reference in the same round.
+
+        One that waited for a core does not count for a time, unless the number never changes.
+        """
+        both = self.samples.get(environment.id, []), self.samples.get(self.reference.id, [])
+        is_exact = all(len({self.meter.value(measure, sample) for sample in own}) == 1 for own in both)
+        pairs = zip(*both, strict=False)
+        return [pair for pair in pairs if is_exact or all(self.meter.counts(measure, sample) for sample in pair)]
+
     def values(self, measure: Measure, environment: Environment) -> list[float]:
-        """Return the numbers of an environment."""
-        return [sample.values[measure.name] for sample in self.samples.get(environment.id, ())]
+        """Return the numbers of an environment, of the runs that count."""
+        return [self.meter.value(measure, sample) for sample, _ in self._pairs(measure, environment)]
 
     def difference(self, measure: Measure, environment: Environment) -> Estimate | None:
         """Return by how much an environment is worse than the reference, on the measure's scale.
@@ -200,48 +263,41 @@ class Series:
 
     def guess(self, measure: Measure, environment: Environment) -> Estimate | None:
         """Return the same, but rough where there are too few numbers to decide anything."""
+        by, pairs = self.meter.by_basis(measure), self._pairs(measure, environment)
         scaled = []
-        for each in (environment, self.reference):
+        for each, own in zip((environment, self.reference), zip(*pairs, strict=True), strict=False):
             try:
-                scaled.append([measure.on_scale(value) for value in self.values(measure, each)])
+                scaled.append([by.on_scale(self.meter.value(measure, sample)) for sample in own])
             except ValueError as error:
                 self.missing[each.id] = NoNumberError(str(error))
                 return None
-        pairs = zip(*scaled, strict=False)
         # of outputs that differ in their words, the distance is infinite
-        return estimate([0.0 if value == other else value - other for value, other in pairs], self.meter.most)
-
-    def drift(self, measure: Measure) -> Estimate | None:
-        """Return by how much the reference changes from one run of its to the next: what the machine adds."""
-        values = self.values(measure, self.reference)
-        try:
-            scaled = [measure.on_scale(value) for value in values]
-        except ValueError:
-            return None
-        pairs = zip(scaled[::2], scaled[1::2], strict=False)
-        found = estimate([later - earlier for earlier, later in pairs], self.meter.most)
-        return None if found is None or found.is_rough else found
+        found = estimate(
+            [0.0 if value == other else value - other for value, other in zip(*scaled, strict=True)], self.meter.most
+        )
+        return replace(found, most=self.most) if found else None
 
     def measurement(self, measure: Measure, environment: Environment) -> Measurement | None:
         """Return what is known of an environment's number, None where it has none."""
         values, found = self.values(measure, environment), self.difference(measure, environment)
         if not values:
             return None
-        is_reference, drift = environment.id == self.reference.id, self.drift(measure)
+        is_reference, by = environment.id == self.reference.id, self.meter.by_basis(measure)
         return Measurement(
             name=measure.name,
-            unit=measure.unit,
+            unit=by.unit or self.meter.units.get(measure.name, ""),
+            basis=self.meter.basis(measure),
+            because=self.meter.because.get(measure.name, ""),
             value=median(values),
             samples=tuple(values),
-            start=self.samples[environment.id][0].start,
+            disturbed=len(self.samples[environment.id]) - len(values),
             reference="" if is_reference else self.reference.label,
-            change=measure.change_in(found) if found and not is_reference else None,
-            is_share=measure.is_share,
-            more_is_better=measure.more_is_better,
-            threshold=measure.change,
-            either_way=measure.either_way,
-            effect=measure.threshold.last_effect(found) if found and not is_reference else None,
-            drift=measure.change_in(drift) if drift else None,
+            change=by.change_in(found) if found and not is_reference else None,
+            is_share=by.is_share,
+            more_is_better=by.more_is_better,
+            threshold=by.change,
+            either_way=by.either_way,
+            effect=by.threshold.last_effect(found) if found and not is_reference else None,
             machine=self.machine,
         )
 
@@ -275,30 +331,36 @@ def measured_cell(
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The seconds of all cores since the machine was started, and those that the hypervisor took."""
+    """Seconds since the machine was started."""
 
-    total: float
-    stolen: float
+    now: float
+    total: float  # of all cores
+    idle: float
+    stolen: float  # that the hypervisor took
+    throttled: float  # for which a control group kept its processes from cores
 
     @classmethod
-    def now(cls) -> Clocks:
+    def read(cls) -> Clocks:
         """Read them."""
-        times = psutil.cpu_times()
-        return cls(sum(times), float(getattr(times, "steal", 0.0)))
+        times, group = psutil.cpu_times(), os.fsdecode(kernel.field("/proc/self/cgroup", b"0::"))
+        idle, stolen = times.idle + getattr(times, "iowait", 0.0), getattr(times, "steal", 0.0)
+        microseconds = int(kernel.field(f"/sys/fs/cgroup{group}/cpu.stat", b"throttled_usec ") or 0)
+        nanoseconds = int(kernel.field("/sys/fs/cgroup/cpu/cpu.stat", b"throttled_time ") or 0)  # of the first version
+        return cls(time.monotonic(), sum(times), idle, stolen, microseconds / 1e6 + nanoseconds / 1e9)
 
 
-def machine_state(since: Clocks) -> MachineState:
-    """Return what the machine does now, and what the hypervisor took since the clocks were read."""
-    frequency = pressure = None
+def machine_state(since: Clocks, own: float) -> MachineState:
+    """Return what the machine did since the clocks were read, in which the run used its own seconds of CPU."""
+    frequency = None
     with suppress(OSError, NotImplementedError):
         frequency = psutil.cpu_freq()
-    with suppress(OSError, LookupError, ValueError):
-        pressure = float(_PRESSURE.read_text().split("avg10=")[1].split()[0])
-    now = Clocks.now()
-    passed = max(now.total - since.total, 1e-9)
+    now = Clocks.read()
+    seconds, total = max(now.now - since.now, 1e-9), max(now.total - since.total, 1e-9)
+    busy = total - (now.idle - since.idle)
     return MachineState(
         load=round(os.getloadavg()[0], 2),
-        pressure=pressure,
-        steal=round(max(0.0, now.stolen - since.stolen) / passed, 4),
-        megahertz=round(frequency.current) if frequency else None,
+        others=round(max(0.0, busy - own) / seconds, 3),
+        stolen=round(max(0.0, now.stolen - since.stolen) / total, 4),
+        throttled=round(max(0.0, now.throttled - since.throttled) / seconds, 4),
+        megahertz=round(frequency.current if frequency else 0.0),
     )

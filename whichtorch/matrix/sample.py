@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.base.atomic_files import text_of
 from whichtorch.measure.measure import NUMBER, Measure, MeasureKind
-from whichtorch.model import Outcome
+from whichtorch.model import MachineState, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from whichtorch.matrix.variation import Observation
+    from whichtorch.model import Attempt
 
 NOTE = "measured"  # prefix of the files that the start-up hook writes, one for each Python process
 FROM_OUTPUT = {MeasureKind.PRINTED, MeasureKind.OUTPUT}  # the other measures are read from these files
@@ -25,6 +27,9 @@ BYTES = {"MB": 1e6, "kB": 1e3}
 LEAST_STEPS = 8  # lines, of which the second half shows the growth
 # of a time that torch.utils.benchmark prints
 UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+CALM = MachineState()
 
 
 class NoNumberError(Exception):
@@ -40,13 +45,33 @@ class Sample:
     """The numbers of one run."""
 
     values: Mapping[str, float]  # by the measure's name
-    start: str  # how its process began: numbers of forked and of cold runs are not compared
+    parts: Mapping[str, Part] = field(default_factory=dict)  # of a time, or a rate: what was measured for it
+    units: Mapping[str, str] = field(default_factory=dict)  # that it printed
+    threads: int = 1  # that did some of the work
+    machine: MachineState = CALM
     output: str = ""  # what it printed
     notes: tuple[str, ...] = ()  # on what the numbers are
 
 
-def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, reference: str | None) -> Sample:
-    """Return the numbers of a run; `reference` is the output that it is compared with, None if it is the first.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The part of a run that a time is of."""
+
+    cpu: float  # seconds
+    waited: float  # the share of it in which a core was missing
+
+
+def sample_of(
+    measures: Sequence[Measure],
+    seen: Observation,
+    home: Path,
+    reference: str | None,
+    units: Mapping[str, str],
+    machine: MachineState = CALM,
+) -> Sample:
+    """Return the numbers of a run, in the units that are given.
+
+    `reference` is the output that it is compared with, None if it is the first; `machine` is what the machine did.
 
     Raises NoNumberError if it did not pass, or does not have one of the numbers.
     """
@@ -55,11 +80,15 @@ def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, refere
         what = seen.record.signature or attempt.note
         raise NoNumberError(f"{attempt.outcome}" + (f": {what}" if what else ""), attempt.outcome)
     output = text_of(home / attempt.stdout)
-    told = {} if {each.kind for each in measures} <= FROM_OUTPUT else _measured_process(seen)
-    values, notes = {}, []
+    told: Mapping[str, Any] = {"wall": attempt.seconds, "cpu": attempt.cpu_seconds, "queued": attempt.evidence.queued}
+    with suppress(NoNumberError) if {each.kind for each in measures} <= FROM_OUTPUT else nullcontext():
+        told = _measured_process(seen)
+    values, parts, notes = {}, {}, []
+    printed: dict[str, str] = {}
     for each in measures:
         if each.kind is MeasureKind.PRINTED:
-            values[each.name], note = _printed(each, output)
+            values[each.name], unit, note = _printed(each, output, units.get(each.name))
+            printed |= {each.name: unit} if unit else {}
             notes += [note] if note else []
         elif each.kind is MeasureKind.OUTPUT:
             values[each.name] = 0.0 if reference is None else distance(reference, output)
@@ -67,7 +96,29 @@ def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, refere
             values[each.name] = _noted(each, told)
             if each.kind in OWN_PROCESS and told["has_children"]:
                 notes.append("memory is the script's own process only: child processes are not included")
-    return Sample(values=values, start=attempt.evidence.start, output=output, notes=tuple(notes))
+        if each.is_time or each.name in printed:
+            parts[each.name] = _part(each, told, attempt, machine)
+    waited = max((part.waited for part in parts.values()), default=0.0)
+    return Sample(
+        values=values,
+        parts=parts,
+        units=printed,
+        threads=told.get("threads", 1),
+        machine=machine.model_copy(update={"waited": waited}),
+        output=output,
+        notes=tuple(notes),
+    )
+
+
+def _part(measure: Measure, told: Mapping[str, Any], attempt: Attempt, machine: MachineState) -> Part:
+    """Return what a time is of: the import, or all after it; while it waited for a core, others had that.
+
+    The supervisor saw how long children waited, and the process itself most of the time.
+    """
+    part = told["import"] if measure.kind is MeasureKind.IMPORT else told
+    queued = part["queued"] + max(0.0, attempt.evidence.queued - told.get("queued_in_all", attempt.evidence.queued))
+    waited = min(queued, machine.others * attempt.seconds) / max(part["wall"], 1e-9)
+    return Part(cpu=part["cpu"], waited=round(min(1.0, waited + machine.stolen + machine.throttled), 3))
 
 
 def _measured_process(seen: Observation) -> Mapping[str, Any]:
@@ -95,7 +146,7 @@ def _noted(measure: Measure, told: Mapping[str, Any]) -> float:
             if told["import"] is None:
                 raise NoNumberError("it does not import torch")
             is_time = measure.kind is MeasureKind.IMPORT
-            return float(told["import"]["seconds"] if is_time else told["import"]["memory"] / BYTES["MB"])
+            return float(told["import"]["wall"] if is_time else told["import"]["memory"] / BYTES["MB"])
         case MeasureKind.PEAK:
             # of this process alone: a tree's is sampled, and a child counts twice while it shares all with its parent
             return float(told["peak"]) / BYTES["MB"]
@@ -134,8 +185,8 @@ def growth(steps: Sequence[int]) -> float:
     return float(theilslopes(steps[len(steps) // 2 :]).slope) / BYTES["kB"]
 
 
-def _printed(measure: Measure, output: str) -> tuple[float, str]:
-    """Return the last number that a pattern finds, and a note where it finds several."""
+def _printed(measure: Measure, output: str, shown: str | None) -> tuple[float, str, str]:
+    """Return the last number that a pattern finds, in the unit that is shown; its unit, and a note on several."""
     found = [*re.finditer(measure.pattern, output, re.MULTILINE)]
     if not found:
         raise NoNumberError(f"it prints no {measure.name}")
@@ -146,9 +197,10 @@ def _printed(measure: Measure, output: str) -> tuple[float, str]:
         raise NoNumberError(f"it prints {last[1] or ''!r} for {measure.name}, which is no number") from None
     if not math.isfinite(value):
         raise NoNumberError(f"{measure.name} is {last[1]}")
-    unit = re.match(r"[ \t]*([^\W\d_]+)\b", output[last.end(1) :])  # of a time per step as well: 1.5 ms/step, 2 ms,
-    value *= UNITS.get(unit[1], 1.0) if unit else 1.0
-    return value, f"it prints {measure.name} {len(found)} times: the last one counts" if len(found) > 1 else ""
+    word = re.match(r"[ \t]*([^\W\d_]+)\b", output[last.end(1) :])  # of a time per step as well: 1.5 ms/step, 2 ms,
+    unit = word[1] if word and word[1] in UNITS else ""
+    value *= UNITS.get(unit, 1.0) / UNITS.get(unit if shown is None else shown, 1.0)
+    return value, unit, f"it prints {measure.name} {len(found)} times: the last one counts" if len(found) > 1 else ""
 
 
 def distance(first: str, second: str) -> float:
