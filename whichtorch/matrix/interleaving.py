@@ -68,22 +68,22 @@ class Meter:
         return cls(runner=runner, cells=cells, measures=measures, emit=lab.site.emit)
 
     def sample(self, environment: Environment, seed: int, round_number: int) -> Sample:
-        """Run the test once, with a seed of hashes, and return its numbers; the first run of all only warms up.
+        """Run the test once, with a seed of hashes, and return its numbers; a first run may only warm up.
 
         The progress shows the number of the round.
 
         Raises NoNumberError where there are none.
         """
-        if environment.id not in self._warm:
-            first = self._run(environment, seed, round_number)
-            self._warm.add(environment.id)
-            self._reference = first.output if self._reference is None else self._reference
-            for measure in self.measures:
-                self.units.setdefault(measure.name, first.units.get(measure.name, ""))
-            disturbed = [measure for measure in self.measures if not self.counts(measure, first)]
-            if disturbed and len(self._warm) == 1 and first.threads > 1:  # three rounds of these would take long
-                self.avoid_waits(disturbed, first.machine.waited, first.threads)
         sample = self._run(environment, seed, round_number)
+        if environment.id not in self._warm:
+            self._warm.add(environment.id)
+            self._reference = sample.output if self._reference is None else self._reference
+            for measure in self.measures:
+                self.units.setdefault(measure.name, sample.units.get(measure.name, ""))
+            disturbed = [measure for measure in self.measures if not self.counts(measure, sample)]
+            is_first = disturbed and len(self._warm) == 1 and sample.threads > 1  # three rounds of these take long
+            if (is_first and self.avoid_waits(disturbed, sample.machine.waited, sample.threads)) or not sample.is_warm:
+                sample = self._run(environment, seed, round_number)
         self.notes |= dict.fromkeys(sample.notes)
         return sample
 

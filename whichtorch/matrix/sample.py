@@ -24,6 +24,7 @@ NOTE = "measured"  # prefix of the files that the start-up hook writes, one for 
 FROM_OUTPUT = {MeasureKind.PRINTED, MeasureKind.OUTPUT}  # the other measures are read from these files
 OWN_PROCESS = {MeasureKind.PEAK, MeasureKind.GROWTH}  # these leave out child processes
 BYTES = {"MB": 1e6, "kB": 1e3}
+WARM = 2000  # blocks that a run may read or write, a megabyte
 LEAST_STEPS = 8  # lines, of which the second half shows the growth
 # of a time that torch.utils.benchmark prints
 UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -48,6 +49,7 @@ class Sample:
     parts: Mapping[str, Part] = field(default_factory=dict)  # of a time, or a rate: what was measured for it
     units: Mapping[str, str] = field(default_factory=dict)  # that it printed
     threads: int = 1  # that did some of the work
+    is_warm: bool = False  # it read what it needs from memory, and cached next to nothing for later runs
     machine: MachineState = CALM
     output: str = ""  # what it printed
     notes: tuple[str, ...] = ()  # on what the numbers are
@@ -104,6 +106,7 @@ def sample_of(
         parts=parts,
         units=printed,
         threads=told.get("threads", 1),
+        is_warm=told.get("blocks", WARM + 1) <= WARM,
         machine=machine.model_copy(update={"waited": waited}),
         output=output,
         notes=tuple(notes),

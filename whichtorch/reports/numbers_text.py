@@ -89,15 +89,21 @@ def _resolution(measure: str, cells: Sequence[Cell]) -> str:
     compared = [number for number in numbers if number.change is not None]
     first, rounds = numbers[0], len(numbers[0].samples)
     disturbed = sum(number.disturbed for number in numbers)
-    words = [f"{measure}: {first.because}; {first.basis} decides"] if first.because else []
-    words += [f"{measure}: {counted(rounds, 'run')} of each", f"load {first.machine.load:g}"]
+    words = [f"{first.because}; {first.basis} decides"] if first.because else []
+    words += [f"{counted(rounds, 'run')} of each", f"load {first.machine.load:g}"]
     if disturbed:
         words.append(f"{counted(disturbed, 'run')} more waited for a core, and did not count")
     apart = [number for number in compared if number.is_share and not _is_within(number, first)]
     if apart:
         words.append("what decides is the change within a round, not that of the medians: rounds vary")
     if not compared:
-        return "; ".join([*words, "nothing to compare"])
+        is_short = any(number.reference for number in numbers)
+        why = (
+            f"cannot be measured here: there was time for {counted(rounds, 'run')}"
+            if is_short
+            else "nothing to compare"
+        )
+        return f"{measure}: {'; '.join([*words, why])}"
     margin = max(_margin(number) for number in compared)
     words.append(
         f"differences below {_size(margin, first)} cannot be seen so"
@@ -107,7 +113,7 @@ def _resolution(measure: str, cells: Sequence[Cell]) -> str:
     if any(number.effect is Effect.UNDECIDED for number in compared):
         seconds = max(cell.seconds for cell in cells)
         words.append(f"as many runs again, {seconds:.0f} s, would show about {_size(margin / math.sqrt(2), first)}")
-    return "; ".join(words)
+    return f"{measure}: {'; '.join(words)}"
 
 
 def _margin(number: Measurement) -> float:

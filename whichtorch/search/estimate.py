@@ -24,7 +24,7 @@ from whichtorch.base.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FIRST_LOOK = 5  # rounds: with fewer, chance may put all disturbed runs on one side
+FIRST_LOOK = 4  # rounds: with fewer, chance may put all disturbed runs on one side
 RANKED = 12  # rounds: with fewer, no rank test has the level of a look
 MOST_ROUNDS = 96  # runs of each environment in a comparison
 GROWTH = 1.5  # of the number of rounds from look to look

@@ -132,6 +132,12 @@ def cpu_seconds() -> float:
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
+def blocks() -> int:
+    """Return how many blocks of 512 bytes this process has read from disks, and written to files."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_inblock + used.ru_oublock
+
+
 def child_faults() -> int:
     """Return the page faults of the children that have ended: every child has some, so an increase means a child."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
@@ -195,6 +201,7 @@ def finish(file: str, pid: int, notes: dict[str, Any]) -> None:
             **taken(notes["clocks"]),
             "queued_in_all": clocks()["queued"],
             "threads": sum(on_core > WORKED for on_core, _ in core_times()),
+            "blocks": blocks(),
             "import": notes["import"],
             "peak": peak(),
             "has_children": child_faults() > notes["faults"],
