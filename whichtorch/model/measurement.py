@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from whichtorch.model.base import Model
+from whichtorch.model.base import Model, OpenModel
 
 ValueChange = tuple[float, float, float]  # its center and the ends of its interval: shares of the value, or in its unit
 
@@ -35,7 +35,7 @@ class Basis(StrEnum):
     CPU_OF_ONE_THREAD = "CPU time of one thread"
 
 
-class MachineState(Model):
+class MachineState(OpenModel):
     """What else the machine did while something was measured."""
 
     load: float = 0.0  # tasks that ran or waited for a core, in the last minute
@@ -46,7 +46,7 @@ class MachineState(Model):
     megahertz: float = 0.0  # 0: not known
 
 
-class Quantity(Model):
+class Quantity(OpenModel):
     """What is measured, and how its changes are told."""
 
     name: str  # of the measure
