@@ -9,38 +9,42 @@ from typing import cast
 import pytest
 
 from tests.results import environment
-from whichtorch.matrix.interleaving import Meter, MixedStartsError, NoNumberError, Sample, Series
-from whichtorch.measure.measure import Measure, measures_named
-from whichtorch.model import Effect, Environment
-from whichtorch.model.events import Event
+from whichtorch.matrix.interleaving import Meter, NoNumberError, Part, Sample, Series
+from whichtorch.matrix.lab import Runner
+from whichtorch.measure.measure import measures_named
+from whichtorch.model import Basis, Effect, Environment, MachineState
 
 OLD, NEW, OTHER = (environment(version) for version in ("2.1.0", "2.2.0", "2.3.0"))
 
 
-class FakeMeter:
-    """Answers with what `run` says of an environment and the number of its run."""
+class FakeMeter(Meter):
+    """Answers with what `run` says of an environment and the number of its run, and how long that waited for a core."""
 
-    def __init__(self, run: Callable[[Environment, int], float], most: int = 12, **options: str) -> None:
+    def __init__(
+        self, run: Callable[[Environment, int], float | Sample], most: int = 12, name: str = "loss", **options: str
+    ) -> None:
         given: dict[str, str | None] = {"pattern": None, "worse": None}
-        self.measures: tuple[Measure, ...] = measures_named(["loss"], **(given | options))
-        self.most, self.answer = most, run
+        measures = measures_named([name], **(given | options))
+        super().__init__(runner=cast("Runner", None), cells={}, measures=measures, most=most)
+        self.answer = run
         self.runs: list[tuple[str, int]] = []  # version and seed
         self.rounds: list[int] = []  # of each run
-        self.emit: Callable[[Event], None] = lambda _: None
-        self.is_cold = False
 
     def sample(self, environment: Environment, seed: int, round_number: int) -> Sample:
         self.runs.append((environment.torch, seed))
         self.rounds.append(round_number)
         value = self.answer(environment, [version for version, _ in self.runs].count(environment.torch))
-        return Sample(values={"loss": value}, start="cold")
+        return value if isinstance(value, Sample) else Sample(values={self.measures[0].name: value})
 
-    def restart_cold(self) -> None:
-        self.is_cold = True
+
+def waiting(value: float, waited: float, *, cpu: float = 1.0, threads: int = 1) -> Sample:
+    """Return a run that waited for a core for a share of its time."""
+    parts, machine = {"ms": Part(cpu=cpu, waited=waited)}, MachineState(waited=waited)
+    return Sample(values={"ms": value}, parts=parts, threads=threads, machine=machine)
 
 
 def series(meter: FakeMeter, *environments: Environment) -> Series:
-    return Series(meter=cast("Meter", meter), environments=environments or (OLD, NEW))
+    return Series(meter=meter, environments=environments or (OLD, NEW))
 
 
 def never(_series: Series) -> bool:
@@ -64,7 +68,7 @@ def test_environments_take_turns() -> None:
 def test_a_later_series_has_other_seeds() -> None:
     """What a seed of hashes costs is no part of what many series say together; its rounds begin at 1 again."""
     meter = FakeMeter(lambda _environment, _number: 1.0)
-    Series(meter=cast("Meter", meter), environments=(OLD, NEW), rounds_before=40).run(never)
+    Series(meter=meter, environments=(OLD, NEW), rounds_before=40).run(never)
     assert {seed for _, seed in meter.runs} == set(range(41, 53))
     assert set(meter.rounds) == set(range(1, 13))
 
@@ -79,11 +83,9 @@ def test_a_drift_of_the_machine_cancels_out() -> None:
 
     done = series(FakeMeter(slower, most=40)).run(never)
     measure = done.meter.measures[0]
-    found, drift = done.difference(measure, NEW), done.drift(measure)
+    found = done.difference(measure, NEW)
     assert found is not None
-    assert drift is not None
     assert found.low < 0 < found.high
-    assert drift.low > 0
 
 
 def test_a_series_ends_when_it_is_told() -> None:
@@ -95,7 +97,7 @@ def test_a_series_ends_when_it_is_told() -> None:
         return so_far.rounds >= 18
 
     done = series(FakeMeter(lambda _environment, _number: 1.0, most=96)).run(is_enough)
-    assert (asked, done.rounds) == ([3, 12, 18], 18)
+    assert (asked, done.rounds) == ([3, 5, 8, 12, 18], 18)
 
 
 def test_a_measurement_has_its_change_from_the_reference() -> None:
@@ -150,16 +152,57 @@ def test_a_number_that_has_no_share_is_its_own_environments(zero: Environment) -
     assert str(done.missing[zero.id]) == "loss is 0, and a share of that says nothing"
 
 
-def test_forked_and_cold_runs_are_not_compared() -> None:
-    """Where the second round begins otherwise, all that was measured is thrown away, and all runs are cold."""
+def test_a_run_that_waited_for_a_core_says_nothing_of_time() -> None:
+    """Its round does not count, and the numbers are those of the others; a number that never changes always counts."""
+    dice = random.Random(3)
 
-    def mixed(_environment: Environment, number: int) -> float:
-        if number == 2 and not meter.is_cold:
-            raise MixedStartsError("fork torch and cold")
-        return 1.0
+    def now_and_then(where: Environment, number: int) -> Sample:
+        is_hit = where is NEW and number % 3 == 0
+        return waiting((2.0 + 50 * is_hit) * (1 + dice.gauss(0, 0.01)), 0.9 * is_hit)
 
-    meter = FakeMeter(mixed)
-    done = series(meter).run(never)
-    assert meter.is_cold
-    assert done.rounds == 12
-    assert len(meter.runs) == 2 + 1 + 24
+    meter = FakeMeter(now_and_then, name="ms")
+    found = series(meter).run(never).measurement(meter.measures[0], NEW)
+    assert found is not None
+    assert (len(found.samples), found.disturbed, found.basis) == (8, 4, Basis.ASKED)
+    assert max(found.samples) < 3
+    exact = FakeMeter(lambda _where, _number: waiting(2.0, 0.9), name="ms")
+    assert series(exact).run(never).difference(exact.measures[0], NEW) is not None
+    assert not exact.because
+
+
+def test_where_most_runs_wait_one_thread_decides() -> None:
+    """The runs so far do not count, and it is said why."""
+    meter = FakeMeter(lambda where, number: answer(where, number), name="ms")
+    dice = random.Random(3)
+
+    def answer(where: Environment, number: int) -> Sample:
+        if meter.is_single:
+            return waiting(20 * (1 + dice.gauss(0, 0.005)), 0.0)
+        return waiting(5000 if (number + (where is NEW)) % 2 else 30, 0.6, threads=2)
+
+    done = series(meter, OLD, NEW).run(never)
+    found = done.measurement(meter.measures[0], NEW)
+    assert found is not None
+    assert (found.effect, found.basis, done.rounds, len(meter.runs)) == (
+        Effect.SAME,
+        Basis.ONE_THREAD,
+        12,
+        2 * (3 + 12),
+    )
+    assert found.because.startswith("a core was missing for 60% of the time")
+
+
+def test_where_one_thread_waits_cpu_time_decides() -> None:
+    """In seconds, as a share of which more is worse, whatever the number was; it needs no more runs than others."""
+    dice = random.Random(3)
+
+    def busy(where: Environment, _number: int) -> Sample:
+        return waiting(dice.uniform(20, 90), 0.5, cpu=(2.2 if where is NEW else 1.0) * (1 + dice.gauss(0, 0.02)))
+
+    meter = FakeMeter(busy, name="ms")
+    done = series(meter).run(lambda so_far: so_far.difference(so_far.meter.measures[0], NEW) is not None)
+    found = done.measurement(meter.measures[0], NEW)
+    assert found is not None
+    assert found.change is not None
+    assert (found.effect, found.basis, found.unit, done.rounds) == (Effect.WORSE, Basis.CPU, "s", 5)
+    assert found.change[1] < 1.2 < found.change[2]

@@ -12,15 +12,18 @@ from typing import Any
 import pytest
 
 from tests.results import attempt
-from whichtorch.matrix.interleaving import NOTE, NoNumberError, Sample, compile_total, distance, growth, sample_of
+from whichtorch.matrix.interleaving import NOTE, NoNumberError, Part, Sample, compile_total, distance, growth, sample_of
 from whichtorch.matrix.variation import Observation
 from whichtorch.measure.measure import Measure, measures_named
-from whichtorch.model import Limits, Outcome, Record
+from whichtorch.model import Limits, MachineState, Outcome, Record
 
 NOTES: dict[str, Any] = {
     "wall": 2.0,
     "cpu": 3.0,
-    "import": {"seconds": 1.5, "memory": 250_000_000},
+    "queued": 0.5,
+    "queued_in_all": 0.7,
+    "threads": 2,
+    "import": {"wall": 1.5, "cpu": 1.4, "queued": 0.2, "memory": 250_000_000},
     "peak": 400_000_000,
     "has_children": False,
     "steps": [],
@@ -57,7 +60,7 @@ def measures(*names: str, **options: Any) -> tuple[Measure, ...]:
 
 
 def printed(folder: Path, output: str, name: str = "loss", **options: Any) -> Sample:
-    return sample_of(measures(name, **options), observed(folder, output), folder, None)
+    return sample_of(measures(name, **options), observed(folder, output), folder, None, {})
 
 
 def refusal(folder: Path, output: str, name: str = "loss", **options: Any) -> str:
@@ -118,29 +121,50 @@ def test_a_member_of_json_is_a_number(tmp_path: Path) -> None:
 )
 def test_times_of_benchmarks_are_seconds(tmp_path: Path, text: str, seconds: float) -> None:
     """torch.utils.benchmark chooses the unit by the size, so that numbers of two releases may have two."""
-    assert printed(tmp_path, text, "Median").values["Median"] == pytest.approx(seconds)
+    seen = observed(tmp_path, text)
+    assert sample_of(measures("Median"), seen, tmp_path, None, {"Median": "s"}).values["Median"] == pytest.approx(
+        seconds
+    )
+
+
+def test_a_time_keeps_the_unit_that_was_printed_first(tmp_path: Path) -> None:
+    """Later runs are told in that one."""
+    first = printed(tmp_path, "Median: 12.387 ms", "Median")
+    assert (first.values, first.units) == ({"Median": 12.387}, {"Median": "ms"})
+    later = sample_of(measures("Median"), observed(tmp_path, "Median: 950 us"), tmp_path, None, first.units)
+    assert later.values["Median"] == pytest.approx(0.95)
+
+
+def test_a_run_waits_no_longer_than_others_ran(tmp_path: Path) -> None:
+    """Its own threads may wait for each other's cores: that is no other work; a throttled group waits, too."""
+    seen = observed(tmp_path, "ms=3", seconds=4.0)
+    for others, throttled, waited in ((1.0, 0.0, 0.25), (0.05, 0.0, 0.1), (0.0, 0.4, 0.4)):
+        machine = MachineState(others=others, throttled=throttled)
+        sample = sample_of(measures("wall", "ms", "cpu"), seen, tmp_path, None, {}, machine)
+        assert sample.parts == {name: Part(cpu=3.0, waited=waited) for name in ("wall", "ms")}
 
 
 def test_numbers_of_the_hook_have_their_units(tmp_path: Path) -> None:
     """Seconds as they are, memory in MB."""
-    sample = sample_of(measures("wall", "cpu", "import", "import-memory", "peak"), observed(tmp_path), tmp_path, None)
+    sample = sample_of(
+        measures("wall", "cpu", "import", "import-memory", "peak"), observed(tmp_path), tmp_path, None, {}
+    )
     assert sample.values == {"wall": 2.0, "cpu": 3.0, "import": 1.5, "import-memory": 250.0, "peak": 400.0}
-    assert sample.start == "cold"
 
 
 def test_the_peak_is_that_of_the_scripts_own_process(tmp_path: Path) -> None:
     """A child that is just forked shares its parent's memory, and a sampled sum counts that twice."""
     seen = observed(tmp_path, peak_rss_mb=1000.0)
-    assert sample_of(measures("peak"), seen, tmp_path, None).values["peak"] == 400.0
+    assert sample_of(measures("peak"), seen, tmp_path, None, {}).values["peak"] == 400.0
 
 
 def test_a_note_says_that_memory_leaves_out_children(tmp_path: Path) -> None:
     """Numbers that children do not affect have no such note."""
     notes = NOTES | {"has_children": True}
     told = "memory is the script's own process only: child processes are not included"
-    assert sample_of(measures("peak", "wall"), observed(tmp_path, notes=notes), tmp_path, None).notes == (told,)
-    assert sample_of(measures("wall", "cpu"), observed(tmp_path, notes=notes), tmp_path, None).notes == ()
-    assert sample_of(measures("peak"), observed(tmp_path), tmp_path, None).notes == ()
+    assert sample_of(measures("peak", "wall"), observed(tmp_path, notes=notes), tmp_path, None, {}).notes == (told,)
+    assert sample_of(measures("wall", "cpu"), observed(tmp_path, notes=notes), tmp_path, None, {}).notes == ()
+    assert sample_of(measures("peak"), observed(tmp_path), tmp_path, None, {}).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -157,14 +181,14 @@ def test_a_note_says_that_memory_leaves_out_children(tmp_path: Path) -> None:
 def test_what_was_not_noted_is_missing(tmp_path: Path, name: str, notes: dict[str, Any] | None, reason: str) -> None:
     """The reason says why."""
     with pytest.raises(NoNumberError, match=reason):
-        sample_of(measures(name), observed(tmp_path, notes=notes), tmp_path, None)
+        sample_of(measures(name), observed(tmp_path, notes=notes), tmp_path, None, {})
 
 
 def test_of_several_processes_the_one_with_torch_counts(tmp_path: Path) -> None:
     """A command may start a Python without torch as well; a printed number does not depend on it."""
     helper, train = json.dumps(NOTES | {"wall": 0.1, "import": None}), json.dumps(NOTES)
     seen = replace(observed(tmp_path, "loss=0.5"), notes={f"{NOTE}-7.json": train, f"{NOTE}-8.json": helper})
-    assert sample_of(measures("wall", "loss"), seen, tmp_path, None).values == {"wall": 2.0, "loss": 0.5}
+    assert sample_of(measures("wall", "loss"), seen, tmp_path, None, {}).values == {"wall": 2.0, "loss": 0.5}
 
 
 @pytest.mark.parametrize("imported", [NOTES["import"], None])
@@ -173,8 +197,8 @@ def test_several_processes_alike_have_no_number(tmp_path: Path, imported: dict[s
     each = json.dumps(NOTES | {"import": imported})
     seen = replace(observed(tmp_path, "loss=0.5"), notes={f"{NOTE}-7.json": each, f"{NOTE}-8.json": each})
     with pytest.raises(NoNumberError, match="it starts several Python processes: measure each"):
-        sample_of(measures("wall"), seen, tmp_path, None)
-    assert sample_of(measures("loss"), seen, tmp_path, None).values == {"loss": 0.5}
+        sample_of(measures("wall"), seen, tmp_path, None, {})
+    assert sample_of(measures("loss"), seen, tmp_path, None, {}).values == {"loss": 0.5}
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAIL, Outcome.HANG, Outcome.CRASH, Outcome.SKIP])
@@ -183,7 +207,7 @@ def test_only_a_run_that_passes_has_numbers(tmp_path: Path, outcome: Outcome) ->
     seen = observed(tmp_path, "loss=0.5", outcome=outcome)
     signed = replace(seen, record=seen.record.model_copy(update={"signature": "in f (a.py:3)"}))
     with pytest.raises(NoNumberError) as refused:
-        sample_of(measures("loss"), signed, tmp_path, None)
+        sample_of(measures("loss"), signed, tmp_path, None, {})
     assert str(refused.value) == f"{outcome}: in f (a.py:3)"
     assert refused.value.outcome is outcome
 
@@ -227,9 +251,9 @@ def test_nested_phases_of_the_compiler_count_once() -> None:
 def test_the_output_is_compared_with_the_first(tmp_path: Path) -> None:
     """The first run is the reference, at no distance from itself."""
     output = measures("output", worse="1e-3")
-    first = sample_of(output, observed(tmp_path, "[0.5, 1.25]"), tmp_path, None)
+    first = sample_of(output, observed(tmp_path, "[0.5, 1.25]"), tmp_path, None, {})
     assert (first.values, first.output) == ({"output": 0.0}, "[0.5, 1.25]")
-    other = sample_of(output, observed(tmp_path, "[0.5, 1.5]"), tmp_path, first.output)
+    other = sample_of(output, observed(tmp_path, "[0.5, 1.5]"), tmp_path, first.output, {})
     assert other.values == {"output": 0.25}
 
 
@@ -260,4 +284,6 @@ def test_how_far_outputs_are_apart(first: str, second: str, apart: float) -> Non
 def test_what_is_collected_while_it_compiles_does_not_count(tmp_path: Path) -> None:
     """Whether a collection falls into a compile is decided by what was made before."""
     notes = NOTES | {"compile": {"_compile.compile_inner": 3.0}, "gc": 0.5}
-    assert sample_of(measures("compile"), observed(tmp_path, notes=notes), tmp_path, None).values == {"compile": 2.5}
+    assert sample_of(measures("compile"), observed(tmp_path, notes=notes), tmp_path, None, {}).values == {
+        "compile": 2.5
+    }

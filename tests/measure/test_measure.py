@@ -36,12 +36,6 @@ def test_each_kind_has_its_name_unit_and_change(kind: MeasureKind) -> None:
     assert not measure.either_way
 
 
-@pytest.mark.parametrize("kind", list(MeasureKind))
-def test_what_takes_time_or_room_starts_cold(kind: MeasureKind) -> None:
-    """What is forked from one process shares a layout of memory, which slows all of its runs, or none."""
-    assert kind.row.may_fork is (kind in {MeasureKind.GROWTH, MeasureKind.OUTPUT})
-
-
 def test_any_other_name_is_a_number_that_the_script_prints() -> None:
     """Its pattern is made from its name, and a name that is given twice is measured once."""
     wall, loss = named("wall", "loss", "wall")

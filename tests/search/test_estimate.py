@@ -32,7 +32,7 @@ def test_a_number_that_never_changes_is_exact(value: float) -> None:
 
 
 def test_noise_needs_the_first_look() -> None:
-    """Fewer differences give a guess, whose interval is Student's: 2 degrees of freedom, a quarter of 0.5 %."""
+    """Fewer differences give a guess, whose interval is Student's: 2 degrees of freedom, a sixth of 0.5 %."""
     dice = random.Random(2)
     noise = [dice.gauss(0, 0.01) for _ in range(FIRST_LOOK)]
     assert estimate(noise[: ALIKE - 1], 96) is None
@@ -41,7 +41,7 @@ def test_noise_needs_the_first_look() -> None:
     assert found is not None
     assert (rough.is_rough, found.is_rough) == (True, False)
     assert (rough.center, rough.error) == pytest.approx((fmean(noise[:3]), stdev(noise[:3]) / math.sqrt(3)))
-    assert rough.margin == pytest.approx(28.258 * rough.error, rel=1e-3)  # tables have 28.258 for 0.125 %
+    assert rough.margin == pytest.approx(34.619 * rough.error, rel=1e-3)  # as tables have it for a twelfth
 
 
 def test_differences_that_repeat_are_no_exact_ones() -> None:

@@ -9,7 +9,7 @@ from whichtorch.base.errors import UsageError
 from whichtorch.base.grouping import grouped
 from whichtorch.bisect.position_evidence import PositionEvidence
 from whichtorch.matrix.interleaving import Meter, NoNumberError, Series, measured_cell
-from whichtorch.model import Outcome
+from whichtorch.model import Basis, Outcome
 from whichtorch.model.events import NumbersCompared
 from whichtorch.model.record import Curve, CurveStep, Effect, MachineState
 from whichtorch.search.estimate import ALPHA, Estimate
@@ -38,9 +38,14 @@ def measured_search(ledger: Ledger, notes: Iterable[str]) -> Bisection:
     return search.bisection(search.run(), notes)
 
 
+class _OtherBasisError(Exception):
+    """The number is measured otherwise from now on, so that what was compared before does not count."""
+
+
 @dataclass(slots=True)
 class _MeasuredSearch:
     ledger: Ledger
+    search: StepSearch = field(init=False)
     machine: MachineState = field(default_factory=MachineState)
     stopped: tuple[str, ...] = ()  # why the search ended early
     _meter: Meter | None = None
@@ -52,6 +57,11 @@ class _MeasuredSearch:
 
     @property
     def measure(self) -> Measure:
+        """What decides."""
+        return self._meter.by_basis(self.asked) if self._meter else self.asked
+
+    @property
+    def asked(self) -> Measure:
         """What is measured."""
         assert self.ledger.request.measure is not None
         return self.ledger.request.measure
@@ -65,11 +75,16 @@ class _MeasuredSearch:
         """Search to the end, or until the budget is spent or a user stops it."""
         ledger = self.ledger
         high = len(ledger.axis.values) - 1 if ledger.goal.high is None else ledger.goal.high
-        search = StepSearch(high - self.low + 1, self._compared, self.measure.search_threshold)
-        try:
-            search.run()
-        except KeyboardInterrupt as interrupt:
-            self.stopped = (ledger.bench.stop(interrupt),)
+        is_done = False
+        while not is_done:
+            search = self.search = StepSearch(high - self.low + 1, self._compared, self.measure.search_threshold)
+            try:
+                search.run()
+                is_done = True
+            except _OtherBasisError:
+                self._numbers.clear()
+            except KeyboardInterrupt as interrupt:
+                self.stopped, is_done = (ledger.bench.stop(interrupt),), True
         if search.ends is None and not self.stopped and not self._numbers:
             raise UsageError(f"{self.measure.name} cannot be measured: {self._reasons()}")
         return search
@@ -84,7 +99,7 @@ class _MeasuredSearch:
 
     def _compared(self, first: int, second: int, is_enough: Callable[[Estimate], bool]) -> Estimate | int:
         """Return by how much a position of the search is worse than another, or one of them that has no number."""
-        ledger, measure = self.ledger, self.measure
+        ledger, asked = self.ledger, self.asked
         positions = {first: first + self.low, second: second + self.low}
         environments = []
         for place, position in positions.items():
@@ -97,27 +112,32 @@ class _MeasuredSearch:
         reference, other = environments
         if reference.id == other.id:  # days without a release between them
             return Estimate(center=0.0, low=0.0, high=0.0, rounds=0)
-        series = Series(meter=self._meter_of(reference), environments=environments, rounds_before=self._rounds_done)
+        meter = self._meter_of(reference)
+        basis = meter.basis(asked)
+        series = Series(meter=meter, environments=environments, rounds_before=self._rounds_done)
 
         def is_told(so_far: Series) -> bool:
             ledger.check_budget()
-            found = so_far.guess(measure, other)
+            found = so_far.guess(asked, other)
             if found is not None and not found.is_rough:
-                what = measure.words(found)
+                what = self.measure.words(found)
                 ledger.bench.emit(NumbersCompared(environment=other.label, reference=reference.label, what=what))
             return other.id in so_far.missing or (found is not None and is_enough(found))
 
         series.run(is_told)
         self.machine, self._rounds_done = series.machine, self._rounds_done + series.rounds
+        if meter.basis(asked) is not basis and self._numbers:
+            raise _OtherBasisError
+        self.search.threshold = self.measure.search_threshold
         for position, environment in zip(positions.values(), environments, strict=True):
             if reason := series.missing.get(environment.id):
                 self._missing[position] = reason
-            elif reference.id not in series.missing and (number := series.measurement(measure, environment)):
+            elif reference.id not in series.missing and (number := series.measurement(asked, environment)):
                 self._numbers.setdefault(environment.id, number)
         for place, position in positions.items():
             if position in self._missing:
                 return place
-        found = series.guess(measure, other)
+        found = series.guess(asked, other)
         assert found is not None
         return found
 
@@ -134,7 +154,7 @@ class _MeasuredSearch:
     def _meter_of(self, environment: Environment) -> Meter:
         """Return what makes the runs, opened with the first environment."""
         if self._meter is None:
-            self._meter = Meter.of(self.ledger.bench.lab, self._cells, environment, (self.measure,))
+            self._meter = Meter.of(self.ledger.bench.lab, self._cells, environment, (self.asked,))
         return self._meter
 
     def bisection(self, search: StepSearch, notes: Iterable[str]) -> Bisection:
@@ -162,8 +182,10 @@ class _MeasuredSearch:
         measure, values = self.measure, self.ledger.axis.values[self.low :]
         return Curve(
             name=measure.name,
-            unit=measure.unit,
+            unit=next((number.unit for number in self._numbers.values()), measure.unit),
             is_share=measure.is_share,
+            basis=self._meter.basis(self.asked) if self._meter else Basis.ASKED,
+            because=self._meter.because.get(measure.name, "") if self._meter else "",
             threshold=measure.change,
             total=measure.change_in(search.levels[search.ends[1]]) if search.ends else None,
             steps=tuple(

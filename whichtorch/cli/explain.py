@@ -105,12 +105,12 @@ def _measured(options: ExplainOptions, suite: "list[Scenario]", measures: "tuple
         raise UsageError("a number is compared between environments", hint="name two with --torch, as 2.9.1,2.15.0")
     machines = ThisMachine(environments=options.storage.cache(home))
     display = options.display
-    stored, code = measured(plan(requests, suite, options.run), measures, machines, display, is_asked=False)
+    stored, code = measured(plan(requests, suite, options.run), measures, machines, display)
     cells = stored.result.cells
     command.write_json(options.json_file, Explanations(explanations=(), cells=cells))
     display.say(answer_lines(stored.result))
-    if code is not Exit.GOOD:
-        return code
     numbers = [number for cell in cells for number in cell.numbers if number.reference]
+    if code is not Exit.GOOD and not any(number.effect and number.effect.counts for number in numbers):
+        return code
     is_told = bool(numbers) and all(number.effect not in {None, Effect.UNDECIDED} for number in numbers)
     return Exit.GOOD if is_told else Exit.UNANSWERED

@@ -46,7 +46,7 @@ def matrix(options: MatrixOptions) -> Exit:
     Exit code: 0 all as expected; 1 something hung, crashed, failed, ran out of memory, or was slow in some attempts
     and in time in others, and no scenario expects that; 2 wrong usage or matrix file; 3 environments or the machine
     kept cells from running; 130 interrupted. With --measure, numbers are compared instead, and 1 means that one is
-    worse by what --worse says. With --baseline: 1 something that passed in the other run fails now,
+    worse. With --baseline: 1 something that passed in the other run fails now,
     whatever changed, or a number is worse in two runs in a row; 3 cells that had an outcome there were kept from
     running.
     """
@@ -128,8 +128,7 @@ def _measured(
     from whichtorch.records import stored_runs
     from whichtorch.reports.cell_text import where_it_ran
 
-    is_asked = bool(options.numbers.worse)
-    stored, code = measured(planned.planned, measures, here, options.display, is_asked=is_asked)
+    stored, code = measured(planned.planned, measures, here, options.display)
     if files := named_files(options.files):
         write_reports(files, stored_runs.find(stored.result.run.id, options.home), options.home, before)
     if before is None or code is Exit.INTERRUPTED:

@@ -62,11 +62,11 @@ class MeasureOptions:
 
 
 def measured(
-    planned: "Plan", measures: "tuple[Measure, ...]", machines: "ThisMachine", display: "Display", *, is_asked: bool
+    planned: "Plan", measures: "tuple[Measure, ...]", machines: "ThisMachine", display: "Display"
 ) -> "tuple[StoredRun, Exit]":
     """Measure the cells of a plan and print the numbers; return the stored run and the exit code.
 
-    With `is_asked`, a number that is worse makes it red.
+    A number that is worse makes it red.
 
     Raises UsageError where no environment has a number.
     """
@@ -78,7 +78,7 @@ def measured(
     with command.terminating_like_interrupt(), opened as (store, notes):
         cells = store.stored().result.cells
         is_worse = any(number.effect in {Effect.WORSE, Effect.DIFFERENT} for cell in cells for number in cell.numbers)
-        code = Exit.RED if is_worse and is_asked else command.exit_code(store.tally, failed=store.failed)
+        code = Exit.RED if is_worse else command.exit_code(store.tally, failed=store.failed)
         code = Exit.INTERRUPTED if store.run.interrupted else code
         store.run = store.run.model_copy(update={"exit_code": int(code)})
     stored = store.stored()  # read again: the run is marked as ended now

@@ -16,14 +16,11 @@ from whichtorch.base.redaction import TOKEN, is_secret
 from whichtorch.inside.startup import FOLDER
 from whichtorch.model import Config, Environment, Request, digest
 
+# MKL and OpenBLAS bring pools of their own and read their own variable first
+SINGLE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _BUILTIN = (
     Config(name="default", summary="torch as a user gets it"),
-    Config(
-        name="single-thread",
-        # MKL and OpenBLAS bring pools of their own and read their own variable first
-        env={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        summary="one thread for OpenMP and the BLAS",
-    ),
+    Config(name="single-thread", env=SINGLE_THREAD, summary="one thread for OpenMP and the BLAS"),
     Config(
         name="iomp",
         # intel-openmp is all data files: --target and --prefix both put the library in lib/

@@ -13,7 +13,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from whichtorch.base.atomic_files import text_of
+from whichtorch.environments.configs import SINGLE_THREAD
 from whichtorch.matrix.lab import Lab, Runner
 from whichtorch.matrix.variation import NOTES, Observation, Variation
-from whichtorch.measure.measure import NUMBER, Measure, MeasureKind
-from whichtorch.model import Cell, Environment, Outcome
+from whichtorch.measure.measure import DILUTION, NUMBER, Measure, MeasureKind
+from whichtorch.model import Attempt, Basis, Cell, Environment, Outcome
 from whichtorch.model.events import AttemptEnded, AttemptStarted, Emit
 from whichtorch.model.record import MachineState, Measurement
+from whichtorch.process import kernel
 from whichtorch.search.estimate import MOST_ROUNDS, Estimate, estimate, looks
 
 if TYPE_CHECKING:
@@ -38,9 +40,11 @@ NOTE = "measured"  # prefix of the files that the start-up hook writes, one for 
 FROM_OUTPUT = {MeasureKind.PRINTED, MeasureKind.OUTPUT}  # the other measures are read from these files
 OWN_PROCESS = {MeasureKind.PEAK, MeasureKind.GROWTH}  # these leave out child processes
 BYTES = {"MB": 1e6, "kB": 1e3}
+WARM = 2000  # blocks that a run may read or write, a megabyte
 LEAST_STEPS = 8  # lines, of which the second half shows the growth
 # of a time that torch.utils.benchmark prints
 UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1.0}
+CALM = MachineState()
 
 
 class NoNumberError(Exception):
@@ -56,13 +60,34 @@ class Sample:
     """The numbers of one run."""
 
     values: Mapping[str, float]  # by the measure's name
-    start: str  # how its process began: numbers of forked and of cold runs are not compared
+    parts: Mapping[str, Part] = field(default_factory=dict)  # of a time, or a rate: what was measured for it
+    units: Mapping[str, str] = field(default_factory=dict)  # that it printed
+    threads: int = 1  # that did some of the work
+    is_warm: bool = False  # it read what it needs from memory, and cached next to nothing for later runs
+    machine: MachineState = CALM
     output: str = ""  # what it printed
     notes: tuple[str, ...] = ()  # on what the numbers are
 
 
-def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, reference: str | None) -> Sample:
-    """Return the numbers of a run; `reference` is the output that it is compared with, None if it is the first.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The part of a run that a time is of."""
+
+    cpu: float  # seconds
+    waited: float  # the share of it in which a core was missing
+
+
+def sample_of(
+    measures: Sequence[Measure],
+    seen: Observation,
+    home: Path,
+    reference: str | None,
+    units: Mapping[str, str],
+    machine: MachineState = CALM,
+) -> Sample:
+    """Return the numbers of a run, in the units that are given.
+
+    `reference` is the output that it is compared with, None if it is the first; `machine` is what the machine did.
 
     Raises NoNumberError if it did not pass, or does not have one of the numbers.
     """
@@ -71,11 +96,15 @@ def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, refere
         what = seen.record.signature or attempt.note
         raise NoNumberError(f"{attempt.outcome}" + (f": {what}" if what else ""), attempt.outcome)
     output = text_of(home / attempt.stdout)
-    told = {} if {each.kind for each in measures} <= FROM_OUTPUT else _measured_process(seen)
-    values, notes = {}, []
+    told: Mapping[str, Any] = {"wall": attempt.seconds, "cpu": attempt.cpu_seconds, "queued": attempt.evidence.queued}
+    with suppress(NoNumberError) if {each.kind for each in measures} <= FROM_OUTPUT else nullcontext():
+        told = _measured_process(seen)
+    values, parts, notes = {}, {}, []
+    printed: dict[str, str] = {}
     for each in measures:
         if each.kind is MeasureKind.PRINTED:
-            values[each.name], note = _printed(each, output)
+            values[each.name], unit, note = _printed(each, output, units.get(each.name))
+            printed |= {each.name: unit} if unit else {}
             notes += [note] if note else []
         elif each.kind is MeasureKind.OUTPUT:
             values[each.name] = 0.0 if reference is None else distance(reference, output)
@@ -83,7 +112,30 @@ def sample_of(measures: Sequence[Measure], seen: Observation, home: Path, refere
             values[each.name] = _noted(each, told)
             if each.kind in OWN_PROCESS and told["has_children"]:
                 notes.append("memory is the script's own process only: child processes are not included")
-    return Sample(values=values, start=attempt.evidence.start, output=output, notes=tuple(notes))
+        if each.is_time or each.name in printed:
+            parts[each.name] = _part(each, told, attempt, machine)
+    waited = max((part.waited for part in parts.values()), default=0.0)
+    return Sample(
+        values=values,
+        parts=parts,
+        units=printed,
+        threads=told.get("threads", 1),
+        is_warm=told.get("blocks", WARM + 1) <= WARM,
+        machine=machine.model_copy(update={"waited": waited}),
+        output=output,
+        notes=tuple(notes),
+    )
+
+
+def _part(measure: Measure, told: Mapping[str, Any], attempt: Attempt, machine: MachineState) -> Part:
+    """Return what a time is of: the import, or all after it; while it waited for a core, others had that.
+
+    The supervisor saw how long children waited, and the process itself most of the time.
+    """
+    part = told["import"] if measure.kind is MeasureKind.IMPORT else told
+    queued = part["queued"] + max(0.0, attempt.evidence.queued - told.get("queued_in_all", attempt.evidence.queued))
+    waited = min(queued, machine.others * attempt.seconds) / max(part["wall"], 1e-9)
+    return Part(cpu=part["cpu"], waited=round(min(1.0, waited + machine.stolen + machine.throttled), 3))
 
 
 def _measured_process(seen: Observation) -> Mapping[str, Any]:
@@ -111,7 +163,7 @@ def _noted(measure: Measure, told: Mapping[str, Any]) -> float:
             if told["import"] is None:
                 raise NoNumberError("it does not import torch")
             is_time = measure.kind is MeasureKind.IMPORT
-            return float(told["import"]["seconds"] if is_time else told["import"]["memory"] / BYTES["MB"])
+            return float(told["import"]["wall"] if is_time else told["import"]["memory"] / BYTES["MB"])
         case MeasureKind.PEAK:
             # of this process alone: a tree's is sampled, and a child counts twice while it shares all with its parent
             return float(told["peak"]) / BYTES["MB"]
@@ -150,8 +202,8 @@ def growth(steps: Sequence[int]) -> float:
     return float(theilslopes(steps[len(steps) // 2 :]).slope) / BYTES["kB"]
 
 
-def _printed(measure: Measure, output: str) -> tuple[float, str]:
-    """Return the last number that a pattern finds, and a note where it finds several."""
+def _printed(measure: Measure, output: str, shown: str | None) -> tuple[float, str, str]:
+    """Return the last number that a pattern finds, in the unit that is shown; its unit, and a note on several."""
     found = [*re.finditer(measure.pattern, output, re.MULTILINE)]
     if not found:
         raise NoNumberError(f"it prints no {measure.name}")
@@ -162,9 +214,10 @@ def _printed(measure: Measure, output: str) -> tuple[float, str]:
         raise NoNumberError(f"it prints {last[1] or ''!r} for {measure.name}, which is no number") from None
     if not math.isfinite(value):
         raise NoNumberError(f"{measure.name} is {last[1]}")
-    unit = re.match(r"[ \t]*([^\W\d_]+)\b", output[last.end(1) :])  # of a time per step as well: 1.5 ms/step, 2 ms,
-    value *= UNITS.get(unit[1], 1.0) if unit else 1.0
-    return value, f"it prints {measure.name} {len(found)} times: the last one counts" if len(found) > 1 else ""
+    word = re.match(r"[ \t]*([^\W\d_]+)\b", output[last.end(1) :])  # of a time per step as well: 1.5 ms/step, 2 ms,
+    unit = word[1] if word and word[1] in UNITS else ""
+    value *= UNITS.get(unit, 1.0) / UNITS.get(unit if shown is None else shown, 1.0)
+    return value, unit, f"it prints {measure.name} {len(found)} times: the last one counts" if len(found) > 1 else ""
 
 
 def distance(first: str, second: str) -> float:
@@ -182,14 +235,11 @@ def _apart(first: float, second: float) -> float:
     return math.inf if math.isnan(first) or math.isnan(second) else abs(first - second)
 
 
-MOST_SERVERS = 8  # fork servers that are kept alive: each holds some 300 MB; with more environments, all runs are cold
 HASH_SEED = "PYTHONHASHSEED"
 TRIES = 2  # runs of an environment that give no number, after which it is left out
-_PRESSURE = Path("/proc/pressure/cpu")
-
-
-class MixedStartsError(Exception):
-    """Some runs were forked and others were cold, so that their numbers cannot be compared."""
+SECONDS = 50.0  # of a series, for each of its environments
+QUIET = DILUTION  # the share of its time for which a run may wait for a core, and still be evidence of time
+LEAST_QUIET = 0.5  # of the runs: with fewer, what decides is something else than their time
 
 
 @dataclass(slots=True, kw_only=True)
@@ -200,51 +250,80 @@ class Meter:
     cells: dict[str, PlannedCell]  # by the environment's id: the test as it runs there, with the config of its own
     measures: tuple[Measure, ...]
     most: int = MOST_ROUNDS  # rounds of a series
-    forks: bool = True
     emit: Emit = lambda _: None
     notes: dict[str, None] = field(default_factory=dict)  # on what the numbers are, each once
+    units: dict[str, str] = field(default_factory=dict)  # by measure, as the first run printed it
+    because: dict[str, str] = field(default_factory=dict)  # by measure: why its basis is not what was asked for
+    is_single: bool = False  # the runs have one thread
+    by_cpu: set[str] = field(default_factory=set)  # measures of time of which the CPU time decides
     _warm: set[str] = field(default_factory=set)  # ids of environments whose files have been read
-    _start: str = ""  # how all runs must begin
     _reference: str | None = None  # the output that others are compared with
-
-    def __post_init__(self) -> None:
-        self.forks = self.forks and all(each.kind.row.may_fork for each in self.measures)
 
     @classmethod
     def of(
-        cls,
-        lab: Lab,
-        cells: dict[str, PlannedCell],
-        environment: Environment,
-        measures: tuple[Measure, ...],
-        *,
-        forks: bool = True,
+        cls, lab: Lab, cells: dict[str, PlannedCell], environment: Environment, measures: tuple[Measure, ...]
     ) -> Meter:
         """Return what makes measured runs in a lab, which must be this machine: numbers of two do not compare."""
         runner = Runner(lab=lab, planned=cells[environment.id], environment=environment)
-        return cls(runner=runner, cells=cells, measures=measures, forks=forks, emit=lab.site.emit)
+        return cls(runner=runner, cells=cells, measures=measures, emit=lab.site.emit)
 
     def sample(self, environment: Environment, seed: int, round_number: int) -> Sample:
-        """Run the test once, with a seed of hashes, and return its numbers; the first run of all only warms up.
+        """Run the test once, with a seed of hashes, and return its numbers; a first run may only warm up.
 
         The progress shows the number of the round.
 
-        Raises NoNumberError where there are none, MixedStartsError where a run began in another way than the others.
+        Raises NoNumberError where there are none.
         """
-        if environment.id not in self._warm:
-            first = self._run(environment, seed, round_number)
-            self._warm.add(environment.id)
-            self._reference = first.output if self._reference is None else self._reference
         sample = self._run(environment, seed, round_number)
-        self._start = self._start or sample.start
-        if sample.start != self._start:
-            raise MixedStartsError(f"{self._start} and {sample.start}")
+        if environment.id not in self._warm:
+            self._warm.add(environment.id)
+            self._reference = sample.output if self._reference is None else self._reference
+            for measure in self.measures:
+                self.units.setdefault(measure.name, sample.units.get(measure.name, ""))
+            disturbed = [measure for measure in self.measures if not self.counts(measure, sample)]
+            is_first = disturbed and len(self._warm) == 1 and sample.threads > 1  # three rounds of these take long
+            if (is_first and self.avoid_waits(disturbed, sample.machine.waited, sample.threads)) or not sample.is_warm:
+                sample = self._run(environment, seed, round_number)
         self.notes |= dict.fromkeys(sample.notes)
         return sample
 
-    def restart_cold(self) -> None:
-        """Make all runs cold from now on."""
-        self.forks, self._start = False, ""
+    def basis(self, measure: Measure) -> Basis:
+        """Return what decides how a measure compares."""
+        if measure.name in self.by_cpu:
+            return Basis.CPU_OF_ONE_THREAD if self.is_single else Basis.CPU
+        return Basis.ONE_THREAD if self.is_single else Basis.ASKED
+
+    def by_basis(self, measure: Measure) -> Measure:
+        """Return a measure as it is decided: by a share of CPU time, perhaps."""
+        if measure.name not in self.by_cpu:
+            return measure
+        change = measure.change if measure.is_share else MeasureKind.CPU.row.worse
+        as_cpu = {"kind": MeasureKind.CPU, "more_is_better": False, "change": change, "is_share": True}
+        return measure.model_copy(update=as_cpu)
+
+    def value(self, measure: Measure, sample: Sample) -> float:
+        """Return the number of a run that decides."""
+        return sample.parts[measure.name].cpu if measure.name in self.by_cpu else sample.values[measure.name]
+
+    def counts(self, measure: Measure, sample: Sample) -> bool:
+        """Return whether a run says something about a measure: one that waited for a core says nothing of time."""
+        is_timeless = measure.name in self.by_cpu or measure.name not in sample.parts
+        return is_timeless or sample.parts[measure.name].waited <= QUIET
+
+    def avoid_waits(self, disturbed: Sequence[Measure], waited: float, threads: int) -> bool:
+        """Measure with one thread from now on, or by CPU time; return whether the runs so far do not count."""
+        configs = [planned.request.config.env for planned in self.cells.values()]
+        goes_single = threads > 1 and not (self.is_single or any(SINGLE_THREAD.keys() & each for each in configs))
+        if goes_single:
+            self.is_single = True
+        else:
+            self.by_cpu |= {each.name for each in disturbed}
+        beside = " with two threads or more" if goes_single else ""
+        for measure in self.measures if goes_single else disturbed:
+            self.because[measure.name] = (
+                f"a core was missing for {waited:.0%} of the time: wall time cannot be measured beside this{beside}"
+            )
+        return goes_single
 
     def _run(self, environment: Environment, seed: int, round_number: int) -> Sample:
         patterns = {each.kind: each.pattern for each in self.measures}
@@ -254,17 +333,16 @@ class Meter:
             "compile": MeasureKind.COMPILE in patterns,
         }
         planned = self.cells[environment.id]
-        runner = replace(self.runner, planned=planned, environment=environment, forks=self.forks)
-        variables = {} if self.forks or HASH_SEED in planned.request.config.env else {HASH_SEED: str(seed)}
-        limit = planned.limits.timeout
-        label, name = environment.label, planned.name
-        variation = Variation(
-            hooks={"note_numbers": asked}, variables=variables, may_fork=self.forks, is_brief=self.forks
-        )
+        runner = replace(self.runner, planned=planned, environment=environment)
+        variables = {} if HASH_SEED in planned.request.config.env else {HASH_SEED: str(seed)}
+        variables |= SINGLE_THREAD if self.is_single else {}
+        limit, label, name = planned.limits.timeout, environment.label, planned.name
         self.emit(AttemptStarted(environment=label, cell=name, limit=limit, round=round_number, rounds=self.most))
-        seen = runner.run(limit, variation)
+        clocks = Clocks.read()
+        seen = runner.run(limit, Variation(hooks={"note_numbers": asked}, variables=variables))
+        machine = machine_state(clocks, seen.record.attempt.cpu_seconds)
         self.emit(AttemptEnded(environment=label, cell=name, attempt=seen.record.attempt))
-        return sample_of(self.measures, seen, runner.lab.home, self._reference)
+        return sample_of(self.measures, seen, runner.lab.home, self._reference, self.units, machine)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -277,7 +355,7 @@ class Series:
     samples: dict[str, list[Sample]] = field(default_factory=dict)  # by the environment's id
     missing: dict[str, NoNumberError] = field(default_factory=dict)  # by id: why an environment has no numbers
     seconds: float = 0.0
-    machine: MachineState = field(default_factory=MachineState)
+    most: int = MOST_ROUNDS  # rounds, of which there is time for no more
     _dice: random.Random = field(default_factory=lambda: random.Random(29))  # the same order every time
 
     @property
@@ -290,29 +368,56 @@ class Series:
         """How many rounds are complete."""
         return len(self.samples.get(self.reference.id, ()))
 
+    @property
+    def machine(self) -> MachineState:
+        """What else the machine did, in the median of all runs."""
+        states = [sample.machine for own in self.samples.values() for sample in own]
+        medians = {name: median(getattr(each, name) for each in states) for name in MachineState.model_fields if states}
+        return MachineState(**medians)
+
     def run(self, is_enough: Callable[[Series], bool]) -> Series:
-        """Make rounds until there are enough or as many as may be; return the series."""
-        begun, clocks = time.monotonic(), Clocks.now()
+        """Make rounds until there are enough, or as many as may be, or no time is left; return the series."""
+        begun = time.monotonic()
         order = list(self.environments)
+        self.most = self.meter.most
+        counts = looks(self.most)
         try:
-            for count in looks(self.meter.most):
-                self._rounds(count, order)
-                if self.reference.id in self.missing or is_enough(self):
+            while counts and self.rounds < self.most:
+                before, since = self.rounds, time.monotonic()
+                self._rounds(min(counts[0], self.most), order)
+                counts = counts[1:]
+                if self.reference.id in self.missing:
+                    break
+                if self._avoids_waits():
+                    self.samples.clear()
+                    counts = looks(self.meter.most)
+                    continue
+                now = time.monotonic()
+                pace, left = (now - since) / (self.rounds - before), begun + SECONDS * len(order) - now
+                self.most = min(self.meter.most, self.rounds + max(0, int(left / pace)))
+                if is_enough(self):
                     break
         finally:
-            self.seconds, self.machine = time.monotonic() - begun, machine_state(clocks)
+            self.seconds = time.monotonic() - begun
         return self
+
+    def _avoids_waits(self) -> bool:
+        """Return whether the meter changes what it measures, because a core was missing most of the time."""
+        measured = [each for each in self.environments if each.id not in self.missing]
+        disturbed = [
+            measure
+            for measure in self.meter.measures
+            if any(len(self._pairs(measure, each)) < LEAST_QUIET * self.rounds for each in measured)
+        ]
+        threads = max(sample.threads for own in self.samples.values() for sample in own)
+        return bool(disturbed) and self.meter.avoid_waits(disturbed, self.machine.waited, threads)
 
     def _rounds(self, count: int, order: list[Environment]) -> None:
         """Make rounds until there are so many, or the reference has no number."""
         while self.rounds < count and self.reference.id not in self.missing:
             if self.rounds % 2 == 0 and self.rounds:  # the very first run is the reference's
                 self._dice.shuffle(order)
-            try:
-                self._round(order)
-            except MixedStartsError:
-                self.samples.clear()
-                self.meter.restart_cold()
+            self._round(order)
             order.reverse()
 
     def _round(self, order: Sequence[Environment]) -> None:
@@ -334,9 +439,19 @@ class Series:
         for id_, sample in made.items():
             self.samples.setdefault(id_, []).append(sample)
 
+    def _pairs(self, measure: Measure, environment: Environment) -> list[tuple[Sample, Sample]]:
+        """Return the runs of an environment that count, each with that of the reference in the same round.
+
+        One that waited for a core does not count for a time, unless the number never changes.
+        """
+        both = self.samples.get(environment.id, []), self.samples.get(self.reference.id, [])
+        is_exact = all(len({self.meter.value(measure, sample) for sample in own}) == 1 for own in both)
+        pairs = zip(*both, strict=False)
+        return [pair for pair in pairs if is_exact or all(self.meter.counts(measure, sample) for sample in pair)]
+
     def values(self, measure: Measure, environment: Environment) -> list[float]:
-        """Return the numbers of an environment."""
-        return [sample.values[measure.name] for sample in self.samples.get(environment.id, ())]
+        """Return the numbers of an environment, of the runs that count."""
+        return [self.meter.value(measure, sample) for sample, _ in self._pairs(measure, environment)]
 
     def difference(self, measure: Measure, environment: Environment) -> Estimate | None:
         """Return by how much an environment is worse than the reference, on the measure's scale.
@@ -348,48 +463,41 @@ class Series:
 
     def guess(self, measure: Measure, environment: Environment) -> Estimate | None:
         """Return the same, but rough where there are too few numbers to decide anything."""
+        by, pairs = self.meter.by_basis(measure), self._pairs(measure, environment)
         scaled = []
-        for each in (environment, self.reference):
+        for each, own in zip((environment, self.reference), zip(*pairs, strict=True), strict=False):
             try:
-                scaled.append([measure.on_scale(value) for value in self.values(measure, each)])
+                scaled.append([by.on_scale(self.meter.value(measure, sample)) for sample in own])
             except ValueError as error:
                 self.missing[each.id] = NoNumberError(str(error))
                 return None
-        pairs = zip(*scaled, strict=False)
         # of outputs that differ in their words, the distance is infinite
-        return estimate([0.0 if value == other else value - other for value, other in pairs], self.meter.most)
-
-    def drift(self, measure: Measure) -> Estimate | None:
-        """Return by how much the reference changes from one run of its to the next: what the machine adds."""
-        values = self.values(measure, self.reference)
-        try:
-            scaled = [measure.on_scale(value) for value in values]
-        except ValueError:
-            return None
-        pairs = zip(scaled[::2], scaled[1::2], strict=False)
-        found = estimate([later - earlier for earlier, later in pairs], self.meter.most)
-        return None if found is None or found.is_rough else found
+        found = estimate(
+            [0.0 if value == other else value - other for value, other in zip(*scaled, strict=True)], self.meter.most
+        )
+        return replace(found, most=self.most) if found else None
 
     def measurement(self, measure: Measure, environment: Environment) -> Measurement | None:
         """Return what is known of an environment's number, None where it has none."""
         values, found = self.values(measure, environment), self.difference(measure, environment)
         if not values:
             return None
-        is_reference, drift = environment.id == self.reference.id, self.drift(measure)
+        is_reference, by = environment.id == self.reference.id, self.meter.by_basis(measure)
         return Measurement(
             name=measure.name,
-            unit=measure.unit,
+            unit=by.unit or self.meter.units.get(measure.name, ""),
+            basis=self.meter.basis(measure),
+            because=self.meter.because.get(measure.name, ""),
             value=median(values),
             samples=tuple(values),
-            start=self.samples[environment.id][0].start,
+            disturbed=len(self.samples[environment.id]) - len(values),
             reference="" if is_reference else self.reference.label,
-            change=measure.change_in(found) if found and not is_reference else None,
-            is_share=measure.is_share,
-            more_is_better=measure.more_is_better,
-            threshold=measure.change,
-            either_way=measure.either_way,
-            effect=measure.threshold.last_effect(found) if found and not is_reference else None,
-            drift=measure.change_in(drift) if drift else None,
+            change=by.change_in(found) if found and not is_reference else None,
+            is_share=by.is_share,
+            more_is_better=by.more_is_better,
+            threshold=by.change,
+            either_way=by.either_way,
+            effect=by.threshold.last_effect(found) if found and not is_reference else None,
             machine=self.machine,
         )
 
@@ -423,30 +531,36 @@ def measured_cell(
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The seconds of all cores since the machine was started, and those that the hypervisor took."""
+    """Seconds since the machine was started."""
 
-    total: float
-    stolen: float
+    now: float
+    total: float  # of all cores
+    idle: float
+    stolen: float  # that the hypervisor took
+    throttled: float  # for which a control group kept its processes from cores
 
     @classmethod
-    def now(cls) -> Clocks:
+    def read(cls) -> Clocks:
         """Read them."""
-        times = psutil.cpu_times()
-        return cls(sum(times), float(getattr(times, "steal", 0.0)))
+        times, group = psutil.cpu_times(), os.fsdecode(kernel.field("/proc/self/cgroup", b"0::"))
+        idle, stolen = times.idle + getattr(times, "iowait", 0.0), getattr(times, "steal", 0.0)
+        microseconds = int(kernel.field(f"/sys/fs/cgroup{group}/cpu.stat", b"throttled_usec ") or 0)
+        nanoseconds = int(kernel.field("/sys/fs/cgroup/cpu/cpu.stat", b"throttled_time ") or 0)  # of the first version
+        return cls(time.monotonic(), sum(times), idle, stolen, microseconds / 1e6 + nanoseconds / 1e9)
 
 
-def machine_state(since: Clocks) -> MachineState:
-    """Return what the machine does now, and what the hypervisor took since the clocks were read."""
-    frequency = pressure = None
+def machine_state(since: Clocks, own: float) -> MachineState:
+    """Return what the machine did since the clocks were read, in which the run used its own seconds of CPU."""
+    frequency = None
     with suppress(OSError, NotImplementedError):
         frequency = psutil.cpu_freq()
-    with suppress(OSError, LookupError, ValueError):
-        pressure = float(_PRESSURE.read_text().split("avg10=")[1].split()[0])
-    now = Clocks.now()
-    passed = max(now.total - since.total, 1e-9)
+    now = Clocks.read()
+    seconds, total = max(now.now - since.now, 1e-9), max(now.total - since.total, 1e-9)
+    busy = total - (now.idle - since.idle)
     return MachineState(
         load=round(os.getloadavg()[0], 2),
-        pressure=pressure,
-        steal=round(max(0.0, now.stolen - since.stolen) / passed, 4),
-        megahertz=round(frequency.current) if frequency else None,
+        others=round(max(0.0, busy - own) / seconds, 3),
+        stolen=round(max(0.0, now.stolen - since.stolen) / total, 4),
+        throttled=round(max(0.0, now.throttled - since.throttled) / seconds, 4),
+        megahertz=round(frequency.current if frequency else 0.0),
     )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import why_stopped
 from whichtorch.base.grouping import grouped
-from whichtorch.matrix.interleaving import MOST_SERVERS, Meter, NoNumberError, Series, measured_cell
+from whichtorch.matrix.interleaving import Meter, NoNumberError, Series, measured_cell
 from whichtorch.matrix.lab import Lab, opened_lab
 from whichtorch.model.events import CellDone, EnvironmentReady, Interrupted, NumbersCompared, Show
 from whichtorch.records.known_records import Records
@@ -31,7 +30,7 @@ def measured_run(
     An interrupt ends it, with what was measured kept.
     """
     notes: dict[str, None] = {}
-    with opened_lab(replace(machines, servers=MOST_SERVERS), Records(), show, len(planned)) as lab:
+    with opened_lab(machines, Records(), show, len(planned)) as lab:
         with lab.shown(len(planned)):
             try:
                 environments = _acquired(planned, lab)
@@ -73,7 +72,7 @@ def _measure(
     series: Series | None = None
     interrupt: KeyboardInterrupt | None = None
     while usable:
-        meter = Meter.of(lab, own_cells, usable[0], measures, forks=len(usable) <= MOST_SERVERS)
+        meter = Meter.of(lab, own_cells, usable[0], measures)
         series = Series(meter=meter, environments=usable)
         try:
             series.run(_is_decided)
@@ -102,11 +101,11 @@ def _is_decided(series: Series) -> bool:
     for environment in series.environments[1:]:
         words = []
         for measure in series.meter.measures:
-            found = series.difference(measure, environment)
+            found, by = series.difference(measure, environment), series.meter.by_basis(measure)
             is_done = is_done and (
-                environment.id in series.missing or (found is not None and measure.threshold.is_decided(found))
+                environment.id in series.missing or (found is not None and by.threshold.is_decided(found))
             )
-            words += [f"{measure.name} {measure.words(found)}"] if found else []
+            words += [f"{measure.name} {by.words(found)}"] if found else []
         if words:
             series.meter.emit(
                 NumbersCompared(environment=environment.label, reference=series.reference.label, what=", ".join(words))

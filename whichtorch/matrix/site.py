@@ -315,7 +315,6 @@ class ThisMachine:
     environments: Environments
     jobs: int = 1
     waiting: int = 0
-    servers: int | None = None  # that cells are forked from, alive at once; None: by its jobs
     expected_size: Callable[[Sequence[Request]], int] = lambda _: 0  # bytes, of installs
 
     @classmethod
@@ -346,8 +345,7 @@ class ThisMachine:
     def site(self, records: Records, store: RunStore, emit: Emit) -> Iterator[LocalSite]:
         """Open it as a place where cells run."""
         site = LocalSite(self.environments, records, store, emit, LocalExecutor(), self.jobs, self.waiting)
-        servers = SERVERS_A_JOB * self.jobs if self.servers is None else self.servers
-        with ForkingExecutor(servers) as site.forking, temporary_folder() as site.caches:
+        with ForkingExecutor(SERVERS_A_JOB * self.jobs) as site.forking, temporary_folder() as site.caches:
             try:
                 yield site
             finally:

@@ -51,7 +51,7 @@ def run_trial(variation: Variation, cell: ReadyCell, site: LocalSite) -> CellEnd
             folder=folder,
             notes=notes,
             arguments=tuple(argument.replace(NOTES, str(notes)) for argument in variation.arguments),
-            caches=site.caches if may_fork and "note_numbers" not in variation.hooks else None,
+            caches=site.caches if may_fork else None,
             fork_level=(level or "torch") if may_fork else "",
             hung_before=lambda signature: signature == variation.hung_at,
             cancelled=cell.cancelled,

@@ -27,6 +27,11 @@ _GOOD = re.compile(
     r"/s\b|per_?s|throughput|bandwidth|flops|speed|fps|qps|ips\b|tokens|samples|acc|score|bleu|rouge|psnr|ssim|auc|\bf1|mfu",
     re.IGNORECASE,
 )
+# numbers that no wait for a core changes, by the words in their names
+_TIMELESS = re.compile(
+    r"loss|acc|score|bleu|rouge|psnr|ssim|auc|\bf1|perplex|ppl|err|norm|mem|bytes|[kmg]i?b\b|size|count|level",
+    re.IGNORECASE,
+)
 DILUTION = 0.1  # share of a change of torch that the rest of a script may hide
 _CHANGE = re.compile(r"\s*(\+-|[+-]?)\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*(%?)\s*")
 
@@ -36,9 +41,6 @@ class KindRow:
     """What is true of all measures of a kind."""
 
     unit: str
-    # What is forked from one process shares the layout of its memory and the seed of its hashes: the same script took
-    # up to 13 % more of one server than of another (stand-in torch, loop of 0.1 s), in all of its runs.
-    may_fork: bool = False
     is_ratio: bool = True  # False: values are compared by their difference
     worse: float = 0.05  # how much worse counts if nobody says
 
@@ -52,8 +54,8 @@ class MeasureKind(RowEnum):
     IMPORT_MEMORY = "import-memory", KindRow("MB")  # that `import torch` adds, without the pages of libraries
     COMPILE = "compile", KindRow("s")  # in torch.compile, by torch's own clocks, without garbage collections
     PEAK = "peak", KindRow("MB")  # most memory of the script's process, without children
-    GROWTH = "growth", KindRow("kB a line", may_fork=True, is_ratio=False, worse=10)  # per line printed
-    OUTPUT = "output", KindRow("", may_fork=True, is_ratio=False)  # the largest difference from the reference's output
+    GROWTH = "growth", KindRow("kB a line", is_ratio=False, worse=10)  # per line printed
+    OUTPUT = "output", KindRow("", is_ratio=False)  # the largest difference from the reference's output
     PRINTED = "printed", KindRow("")  # a number that the script prints
 
     row: KindRow
@@ -81,6 +83,12 @@ class Measure(Model):
             is_share=number.is_share,
             either_way=number.either_way,
         )
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it grows or falls where a core is missing."""
+        timed = {MeasureKind.WALL, MeasureKind.IMPORT, MeasureKind.COMPILE}
+        return self.kind in timed or (self.kind is MeasureKind.PRINTED and not _TIMELESS.search(self.name))
 
     @property
     def unit(self) -> str:
@@ -128,8 +136,12 @@ def change_words(change: ValueChange | None, unit: str, *, is_share: bool) -> st
     """Return a change of a value, with its interval."""
     if change is None:
         return "too few runs to compare"
-    scale, unit = (100.0, " %") if is_share else (1.0, f" {unit}".rstrip())
-    center, low, high = (f"{each * scale:+.3g}" for each in change)
+    if is_share and max(change) > 1:  # more than twice
+        center, low, high = (f"{1 + each:.3g}" for each in change)
+        unit = " times"
+    else:
+        scale, unit = (100.0, " %") if is_share else (1.0, f" {unit}".rstrip())
+        center, low, high = (f"{each * scale:+.3g}" for each in change)
     return f"{center}{unit}" if low == high else f"{center}{unit} [{low}, {high}]"
 
 

@@ -253,6 +253,7 @@ class AttemptEvidence(OpenModel):
     samples: tuple[tuple[str, ...], ...] = ()  # of a busy process, spread over its attempt; the innermost frame first
     headway: Headway | None = None  # of an attempt that ran to its timeout
     loop: BusyLoop | None = None  # of what was busy
+    queued: float = 0  # seconds for which the threads of a measured attempt, and of its children, waited for a core
     decided: str = ""  # which evidence decided between hang and slow, a value of `diagnosis.verdict.Decider`
     observed: DispatchedCalls | None = None  # of an observing attempt, or of a hang with declared conditions
     start: str = "cold"  # or "fork" and a level of `process.script_reading`

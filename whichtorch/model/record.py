@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, model_validator
 
-from whichtorch.model.base import SCHEMA, Model, digest
+from whichtorch.model.base import SCHEMA, Model, OpenModel, digest
 from whichtorch.model.environment import UNRESOLVABLE, Environment
 from whichtorch.model.outcome import AttemptEvidence, ChainEvidence, Diagnosis, Outcome, StoppedBy
 from whichtorch.model.scenario import COMMAND_MARK, ConditionResult, Limits, Scenario, name_of_test
@@ -33,36 +33,48 @@ class Effect(StrEnum):
         return self in {Effect.WORSE, Effect.BETTER, Effect.DIFFERENT}
 
 
-class MachineState(Model):
+class Basis(StrEnum):
+    """What decides how a number compares."""
+
+    ASKED = ""
+    ONE_THREAD = "one thread"  # of OpenMP and the BLAS
+    CPU = "CPU time"  # of the same part of the same runs
+    CPU_OF_ONE_THREAD = "CPU time of one thread"
+
+
+class MachineState(OpenModel):
     """What else the machine did while something was measured."""
 
     load: float = 0.0  # tasks that ran or waited for a core, in the last minute
-    pressure: float | None = None  # % of the last ten seconds in which some task waited for a core; None: not known
-    steal: float = 0.0  # the share of all time that the hypervisor took
-    megahertz: int | None = None
+    others: float = 0.0  # how many cores others used, on average
+    waited: float = 0.0  # the share of what was measured in which a core was missing, because others had it
+    stolen: float = 0.0  # the share of all time that the hypervisor took
+    throttled: float = 0.0  # likewise, a control group's limit
+    megahertz: float = 0.0  # 0: not known
 
 
-class Quantity(Model):
+class Quantity(OpenModel):
     """What is measured, and how its changes are told."""
 
     name: str  # of the measure
     unit: str = ""
     is_share: bool = True  # changes are shares of the reference's value, not differences
+    basis: Basis = Basis.ASKED
+    because: str = ""  # why that is not what was asked for
 
 
 class Measurement(Quantity):
     """A number of a test in an environment."""
 
-    value: float  # the median
-    samples: tuple[float, ...] = ()  # of each run, in order
-    start: str = ""  # how the runs began: "cold", or from what they were forked
+    value: float  # the median of the runs that count
+    samples: tuple[float, ...] = ()  # of each run that counts, in order
+    disturbed: int = 0  # runs that waited for a core, and do not count
     reference: str = ""  # label of the environment that it is compared with; "" where it is that itself
     change: ValueChange | None = None  # against the reference
     more_is_better: bool = False
     threshold: float = 0.0  # the change that counts
     either_way: bool = False  # it counts in whichever direction
     effect: Effect | None = None
-    drift: ValueChange | None = None  # of the reference, from one run of its to the next
     machine: MachineState = MachineState()
 
 

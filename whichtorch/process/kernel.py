@@ -133,6 +133,12 @@ def core_time(pid: int, tid: int) -> tuple[float, float] | None:
         return None
 
 
+def core_times(pid: int) -> tuple[float, float]:
+    """Return the seconds for which a process's living threads have been on a core, and in the queue for one."""
+    times = [each for tid in thread_ids(pid) if (each := core_time(pid, tid))]
+    return sum(used for used, _ in times), sum(queued for _, queued in times)
+
+
 def transfers(pid: int) -> dict[bytes, int]:
     """Return the bytes that a process has moved, as proc_pid_io(5) names them; empty where they may not be read."""
     try:

@@ -367,6 +367,8 @@ class Supervisor:
             self.notes.append(sampler.note)
         if sampler and sampler.frames:
             self.evidence["samples"] = sampler.frames
+        if self.usage.queued:
+            self.evidence["queued"] = round(sum(self.usage.queued.values()), 3)
         loop = self.loop.evidence if self.loop and stopped_by in ("timeout", "stall") else None
         return {
             "stopped_by": stopped_by,

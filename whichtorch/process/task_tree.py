@@ -180,6 +180,7 @@ class TreeUsage:
         self.peak_rss = 0  # bytes
         self.next_look = 0.0  # seconds, monotonic
         self._processes: int = task["processes"]
+        self._is_measured: bool = task["is_measured"]
         self._sandbox: dict[str, Any] | None = task.get("sandbox")
         self._memory = task["memory_mb"] * 1_000_000 if task.get("memory_mb") else 1 << 60  # bytes
         self._children = children
@@ -187,6 +188,7 @@ class TreeUsage:
         self._counted = 0.0  # bytes of that bound when they were
         self._next_count = 0.0  # seconds, monotonic: when they are counted again
         self.peak_threads = 0
+        self.queued: dict[int, float] = {}  # seconds for which a process waited for a core, by its id, if that counts
         self.written = 0  # bytes of output, at the last look
         self._last_look = time.monotonic()
 
@@ -208,6 +210,8 @@ class TreeUsage:
         self.members = self._look()
         self._rss = sum(member.rss for member in self.members if member.is_alive)
         self.peak_threads = max(self.peak_threads, sum(member.threads for member in self.members))
+        if self._is_measured:
+            self.queued |= {each.pid: kernel.core_times(each.pid)[1] for each in self.members if each.is_alive}
         if sum(member.is_alive for member in self.members) > self._processes:
             return "processes"
         if len(self.members) < 2:

@@ -107,7 +107,7 @@ class CellLine(Model):
     cell: Cell
 
 
-LEFT_OUT = {"samples", "machine", "drift"}  # of a number, in the index
+LEFT_OUT = {"samples", "machine"}  # of a number, in the index
 
 
 def _numbers_text(cell: Cell) -> str | None:

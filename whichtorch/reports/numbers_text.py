@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import median
 from typing import TYPE_CHECKING
 
 from whichtorch.base.grouping import counted, grouped
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from whichtorch.reports.document import Block
 
 WORDS = {Effect.WORSE: "worse", Effect.BETTER: "better", Effect.DIFFERENT: "different", Effect.UNDECIDED: "?"}
+LEAST_HEAP = 2  # values of a heap: one is an outlier
+GAP = 3.0  # times the width of the wider heap
+SMALL = 0.05  # share of a value that is no width
+ROUNDING = 0.005  # of shares
 BARS, BARS_SHOWN = "▁▂▃▄▅▆▇█", 60
 
 
@@ -52,7 +57,20 @@ def number_blocks(result: Result, rank: int = 0) -> Iterator[Block]:
 def shown_number(number: Measurement) -> tuple[str, str, str]:
     """Return a number, its change with the interval, and a word where the change counts."""
     change = number.reference and in_words(number.change, number)
-    return value_words(number.value, number.unit), change, WORDS.get(number.effect, "") if number.effect else ""
+    values = " or ".join(value_words(value, number.unit) for value in heaps(number.samples) or (number.value,))
+    shown = f"{values} ({number.basis})" if number.basis else values
+    return shown, change, WORDS.get(number.effect, "") if number.effect else ""
+
+
+def heaps(samples: Sequence[float]) -> tuple[float, float] | None:
+    """Return the middles of two heaps, None where the samples are one: the gap is wider than each heap, by far."""
+    values = sorted(samples)
+    splits = range(LEAST_HEAP, len(values) - LEAST_HEAP + 1)
+    at = max(splits, key=lambda split: values[split] - values[split - 1], default=0)
+    low, high = values[:at], values[at:]
+    if not at or high[0] - low[-1] <= GAP * max(low[-1] - low[0], high[-1] - high[0], SMALL * abs(low[-1])):
+        return None
+    return median(low), median(high)
 
 
 def in_words(change: ValueChange | None, of: Quantity) -> str:
@@ -70,10 +88,23 @@ def _resolution(measure: str, cells: Sequence[Cell]) -> str:
     numbers = [number for cell in cells for number in cell.numbers if number.name == measure]
     compared = [number for number in numbers if number.change is not None]
     first, rounds = numbers[0], len(numbers[0].samples)
-    words = [f"{measure}: {counted(rounds, 'run')} of each, started {first.start}", f"load {first.machine.load:g}"]
+    disturbed = sum(number.disturbed for number in numbers)
+    words = [f"{first.because}; {first.basis} decides"] if first.because else []
+    words += [f"{counted(rounds, 'run')} of each", f"load {first.machine.load:g}"]
+    if disturbed:
+        words.append(f"{counted(disturbed, 'run')} more waited for a core, and did not count")
+    apart = [number for number in compared if number.is_share and not _is_within(number, first)]
+    if apart:
+        words.append("what decides is the change within a round, not that of the medians: rounds vary")
     if not compared:
-        return "; ".join([*words, "nothing to compare"])
-    margin = max((number.change[2] - number.change[1]) / 2 for number in compared if number.change)
+        is_short = any(number.reference for number in numbers)
+        why = (
+            f"cannot be measured here: there was time for {counted(rounds, 'run')}"
+            if is_short
+            else "nothing to compare"
+        )
+        return f"{measure}: {'; '.join([*words, why])}"
+    margin = max(_margin(number) for number in compared)
     words.append(
         f"differences below {_size(margin, first)} cannot be seen so"
         if margin
@@ -82,14 +113,27 @@ def _resolution(measure: str, cells: Sequence[Cell]) -> str:
     if any(number.effect is Effect.UNDECIDED for number in compared):
         seconds = max(cell.seconds for cell in cells)
         words.append(f"as many runs again, {seconds:.0f} s, would show about {_size(margin / math.sqrt(2), first)}")
-    if first.drift and not first.drift[1] <= 0 <= first.drift[2] and abs(first.drift[0]) > first.threshold / 2:
-        drift = in_words(first.drift, first)
-        words.append(f"the machine drifts: {drift} from one run to the next")
-    return "; ".join(words)
+    return f"{measure}: {'; '.join(words)}"
+
+
+def _margin(number: Measurement) -> float:
+    """Return how small a difference can be seen: half the width of the interval, on the scale that it was made on."""
+    _, low, high = number.change or (0.0,) * 3
+    if number.is_share and low > -1:
+        return math.expm1((math.log1p(high) - math.log1p(low)) / 2)
+    return (high - low) / 2
+
+
+def _is_within(number: Measurement, reference: Measurement) -> bool:
+    """Return whether the medians differ as much as the interval says."""
+    _, low, high = number.change or (0.0,) * 3
+    return low - ROUNDING <= number.value / reference.value - 1 <= high + ROUNDING
 
 
 def _size(value: float, of: Quantity) -> str:
-    """Return the size of a change, as a share or in the unit of the number."""
+    """Return the size of a change, as a share, a factor, or in the unit of the number."""
+    if of.is_share and value > 1:
+        return f"{1 + value:.3g} times"
     return f"{value * 100:.2g} %" if of.is_share else f"{value:.3g} {of.unit}".rstrip()
 
 
@@ -105,14 +149,22 @@ def answer_lines(result: Result) -> Iterator[str]:
             here, there = labels[cell.environment], number.reference
             match number.effect:
                 case Effect.WORSE | Effect.BETTER | Effect.DIFFERENT:
-                    yield f"{number.name} of {cell.name} is {WORDS[number.effect]} in {here}: {change} against {there}"
+                    what = f"{number.name} of {cell.name} is {WORDS[number.effect]} in {here}"
+                    yield f"{what}: {change} against {there}{basis_words(number)}"
                 case Effect.SAME:
-                    yield f"{number.name} of {cell.name} differs by less than {least} in {here} and {there}: {change}"
+                    what = f"{number.name} of {cell.name} differs by less than {least} in {here} and {there}"
+                    yield f"{what}: {change}{basis_words(number)}"
                 case _:
                     yield (
                         f"not known whether {number.name} of {cell.name} differs by {least} in {here} and {there}: "
                         f"{change}; the machine is too busy or too noisy for it (load {number.machine.load:g})"
+                        f"{basis_words(number)}"
                     )
+
+
+def basis_words(of: Quantity) -> str:
+    """Return what decided instead of what was asked for, and why."""
+    return f" ({of.basis}: {of.because})" if of.basis else ""
 
 
 def curve_lines(search: Bisection, curve: Curve) -> Iterator[str]:
@@ -120,7 +172,8 @@ def curve_lines(search: Bisection, curve: Curve) -> Iterator[str]:
     for step in curve.steps:
         change = in_words(step.change, curve)
         unasked = next((each.unasked for each in search.boundaries if each.to == step.after), "")
-        yield f"{curve.name} is {WORDS[step.effect]} in {step.after}: {change} against {step.before}{unasked}"
+        by = f" by {curve.basis}" if curve.basis else ""
+        yield f"{curve.name} is {WORDS[step.effect]} in {step.after}{by}: {change} against {step.before}{unasked}"
     if not curve.steps:
         yield _without_step(search, curve, _measured(search, curve))
     for before, after in curve.alike:
@@ -128,6 +181,8 @@ def curve_lines(search: Bisection, curve: Curve) -> Iterator[str]:
         yield f"  note: no step of {size} was found between {before} and {after}"
     for reason, values in grouped(curve.missing.items(), lambda item: item[1]).items():
         yield f"  no evidence: {', '.join(value for value, _ in values)}: {reason}"
+    if curve.because:
+        yield f"  note: {curve.because}; {curve.basis} decides"
     yield f"  load {curve.machine.load:g} while it was measured"
 
 

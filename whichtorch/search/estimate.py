@@ -2,10 +2,11 @@
 
 The center is the median of all means of two differences (Hodges and Lehmann, Annals of Mathematical Statistics 34,
 1963), and the interval holds what Wilcoxon's signed-rank test does not reject. Both need no more than that the
-differences scatter as much to the one side as to the other, so that disturbed runs do no harm. The series is looked at
-after so many rounds as `looks` names, and each look has an equal part of the error that the whole series may make
-(Bonferroni's inequality): a decision at any look keeps the error level. With too few rounds for
-a rank test to have that level, an estimate is rough: it tells what to measure next, and decides nothing.
+differences scatter as much to the one side as to the other, so that disturbed runs do no harm. With too few rounds for
+a rank test, it is Student's, which disturbed runs only make wider. The series is looked at after so many rounds as
+`looks` names, and each look has an equal part of the error that the whole series may make (Bonferroni's inequality): a
+decision at any look keeps the error level. Before the first look that decides, an estimate is rough: it tells what to
+measure next.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from statistics import NormalDist, fmean, median, stdev
 
 from whichtorch.base.errors import UsageError
 
-FIRST_LOOK = 12  # rounds: with fewer, no rank test has the level of a look
+FIRST_LOOK = 4  # rounds: with fewer, chance may put all disturbed runs on one side
+RANKED = 12  # rounds: with fewer, no rank test has the level of a look
 MOST_ROUNDS = 96  # runs of each environment in a comparison
 GROWTH = 1.5  # of the number of rounds from look to look
 ALPHA = 0.005  # the probability that a series' intervals ever miss the center
@@ -37,12 +39,22 @@ class Estimate:
     high: float
     rounds: int
     error: float = 0.0  # standard error of the center; 0 of an exact one
-    is_rough: bool = False  # from too few rounds for a rank test: its interval holds for normal noise only
+    is_rough: bool = False  # from too few rounds to decide anything
+    most: int = MOST_ROUNDS  # rounds that the series may have: there is no time for more
 
     @property
     def margin(self) -> float:
         """Half the width of the interval."""
         return (self.high - self.low) / 2
+
+    @property
+    def last_margin(self) -> float:
+        """Half the width that the interval is likely to have after the last round."""
+        return (
+            NormalDist().inv_cdf(1 - ALPHA / 2 / len(looks(self.most)))
+            * self.error
+            * math.sqrt(min(1.0, self.rounds / self.most))
+        )
 
 
 def check_statistics() -> None:
@@ -70,8 +82,8 @@ def estimate(differences: Sequence[float], most: int) -> Estimate | None:
     if len(set(differences)) == 1:
         (value,) = set(differences)
         return Estimate(center=value, low=value, high=value, rounds=count)
-    if count < FIRST_LOOK:
-        return _rough(differences, most) if all(map(math.isfinite, differences)) else None
+    if count < RANKED:
+        return _of_few(differences, most) if all(map(math.isfinite, differences)) else None
     means = sorted(sum(pair) / 2 for pair in combinations_with_replacement(differences, 2))
     left_out, likely = _rejected(count, ALPHA / len(looks(most))), _rejected(count, ONE_SIGMA)
     return Estimate(
@@ -83,14 +95,15 @@ def estimate(differences: Sequence[float], most: int) -> Estimate | None:
     )
 
 
-def _rough(differences: Sequence[float], most: int) -> Estimate:
+def _of_few(differences: Sequence[float], most: int) -> Estimate:
     """Return the mean of a few differences, with Student's interval."""
     from scipy.stats import t  # it takes a second
 
     count, center = len(differences), fmean(differences)
     error = stdev(differences, center) / math.sqrt(count)
     margin = error * float(t.ppf(1 - ALPHA / 2 / len(looks(most)), count - 1))
-    return Estimate(center=center, low=center - margin, high=center + margin, rounds=count, error=error, is_rough=True)
+    low, high = center - margin, center + margin
+    return Estimate(center=center, low=low, high=high, rounds=count, error=error, is_rough=count < FIRST_LOOK)
 
 
 def pooled(series: Estimate, other: Estimate) -> Estimate:

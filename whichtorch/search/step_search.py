@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from whichtorch.model.record import Effect
-from whichtorch.search.estimate import Estimate, pooled
+from whichtorch.search.estimate import RANKED, Estimate, pooled
 
 # compares a position with another until the estimate of the difference is enough; or returns one that has no number
 Comparing = Callable[[int, int, Callable[[Estimate], bool]], Estimate | int]
 FINE = 0.25  # of the size that is asked for: an interval this narrow tells a place between two levels
 QUIET = 0.125  # of the size: with at most this standard error, three rounds tell which of two levels a place has
+COARSE = 0.5  # of the distance of two levels, where that is more than the size: an eighth of it is seen beside it
+HOPE = 0.5  # of the margin that is expected after the last round: few rounds do not tell it exactly
 SURE = 0.97  # the chance of a gap from which on its two positions are compared with each other
 MOST_SAID = 6.0  # how much of a log-likelihood one comparison may add: an outlier must not decide
 QUESTIONS = 6  # for each halving of a range
@@ -51,8 +53,10 @@ class Threshold:
         return self._beyond(0.0, estimate) if effect is Effect.UNDECIDED and not estimate.is_rough else effect
 
     def is_decided(self, estimate: Estimate) -> bool:
-        """Return whether no more rounds are needed."""
-        return self.effect(estimate) is not Effect.UNDECIDED
+        """Return whether no more rounds are needed, or none that there is time for would help."""
+        margin, distance = HOPE * estimate.last_margin, abs(estimate.center)
+        is_hopeless = not estimate.is_rough and distance <= margin and self.size - distance <= margin
+        return is_hopeless or self.effect(estimate) is not Effect.UNDECIDED
 
     def _beyond(self, size: float, estimate: Estimate) -> Effect:
         """Return the direction of a change of more than a size, UNDECIDED if it may be less."""
@@ -93,7 +97,7 @@ class StepSearch:
         """Search; return how the last position compares with the first."""
         low, high = 0, self.size - 1
         while low < high:
-            between = self.compare(low, high, self.threshold.is_decided)
+            between = self.compare(low, high, self._is_decided)
             if isinstance(between, Estimate):
                 break
             self.dead.add(between)
@@ -154,7 +158,7 @@ class StepSearch:
     def _said(self, position: int, first: int, last: int) -> tuple[float, float]:
         """Return log-likelihoods: that a position has the level of the first one, and that it has that of the last."""
         found = self.levels[position]
-        error = max(found.error, self.threshold.size / 100)
+        error = max(found.error, self._scale(first, last) / 100)
         fits = [-((_distance(found.center, self._level(end)) / error) ** 2) / 2 for end in (first, last)]
         of_first, of_last = (max(fit - max(fits), -MOST_SAID * self.comparisons[position]) for fit in fits)
         return of_first, of_last
@@ -162,11 +166,13 @@ class StepSearch:
     def _is_measured(self, position: int, before: int, after: int) -> bool:
         """Compare a position with the first one in a few rounds more; return whether it has a number."""
         assert self.ends is not None
-        size = self.threshold.size
+        size = self._scale(before, after)
 
         def is_enough(so_far: Estimate) -> bool:
             distance = min(_distance(so_far.center, self._level(end)) for end in (before, after))
-            return not so_far.is_rough or (so_far.error <= QUIET * size and distance <= FINE * size)
+            if distance <= FINE * size:
+                return not so_far.is_rough or so_far.error <= QUIET * size
+            return so_far.rounds >= RANKED or so_far.margin < distance - FINE * size
 
         found = self.compare(self.ends[0], position, is_enough)
         if isinstance(found, int):  # it, or the first one, which fails now and then
@@ -180,7 +186,7 @@ class StepSearch:
 
     def _is_between(self, position: int, before: int, after: int) -> bool:
         """Return whether a position has neither the level of the one end nor that of the other."""
-        found, fine = self.levels[position], FINE * self.threshold.size
+        found, fine = self.levels[position], FINE * self._scale(before, after)
         least = fine + (found.margin if found.margin >= fine else 0.0)
         return all(_distance(found.center, self._level(end)) > least for end in (before, after))
 
@@ -193,12 +199,20 @@ class StepSearch:
                 if change >= self.threshold.size / 2 and change > found[0].margin + found[1].margin:
                     self._explore(first, last)
 
+    def _is_decided(self, estimate: Estimate) -> bool:
+        return self.threshold.is_decided(estimate)  # as it is then: what compares may change it
+
+    def _scale(self, before: int, after: int) -> float:
+        """Return how large a difference matters between two positions: beside a large step, a small one does not."""
+        distance = COARSE * _distance(self._level(after), self._level(before))
+        return max(self.threshold.size, distance) if math.isfinite(distance) else self.threshold.size
+
     def _level(self, position: int) -> float:
         return self.levels[position].center
 
     def _is_confirmed(self, before: int, after: int) -> bool:
         """Compare two neighbors with each other, in runs of their own; keep the step between them if there is one."""
-        found = self.compare(before, after, self.threshold.is_decided)
+        found = self.compare(before, after, self._is_decided)
         if isinstance(found, int):  # a script that fails now and then
             self.dead.add(found)
             self.alike.append((before, after))

@@ -83,7 +83,6 @@ def measurement(level: float, reference: str, **fields: object) -> Measurement:
         "unit": "s",
         "value": 0.2 * (1 + share),
         "samples": samples,
-        "start": "cold",
         "reference": reference,
         "change": (share, share - 0.01, share + 0.01) if reference else None,
         "threshold": 0.05,

@@ -6,7 +6,7 @@ Python processes: each writes a file of its own, but not those that another Pyth
 written to the file, too, and the script goes on.
 """
 # importing pathlib would take time that counts
-# ruff: noqa: PTH105, PTH123
+# ruff: noqa: PTH105, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ASKED = "WHICHTORCH_MEASURE"  # JSON: the prefix of the file, and what to measure
 MOST_STEPS = 100_000
+WORKED = 0.01  # seconds on a core, of a thread that does some of the work
 COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")  # a frame of these, while it compiles
 
 
@@ -58,12 +59,12 @@ class ImportClock:
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> None:
         """Note the first look for torch."""
         if name == "torch" and self.before is None:
-            self.before = time.perf_counter(), own_memory()
+            self.before = clocks(), own_memory()
 
     def stop(self, _torch: ModuleType) -> None:
         """Note what the import took; the script's own time begins now."""
-        seconds, memory = self.before
-        self.notes["import"] = {"seconds": time.perf_counter() - seconds, "memory": own_memory() - memory}
+        since, memory = self.before
+        self.notes["import"] = dict(taken(since), memory=own_memory() - memory)
         start(self.notes)
 
 
@@ -99,13 +100,42 @@ def is_within_compiler() -> bool:
 
 def start(notes: dict[str, Any]) -> None:
     """Let the time of the script begin."""
-    notes["wall"], notes["cpu"], notes["faults"] = time.perf_counter(), cpu_seconds(), child_faults()
+    notes["clocks"], notes["faults"] = clocks(), child_faults()
+
+
+def clocks() -> dict[str, float]:
+    """Return the time, the CPU time, and for how long the living threads of this process have waited for a core."""
+    return {"wall": time.perf_counter(), "cpu": cpu_seconds(), "queued": sum(queued for _, queued in core_times())}
+
+
+def taken(since: dict[str, float]) -> dict[str, float]:
+    """Return by how much the clocks have gone on."""
+    return {name: max(0.0, now - since[name]) for name, now in clocks().items()}
+
+
+def core_times() -> list[tuple[float, float]]:
+    """Return the seconds of each living thread on a core and in the queue for one; none where nobody counts them."""
+    times = []
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open("/proc/self/task/" + thread + "/schedstat") as file:
+                on_core, queued, _ = file.read().split()
+        except (OSError, ValueError):  # it has ended, or the kernel lacks it
+            continue
+        times.append((int(on_core) / 1e9, int(queued) / 1e9))
+    return times
 
 
 def cpu_seconds() -> float:
     """Return the CPU time of this process and of its children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def blocks() -> int:
+    """Return how many blocks of 512 bytes this process has read from disks, and written to files."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_inblock + used.ru_oublock
 
 
 def child_faults() -> int:
@@ -168,8 +198,10 @@ def finish(file: str, pid: int, notes: dict[str, Any]) -> None:
         return
     try:
         told = {
-            "wall": time.perf_counter() - notes["wall"],
-            "cpu": cpu_seconds() - notes["cpu"],
+            **taken(notes["clocks"]),
+            "queued_in_all": clocks()["queued"],
+            "threads": sum(on_core > WORKED for on_core, _ in core_times()),
+            "blocks": blocks(),
             "import": notes["import"],
             "peak": peak(),
             "has_children": child_faults() > notes["faults"],

@@ -224,7 +224,7 @@ class Totals:
 
     def __init__(self, member: kernel.KernelProcess) -> None:
         self.counted = member.cpu  # seconds of CPU in hundredths, of all its threads
-        self.used, self.queued = core_times(member.pid)  # seconds on a core and in the queue, of its living threads
+        self.used, self.queued = kernel.core_times(member.pid)  # seconds, of its living threads
         self.faults = member.faults  # pages that had to be read from a disk
         moved = defaultdict(int, kernel.transfers(member.pid))
         self.moved = moved[b"rchar"] + moved[b"wchar"]  # bytes, through calls
@@ -257,12 +257,6 @@ def is_work(grown: Sequence[Totals], seconds: float) -> bool:
     """Return whether processes that grew so in so many seconds worked: they did not just poll, and queue for that."""
     unqueued = sum(growth.unqueued(seconds) for growth in grown)
     return sum(growth.demand for growth in grown) >= BUSY * seconds and unqueued >= POLLS
-
-
-def core_times(pid: int) -> tuple[float, float]:
-    """Return the seconds for which a process's living threads have been on a core, and in the queue for one."""
-    times = [each for tid in kernel.thread_ids(pid) if (each := kernel.core_time(pid, tid))]
-    return sum(used for used, _ in times), sum(queued for _, queued in times)
 
 
 def tree_bytes(living: Iterable[kernel.KernelProcess]) -> dict[str, tuple[int, int]]:

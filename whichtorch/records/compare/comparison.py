@@ -59,7 +59,11 @@ class RunNumbers:
         """Return how a number differs from this run's, None where the two do not compare, or do not differ."""
         old = self.by_cell.get(key, {}).get(number.name)
         measure = Measure.of(number)
-        if old is None or Measure.of(old).model_copy(update={"change": measure.change}) != measure:
+        if (
+            old is None
+            or old.basis is not number.basis
+            or Measure.of(old).model_copy(update={"change": measure.change}) != measure
+        ):
             return None
         shift = _shift(old, number, measure)
         effect = measure.threshold.effect(shift) if shift else Effect.UNDECIDED

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from operator import itemgetter
 from pathlib import Path
 from statistics import NormalDist, median
 from typing import TYPE_CHECKING, Any
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _Found = tuple[str, str, Run, dict[str, Any]]  # a test, an environment, a run, and fields of a Measurement
-_RULE = itemgetter("reference", "unit", "is_share", "more_is_better")  # what two nights must share to be compared
+_SHARED = ("reference", "unit", "is_share", "more_is_better", "basis")  # what two nights must share to be compared
 NO_REFERENCE = "nothing was measured in turns with it, so that a change may be the machine's"
 
 
@@ -152,11 +151,11 @@ def _joined(found: Iterable[_Found]) -> Iterator[NumberNights]:
         if (test, environment, name) in references:
             continue
         last = Measurement.model_validate(series[-1][3])
-        rule = _RULE(series[-1][3])
+        rule = [series[-1][3].get(name) for name in _SHARED]
         nights = [
             {"run": run.id, "started": run.started, "value": fields["value"], "change": fields["change"]}
             for _, _, run, fields in series
-            if _RULE(fields) == rule and (fields["change"] is not None or not last.reference)
+            if [fields.get(name) for name in _SHARED] == rule and (fields["change"] is not None or not last.reference)
         ]
         if not nights:
             continue
