@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from bench.faults.fault import Report
 import argparse
 import random
 import re
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
 from bench.faults import cache, death, disk, hostile, machine, network, people, records, scripts
-from bench.faults.fault import strike_all
+from bench.faults.fault import Report, strike_all
 from bench.faults.ground import Fields, restore_default_signals
 from tests.cli.shell import old_and_new
 from tests.wheels import serve
 from whichtorch.base.grouping import grouped
-
 
 FAMILIES = (death, disk, machine, records, cache, network, scripts, people, hostile)
 FAULTS = [each for family in FAMILIES for each in family.FAULTS]

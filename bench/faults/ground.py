@@ -6,7 +6,6 @@ files lie in one folder, so that whatever is left there, and every process that 
 
 from __future__ import annotations
 
-from tests.wheels import Index
 import json
 import os
 import re
@@ -20,13 +19,13 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
 from tests.cli.shell import User, new_user
+from tests.wheels import Index
 from whichtorch.cli.command import Exit
-
 
 SCRIPTS = {  # four of them, which is enough, can be forked
     "writes.py": "import torch\nNOTE\nimport tempfile\nfor _ in range(5):\n    print('line' * 10_000)\n"

@@ -11,7 +11,6 @@ import hashlib
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from whichtorch.search.delta import lowest
 from whichtorch.source.names import compiles, unbound_names
@@ -40,9 +39,8 @@ from whichtorch.triage.minimise.statements import (
 )
 from whichtorch.triage.minimise.tree_edit import Edit, InvalidEditError, Program, ReductionState, lines_of
 
-if TYPE_CHECKING:
-    Reducing = Generator[Program, bool, Program]
-    Rule = Callable[[Program, "ReductionState"], Iterator[Edit]]
+Reducing = Generator[Program, bool, Program]
+Rule = Callable[[Program, ReductionState], Iterator[Edit]]
 
 MOST_STEPS = 60  # that are built on each other before one is tried
 MOST_ROWS = 100  # rows of such steps: more than a reduction with a few hundred questions can use
