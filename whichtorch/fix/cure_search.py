@@ -26,7 +26,7 @@ from whichtorch.source.syntax import parse_module
 if TYPE_CHECKING:
     from whichtorch.fix.closure import Closure
 
-    Search = Generator[Proposal, "Trial", Proposal | None]
+Search = Generator[Proposal, "Trial", Proposal | None]
 
 
 class TrialEffect(StrEnum):

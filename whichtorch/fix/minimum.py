@@ -15,15 +15,14 @@ from whichtorch.fix.cure_search import Trial, TrialEffect
 from whichtorch.fix.functions_run import words_of
 from whichtorch.fix.tree_change import lines_of
 from whichtorch.fix.units import Kind, Proposal, Unit, in_order, statements_of
-from whichtorch.search.delta import fewest
+from whichtorch.search.delta import SetSearch, fewest
 from whichtorch.source.names import bound, uses
 from whichtorch.source.syntax import is_docstring
 
 if TYPE_CHECKING:
     from whichtorch.fix.closure import Closure
-    from whichtorch.search.delta import SetSearch
 
-    Minimising = Generator[Proposal, Trial, Proposal]
+Minimising = Generator[Proposal, Trial, Proposal]
 
 Thing = TypeVar("Thing")
 
