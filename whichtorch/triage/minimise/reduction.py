@@ -19,10 +19,8 @@ from whichtorch.triage.minimise.expressions import (
     drop_elements,
     drop_keywords,
     inline_constants,
-    inline_fields,
     inline_variables,
     keep_any_part,
-    keep_one_name,
     shrink_numbers,
 )
 from whichtorch.triage.minimise.inlining import functions_to_lambdas, inline_functions, inline_registered
@@ -50,14 +48,14 @@ MOST_ROUNDS = 12
 FIRST_REJECTIONS = 4  # in a row, of one kind of edit: what is left is tried again later, with more of them
 MOST_REJECTIONS = 60
 _UNUSED = (drop_output, drop_unexecuted)
-_SETTINGS = (inline_fields, inline_constants, drop_async)
+_SETTINGS = (inline_constants, drop_async)
 _STRUCTURE = (
     inline_registered,
     inline_functions,
     inline_single_instance,
     inline_constants,
 )
-_EXPRESSIONS = (drop_decorators, keep_one_name, drop_keywords)
+_EXPRESSIONS = (drop_decorators, drop_keywords)
 _NAMES = (inline_variables, functions_to_lambdas)
 _LAST = (drop_elements, keep_any_part)  # they take the most questions for what they leave out
 MOST_QUESTIONS = 150  # from then on hardly anything is gained
