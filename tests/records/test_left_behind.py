@@ -11,8 +11,8 @@ import pytest
 
 from tests.patience import PATIENCE
 from whichtorch.process.temporary_folders import temporary_folder
-from whichtorch.records.left_behind import clear_left_behind
 from whichtorch.records.store import OPEN, new_run
+from whichtorch.records.stored_runs import clear_left_behind
 
 KILLED = """
 import os, signal, sys
