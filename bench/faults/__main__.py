@@ -1,7 +1,5 @@
 """`python -m bench.faults [FAMILY ...]`: let faults strike, and print what came of each."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import re

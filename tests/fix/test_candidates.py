@@ -1,7 +1,5 @@
 """The order in which changed units are tried."""
 
-from __future__ import annotations
-
 from tests.fix.packages import tree_change
 from whichtorch.failures.tracebacks import CodeFrame
 from whichtorch.fix.cure_search import at_import, by_runs, named, on_stack

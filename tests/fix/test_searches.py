@@ -1,7 +1,5 @@
 """The two searches, against a release whose behaviour is a function of the units that are applied."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from typing import TypeVar
 

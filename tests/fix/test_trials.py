@@ -1,7 +1,5 @@
 """Trials side by side: what is run ahead changes neither the answer of a search nor what it asks for."""
 
-from __future__ import annotations
-
 import json
 import signal
 import tempfile

@@ -1,7 +1,5 @@
 """What a run will take, as it is told before anything is installed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a killed tool leaves on the disk goes with the next command, and nothing else does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The index of stored lines is read instead of the lines, and made again where it does not fit them."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess

@@ -1,7 +1,5 @@
 """Each kind of edit, at its smallest: a source, and what the first edit of a rule makes of it."""
 
-from __future__ import annotations
-
 import ast
 from textwrap import dedent
 
