@@ -6,7 +6,7 @@ from textwrap import dedent
 import pytest
 
 from whichtorch.triage.minimise.expressions import inline_constants, inline_variables, shrink_numbers
-from whichtorch.triage.minimise.inlining import functions_to_lambdas, inline_functions, inline_registered
+from whichtorch.triage.minimise.inlining import functions_to_lambdas, inline_functions
 from whichtorch.triage.minimise.reduction import Rule, try_edits
 from whichtorch.triage.minimise.single_instance import inline_single_instance
 from whichtorch.triage.minimise.statements import drop_async, drop_unneeded, unwrap_blocks
@@ -53,12 +53,6 @@ EDITS = {
         functions_to_lambdas,
         "import functools\n@functools.cache\ndef f(x):\n    return x\ng = f\n",
         "import functools\ng = functools.cache(lambda x: x)\n",
-    ),
-    "a class is named where a registry is asked for it": (
-        inline_registered,
-        "R = {}\ndef register(name):\n    return lambda c: R.setdefault(name, c)\n"
-        "@register('a')\nclass A:\n    pass\nR['a']()\n",
-        "class A:\n    pass\nA()\n",
     ),
     "a constant stands where its name is read": (inline_constants, "N = 3\nprint(N, N)\n", "print(3, 3)\n"),
     "a loop is its first turn": (

@@ -23,7 +23,7 @@ from whichtorch.triage.minimise.expressions import (
     keep_any_part,
     shrink_numbers,
 )
-from whichtorch.triage.minimise.inlining import functions_to_lambdas, inline_functions, inline_registered
+from whichtorch.triage.minimise.inlining import functions_to_lambdas, inline_functions
 from whichtorch.triage.minimise.single_instance import inline_single_instance
 from whichtorch.triage.minimise.statements import (
     cleaned,
@@ -49,12 +49,7 @@ FIRST_REJECTIONS = 4  # in a row, of one kind of edit: what is left is tried aga
 MOST_REJECTIONS = 60
 _UNUSED = (drop_output, drop_unexecuted)
 _SETTINGS = (inline_constants, drop_async)
-_STRUCTURE = (
-    inline_registered,
-    inline_functions,
-    inline_single_instance,
-    inline_constants,
-)
+_STRUCTURE = (inline_functions, inline_single_instance, inline_constants)
 _EXPRESSIONS = (drop_decorators, drop_keywords)
 _NAMES = (inline_variables, functions_to_lambdas)
 _LAST = (drop_elements, keep_any_part)  # they take the most questions for what they leave out
