@@ -9,8 +9,7 @@ from typing import cast
 import pytest
 
 from tests.results import environment
-from whichtorch.matrix.interleaving import Meter, MixedStartsError, Series
-from whichtorch.matrix.sample import NoNumberError, Sample
+from whichtorch.matrix.interleaving import Meter, MixedStartsError, NoNumberError, Sample, Series
 from whichtorch.measure.measure import Measure, measures_named
 from whichtorch.model import Effect, Environment
 from whichtorch.model.events import Event
@@ -57,8 +56,8 @@ def test_environments_take_turns() -> None:
     for number, each in enumerate(rounds, start=1):
         assert {version for version, _ in each} == {OLD.torch, NEW.torch, OTHER.torch}
         assert {seed for _, seed in each} == {number}
-    for one, next_one in zip(rounds[::2], rounds[1::2], strict=True):
-        assert [version for version, _ in next_one] == [version for version, _ in reversed(one)]
+    for there, back in zip(rounds[::2], rounds[1::2], strict=True):
+        assert [version for version, _ in back] == [version for version, _ in reversed(there)]
     assert len({tuple(version for version, _ in each) for each in rounds}) > 2
 
 

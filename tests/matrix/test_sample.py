@@ -7,18 +7,15 @@ import math
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.results import attempt
-from whichtorch.matrix.sample import NOTE, NoNumberError, Sample, compile_total, distance, growth, sample_of
+from whichtorch.matrix.interleaving import NOTE, NoNumberError, Sample, compile_total, distance, growth, sample_of
 from whichtorch.matrix.variation import Observation
 from whichtorch.measure.measure import Measure, measures_named
 from whichtorch.model import Limits, Outcome, Record
-
-if TYPE_CHECKING:
-    pass
 
 NOTES: dict[str, Any] = {
     "wall": 2.0,

@@ -12,7 +12,7 @@ from tests.reports.test_markdown import HOSTILE
 from whichtorch.bisect.bisection import Attribution, Bisection, Boundary, Cause, Probe, timeline_of, unjudged_in
 from whichtorch.bisect.search_request import AxisName
 from whichtorch.model import Attempt, Cell, Diagnosis, Environment, Outcome, StoppedBy
-from whichtorch.model.measurement import Curve, CurveStep, Effect
+from whichtorch.model.record import Curve, CurveStep, Effect
 from whichtorch.reports.bisection_text import bisection_blocks, bisection_lines, cost
 from whichtorch.reports.document import markdown
 from whichtorch.search.search_state import AnswerKind, Change, Find, SearchVerdict

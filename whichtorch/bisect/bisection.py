@@ -12,7 +12,7 @@ from whichtorch.bisect.search_request import AxisName  # noqa: TC001  pydantic r
 from whichtorch.failures.failure import Failure
 from whichtorch.failures.signature import described
 from whichtorch.model import Cell, Environment, Model, Outcome
-from whichtorch.model.measurement import Curve  # noqa: TC001
+from whichtorch.model.record import Curve  # noqa: TC001
 from whichtorch.records.compare.factors import Versions  # noqa: TC001
 from whichtorch.search.search_state import AnswerKind, Change, Find, Purpose, SearchVerdict
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import difflib
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from whichtorch.base.errors import UsageError
 from whichtorch.base.redaction import TOKEN, is_secret
 from whichtorch.inside.startup import FOLDER
 from whichtorch.model import Config, Environment, Request, digest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 _BUILTIN = (
     Config(name="default", summary="torch as a user gets it"),

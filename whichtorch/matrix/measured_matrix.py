@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import why_stopped
 from whichtorch.base.grouping import grouped
-from whichtorch.matrix.interleaving import MOST_SERVERS, Meter, Series, measured_cell
-from whichtorch.matrix.lab import opened_lab
-from whichtorch.model.events import CellDone, EnvironmentReady, Interrupted, NumbersCompared
+from whichtorch.matrix.interleaving import MOST_SERVERS, Meter, NoNumberError, Series, measured_cell
+from whichtorch.matrix.lab import Lab, opened_lab
+from whichtorch.model.events import CellDone, EnvironmentReady, Interrupted, NumbersCompared, Show
 from whichtorch.records.known_records import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from whichtorch.matrix.lab import Lab
     from whichtorch.matrix.planning import Plan, PlannedCell
-    from whichtorch.matrix.sample import NoNumberError
     from whichtorch.matrix.site import ThisMachine
     from whichtorch.measure.measure import Measure
     from whichtorch.model import Environment
-    from whichtorch.model.events import Show
     from whichtorch.records.store import RunStore
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from whichtorch.base.errors import UsageError
 from whichtorch.base.row_enum import RowEnum
 from whichtorch.model import Model
-from whichtorch.model.measurement import ValueChange  # noqa: TC001
+from whichtorch.model.record import ValueChange  # noqa: TC001
 from whichtorch.search.step_search import Threshold
 
 if TYPE_CHECKING:

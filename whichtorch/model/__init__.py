@@ -7,7 +7,6 @@ are pydantic models: their JSON Schema is the contract that other programs read.
 # The nouns are everybody's: whoever uses one need not know in which module it stands.
 from whichtorch.model.base import *  # noqa: F403
 from whichtorch.model.environment import *  # noqa: F403
-from whichtorch.model.measurement import *  # noqa: F403
 from whichtorch.model.outcome import *  # noqa: F403
-from whichtorch.model.record import *  # noqa: F403
+from whichtorch.model.record import *  # noqa: F403  # noqa: F403
 from whichtorch.model.scenario import *  # noqa: F403

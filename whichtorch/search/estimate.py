@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations_with_replacement
 from statistics import NormalDist, fmean, median, stdev
-from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FIRST_LOOK = 12  # rounds: with fewer, no rank test has the level of a look
 MOST_ROUNDS = 96  # runs of each environment in a comparison
@@ -75,7 +72,7 @@ def estimate(differences: Sequence[float], most: int) -> Estimate | None:
         return Estimate(center=value, low=value, high=value, rounds=count)
     if count < FIRST_LOOK:
         return _rough(differences, most) if all(map(math.isfinite, differences)) else None
-    means = sorted((one + other) / 2 for one, other in combinations_with_replacement(differences, 2))
+    means = sorted(sum(pair) / 2 for pair in combinations_with_replacement(differences, 2))
     left_out, likely = _rejected(count, ALPHA / len(looks(most))), _rejected(count, ONE_SIGMA)
     return Estimate(
         center=median(means),
@@ -96,20 +93,21 @@ def _rough(differences: Sequence[float], most: int) -> Estimate:
     return Estimate(center=center, low=center - margin, high=center + margin, rounds=count, error=error, is_rough=True)
 
 
-def pooled(one: Estimate, other: Estimate) -> Estimate:
+def pooled(series: Estimate, other: Estimate) -> Estimate:
     """Return the estimate of two series of the same differences."""
-    if not (one.error and other.error):
-        return other if one.error else one
-    first, second = one.error**-2, other.error**-2
-    center, error = (one.center * first + other.center * second) / (first + second), (first + second) ** -0.5
-    margin = error * NormalDist().inv_cdf(1 - ALPHA / 2 / len(looks(one.rounds + other.rounds)))
+    if not (series.error and other.error):
+        return other if series.error else series
+    weight, other_weight = series.error**-2, other.error**-2
+    total = weight + other_weight
+    center, error = (series.center * weight + other.center * other_weight) / total, total**-0.5
+    margin = error * NormalDist().inv_cdf(1 - ALPHA / 2 / len(looks(series.rounds + other.rounds)))
     return Estimate(
         center=center,
         low=center - margin,
         high=center + margin,
-        rounds=one.rounds + other.rounds,
+        rounds=series.rounds + other.rounds,
         error=error,
-        is_rough=one.is_rough and other.is_rough and one.rounds + other.rounds < FIRST_LOOK,
+        is_rough=series.is_rough and other.is_rough and series.rounds + other.rounds < FIRST_LOOK,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from whichtorch.model.measurement import Effect
+from whichtorch.model.record import Effect
 from whichtorch.search.estimate import Estimate, pooled
 
 # compares a position with another until the estimate of the difference is enough; or returns one that has no number
@@ -209,9 +209,9 @@ class StepSearch:
         return effect.counts
 
 
-def _distance(one: float, other: float) -> float:
+def _distance(level: float, other: float) -> float:
     """Return how far two levels are from each other; outputs with other words than the first are infinitely far."""
-    return 0.0 if one == other else abs(one - other)
+    return 0.0 if level == other else abs(level - other)
 
 
 def _chance_before(position: int, chances: Mapping[tuple[int, int], float]) -> float:

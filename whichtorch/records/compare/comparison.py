@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, partial
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pydantic import Field
 
@@ -14,16 +17,109 @@ from whichtorch.base.grouping import counted, grouped
 from whichtorch.base.version_parsing import parse_version
 from whichtorch.failures.failure import is_alike
 from whichtorch.failures.verdict import passes_needed
-from whichtorch.model import Cell, Effect, Environment, Model, Outcome, Result, Run
+from whichtorch.measure.measure import Measure
+from whichtorch.model import (
+    Cell,
+    Effect,
+    Environment,
+    Measurement,
+    Model,
+    Outcome,
+    ProjectCommand,
+    Quantity,
+    Result,
+    Run,
+    ValueChange,
+)
 from whichtorch.records.compare.factors import Versions, changed_facts, changed_packages, commit_of, compare_link
-from whichtorch.records.compare.number_changes import NumberChange, RunNumbers, number_changes
+from whichtorch.search.estimate import Estimate
 from whichtorch.suite.project import changed_files
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
-    from whichtorch.model import ProjectCommand
+class NumberChange(Quantity):
+    """A number that is worse or better than it was, both measured in turns with the same reference."""
+
+    reference: str  # label
+    since: str  # id of the run that it is compared with
+    old: ValueChange  # against the reference
+    new: ValueChange
+    change: ValueChange  # from old to new
+    effect: Effect
+    is_confirmed: bool = False  # the run before the new one says the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNumbers:
+    """The numbers of a run by environment (its id in the new run), test and measure."""
+
+    run: Run
+    by_cell: dict[tuple[str, str], dict[str, Measurement]]
+
+    def change(self, key: tuple[str, str], number: Measurement) -> NumberChange | None:
+        """Return how a number differs from this run's, None where the two do not compare, or do not differ."""
+        old = self.by_cell.get(key, {}).get(number.name)
+        measure = Measure.of(number)
+        if old is None or Measure.of(old).model_copy(update={"change": measure.change}) != measure:
+            return None
+        shift = _shift(old, number, measure)
+        effect = measure.threshold.effect(shift) if shift else Effect.UNDECIDED
+        if shift is None or old.change is None or number.change is None or not effect.counts:
+            return None
+        return NumberChange(
+            name=number.name,
+            unit=number.unit,
+            is_share=number.is_share,
+            reference=number.reference,
+            since=self.run.id,
+            old=old.change,
+            new=number.change,
+            change=measure.change_in(shift),
+            effect=effect,
+        )
+
+
+def number_changes(
+    key: tuple[str, str], new: RunNumbers, old: RunNumbers, *before: RunNumbers
+) -> Iterator[NumberChange]:
+    """Yield the numbers of a cell that are worse or better than in the old run; `before` are those before the new one.
+
+    A change needs two runs in a row. Where the old run is the one before, it may be the first of them: then both are
+    compared with the run before it.
+    """
+    between = before[0] if before and before[0].run.started > old.run.started else None
+    earlier = before[1] if len(before) > 1 and before[0].run.id == old.run.id else None
+    for number in new.by_cell.get(key, {}).values():
+        base, first = (earlier, old) if earlier else (old, between)
+        change = base.change(key, number)
+        seen_first = first.by_cell.get(key, {}).get(number.name) if first else None
+        was = base.change(key, seen_first) if seen_first else None
+        is_confirmed = bool(change and was and was.effect is change.effect)
+        if change and (is_confirmed or base is old):
+            yield change.model_copy(update={"is_confirmed": is_confirmed})
+        elif earlier and (change := old.change(key, number)):
+            yield change
+
+
+def _shift(old: Measurement, new: Measurement, measure: Measure) -> Estimate | None:
+    """Return by how much a change against a reference is worse than that against the same one at another time.
+
+    None where there is no such reference. The interval is that of a difference of two independent estimates (Zou and
+    Donner, Statistics in Medicine 27, 2008).
+    """
+    if not old.reference or old.reference != new.reference or old.change is None or new.change is None:
+        return None
+    try:
+        was, now = (
+            sorted(measure.on_scale(each + measure.is_share) for each in side.change or ()) for side in (old, new)
+        )
+    except ValueError:
+        return None
+    center = now[1] - was[1]
+    low = center - math.hypot(now[1] - now[0], was[2] - was[1])
+    high = center + math.hypot(now[2] - now[1], was[1] - was[0])
+    rounds = min(len(old.samples), len(new.samples))
+    return Estimate(center=center, low=low, high=high, rounds=rounds) if math.isfinite(center) else None
+
 
 LUCK = 0.05  # passes prove that a flaky failure is gone where the chance that they are luck is below this
 

@@ -7,9 +7,11 @@ reference that was measured in turns with it.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import itemgetter
+from pathlib import Path
 from statistics import NormalDist, median
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +19,14 @@ from pydantic_core import from_json
 
 from whichtorch.base.grouping import counted, grouped
 from whichtorch.measure.measure import Measure
-from whichtorch.model import Cell, Effect, Environment, Measurement, Model, Quantity, Run, ValueChange
+from whichtorch.model import Cell, Effect, Environment, Measurement, Model, Quantity, Result, Run, ValueChange
 from whichtorch.records.compare.comparison import stream, stream_name
 from whichtorch.records.line_index import LineIndex
-from whichtorch.records.store import CELLS, ENVIRONMENTS, LEFT_OUT
+from whichtorch.records.store import CELLS, ENVIRONMENTS, LEFT_OUT, RunFolder
 from whichtorch.records.stored_runs import COMPARABLE, all_runs
 from whichtorch.search.estimate import ALPHA, Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from whichtorch.model import Result
-    from whichtorch.records.store import RunFolder
     from whichtorch.search.step_search import Threshold
 
 
