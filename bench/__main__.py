@@ -10,8 +10,6 @@ earlier. Its row `two-paths` runs two tools on one state folder for an hour, or 
 Without names everything but these runs; `all` runs everything.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

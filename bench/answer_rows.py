@@ -1,7 +1,5 @@
 """How soon a command answers: its help, the first cell, and what the records of many earlier runs know."""
 
-from __future__ import annotations
-
 import os
 import re
 import statistics

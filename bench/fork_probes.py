@@ -4,8 +4,6 @@
 """
 # ruff: noqa: E501  a probe is a line
 
-from __future__ import annotations
-
 _COMPILED = "torch.compile(lambda x: x.sin() + 1, backend='eager')(torch.ones(3))"
 # Each prints what it sees, or fails where what it sees is not what a started Python shows.
 PROBES = {

@@ -1,7 +1,5 @@
 """Whether a large distributed job is told in time: many ranks with many threads, one of which is elsewhere."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ The peers' figures were measured with simulations of the same histories. Probes 
 failure is flaky, installs are counted without the two bounds, as the peers take those as given, and runs with them.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

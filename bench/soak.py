@@ -8,8 +8,6 @@ enough to show whether it grows. In a third, two tools use one state folder by t
 environment: each evicts what the other has made, while scripts run that import late.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """docs/contract.md, table by table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.reports import reading

@@ -1,7 +1,5 @@
 """Runs of the product with a real torch, in the project's own state, for tests."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

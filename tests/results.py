@@ -1,7 +1,5 @@
 """Runs that are made up, and stored as real ones are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """docs/contract.md says what the program does: each of its tables is compared with the code that it is about."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The pages for users lead where they say: README.md, CONTRIBUTING.md and docs/."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from pathlib import Path

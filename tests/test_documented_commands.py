@@ -1,7 +1,5 @@
 """The command line takes the commands that the pages for users show after a `$`, or in a sentence."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What CONTRIBUTING says about adding a thing is true: the files it names are all that it takes."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What is published, how it is installed, and whose modules it then takes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

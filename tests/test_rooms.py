@@ -1,7 +1,5 @@
 """The structure of the code: which room may import which, and that names are unique."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent

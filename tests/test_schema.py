@@ -1,7 +1,5 @@
 """The JSON Schema of --json is generated from the models, kept in docs/, and holds what is written."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

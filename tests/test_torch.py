@@ -1,7 +1,5 @@
 """Real torch wheels, real hangs: what the suite says of releases whose outcomes are known."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

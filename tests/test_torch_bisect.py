@@ -1,7 +1,5 @@
 """Real torch wheels, searched: the release that fixed a bug, the day that broke another, the package it was."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

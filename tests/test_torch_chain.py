@@ -1,7 +1,5 @@
 """Real torch, in runs that share caches."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Real torch wheels, two nights: compare finds what was planted between them, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

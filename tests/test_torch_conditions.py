@@ -1,7 +1,5 @@
 """Real torch wheels: the hang of a C++ thread with its cure, and what the observer sees of a pass."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Real torch, forked and cold: the same ending."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace

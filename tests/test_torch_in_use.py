@@ -1,7 +1,5 @@
 """A real torch that two tools use at once, by two paths to one state folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Real torch below real launchers: who failed, and in which release that changed."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

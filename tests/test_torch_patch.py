@@ -1,7 +1,5 @@
 """Real torch wheels: the fix of a release, as a patch, cures the release before it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Real torch, from a script to a case: the layer, the culprit pass, and the smallest script."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Damage to what is installed: it is made again, or told; it never becomes a verdict."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

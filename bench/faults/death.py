@@ -1,7 +1,5 @@
 """`kill -9` of each process that takes part in a command, at random moments."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

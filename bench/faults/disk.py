@@ -1,7 +1,5 @@
 """A disk that is full, read-only, broken or slow: it costs what it has no room for, and no verdict."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

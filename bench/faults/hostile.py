@@ -1,7 +1,5 @@
 """Files from others, made to harm: nothing is read or written outside, and what is told stays text."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -4,8 +4,6 @@ The script waits until the fault has struck, asks for what it needs, and fails w
 the machine is as before, and the attempt that is made then passes.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """An index that misbehaves: the environments cannot be made, and a line says why; later they can."""
 
-from __future__ import annotations
-
 import threading
 import time
 import urllib.request

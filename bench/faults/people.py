@@ -1,7 +1,5 @@
 """What people do to a command: interrupt it, suspend it, give it twice, move its state folder, close the terminal."""
 
-from __future__ import annotations
-
 import os
 import pty
 import shutil

@@ -1,7 +1,5 @@
 """Damage to what is stored: the next command reads around it, runs again what it cost, and says so in a line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

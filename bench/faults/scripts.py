@@ -1,7 +1,5 @@
 """Scripts that misbehave: each gets its own outcome, its neighbor passes, and nothing of it stays."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

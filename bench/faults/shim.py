@@ -1,7 +1,5 @@
 """The library that lets calls fail, built where there is a compiler."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """A file system that never answers: whoever asks it for a file waits in the kernel, and cannot be killed."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

@@ -1,7 +1,5 @@
 """The work on a report: where its script runs, and how long it may take."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """What a report claims: which torch it was seen with, how it fails, and what was expected."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import cast
 

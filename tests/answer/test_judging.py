@@ -1,7 +1,5 @@
 """What two results of a report's script say of the report."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

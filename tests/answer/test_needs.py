@@ -1,7 +1,5 @@
 """What a script needs that this machine lacks, and what it does that no report needs."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

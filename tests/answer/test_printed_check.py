@@ -1,7 +1,5 @@
 """Lines that make a wrong output, or an exception that is missing, a failure."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which script a report is about: what is taken from its blocks, what is added, in which order it is tried."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What must not be stored is replaced, and nothing else is touched."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

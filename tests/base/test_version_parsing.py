@@ -1,7 +1,5 @@
 """Versions and the specifiers that hold them."""
 
-from __future__ import annotations
-
 import pytest
 
 from whichtorch.base.version_parsing import in_specifier

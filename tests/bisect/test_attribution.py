@@ -1,7 +1,5 @@
 """Which of the packages that changed at a boundary it was, over made-up environments: what is tried, what is said."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path

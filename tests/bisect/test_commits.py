@@ -1,7 +1,5 @@
 """A search through a history: real git, real records, builds and runs that are made up."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Callable

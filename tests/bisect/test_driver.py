@@ -1,7 +1,5 @@
 """The driver of a search, over fake environments: what runs, what counts, what it costs, what comes out."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import replace

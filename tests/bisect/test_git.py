@@ -1,7 +1,5 @@
 """Borrowing a checkout: what is refused, and that it is given back as it was."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from contextlib import suppress

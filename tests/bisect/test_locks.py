@@ -1,7 +1,5 @@
 """Lock files: reading them, what two differ in, and what cannot be had alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

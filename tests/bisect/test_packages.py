@@ -1,7 +1,5 @@
 """Packages and days as axes, over made-up environments: what is tried, and what the answer is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date

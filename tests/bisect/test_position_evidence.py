@@ -1,7 +1,5 @@
 """What records say of a search's positions: which failure it is about, and what each run is evidence of."""
 
-from __future__ import annotations
-
 import pytest
 
 from whichtorch.bisect.position_evidence import PositionEvidence, observations_of, reference_of

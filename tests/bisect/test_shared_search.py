@@ -1,7 +1,5 @@
 """Many tests in one search: each gets its boundary, and they share the positions."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Telling values without an order apart: which fail, which pass, how often each is run."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Which releases are worth trying first where everything passes."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The Chromium of the system, and pages to open in it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

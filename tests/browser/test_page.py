@@ -1,7 +1,5 @@
 """The page of a run in a browser, as people use it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A checkout of the project with a small suite, the commands on its PATH, and what serves it stand-in wheels."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -4,8 +4,6 @@ artifacts/RUN/NAME/ is what runs have uploaded, `completed` has the ids of those
 issues.json the texts of the open issues, and calls.jsonl what it was called with.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """As much of GitHub Actions as the workflows and the action use: it runs the very commands that these hold."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The action in somebody's own repository: the very steps of action.yml, as docs/examples/github.yml uses it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """docs/examples for GitLab and cron are run as they stand there, as far as they can be run here."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The nightly workflow, night after night: its very commands, on stand-in wheels, with a stand-in for `gh` alone."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What holds of the workflow whatever a night brings: pins, permissions, time limits, and no text run as commands."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

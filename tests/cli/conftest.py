@@ -1,7 +1,5 @@
 """A user at a shell, and the index of stand-in wheels that their settings name."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

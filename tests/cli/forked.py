@@ -1,7 +1,5 @@
 """Commands in forks of a process that has imported the program: the 0.3 CPU seconds that this takes are paid once."""
 
-from __future__ import annotations
-
 import io
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Environments that are made once, and copied into the state folder of each user who needs the same."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Somebody at a shell, and what they wait for."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

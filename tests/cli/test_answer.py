@@ -1,7 +1,5 @@
 """`whichtorch answer` on stand-in wheels, as a user gives it: each verdict, the comment, the sandbox, bad input."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A script's own arguments, after `--`, in every command that runs one."""
 
-from __future__ import annotations
-
 import json
 import shlex
 

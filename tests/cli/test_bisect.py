@@ -1,7 +1,5 @@
 """`whichtorch bisect` on stand-in wheels, as a user gives it: answers, repairs, budgets, interrupts, kills."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

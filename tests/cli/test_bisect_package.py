@@ -1,7 +1,5 @@
 """`whichtorch bisect --package` on stand-in wheels, as a user gives it, and which of two packages it was."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

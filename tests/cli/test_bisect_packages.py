@@ -1,7 +1,5 @@
 """bisect over days and over lock files, on stand-in wheels from an index that tells when they came."""
 
-from __future__ import annotations
-
 import json
 import signal
 import threading

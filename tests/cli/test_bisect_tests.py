@@ -1,7 +1,5 @@
 """`whichtorch bisect -- pytest`: all tests that changed, in one search."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

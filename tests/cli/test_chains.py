@@ -1,7 +1,5 @@
 """Runs that share caches, as a user asks for them, on stand-in wheels."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """A command after `--`: pytest, whose tests are cells each, and any other."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import signal

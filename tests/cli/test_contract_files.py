@@ -1,7 +1,5 @@
 """The files of a run are those that docs/contract.md names, and each holds what it says."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """`whichtorch dispatch`, on stand-in wheels."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`whichtorch explain`, on stand-in wheels."""
 
-from __future__ import annotations
-
 import json
 import signal
 

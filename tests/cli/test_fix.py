@@ -1,7 +1,5 @@
 """`fix` at the shell: a patch that cures, what is not in Python, and what cannot be asked."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

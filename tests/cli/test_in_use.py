@@ -1,7 +1,5 @@
 """Two tools and one environment: what one of them does to it, the scripts of the other do not see."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, cast
 

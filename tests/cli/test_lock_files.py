@@ -1,7 +1,5 @@
 """What uv itself writes of a project, given to the commands that install: lock files, exports, and the project."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`whichtorch matrix`, on stand-in wheels: exit codes, messages, interrupts, what is kept."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import signal

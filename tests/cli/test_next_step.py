@@ -1,7 +1,5 @@
 """The next step that `matrix` names, as a user meets it: real scripts, in environments of stand-in wheels."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Numbers of several nights on stand-in wheels, as a user gives the commands."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

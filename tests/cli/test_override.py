@@ -1,7 +1,5 @@
 """Versions that replace what packages ask for: `--override`, in every command that installs, and in a matrix file."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

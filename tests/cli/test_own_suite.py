@@ -1,7 +1,5 @@
 """A user's own repository, with its own suite, on stand-in wheels."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Packages that a script needs: `--with`, `-r` and the script's own header, in every command that installs."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """A patch at the shell: tried on releases, searched with, explained; what cannot be tried is told at once."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """What a project needs: its dependencies, the versions that its lock file pins, and variables for what is run."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

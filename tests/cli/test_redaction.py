@@ -1,7 +1,5 @@
 """Secrets and names planted wherever a run can meet them: none is in what it leaves behind."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

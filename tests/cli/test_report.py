@@ -1,7 +1,5 @@
 """`whichtorch report`, on runs that were really made, with stand-in wheels."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`--sandbox` as a user gives it: what a script sees, what is told of it, and that its records are its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """compare, merge, history and runs, on runs that were really made, with stand-in wheels."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`triage` and `replay` at the shell: from a script to a case, and the case elsewhere."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

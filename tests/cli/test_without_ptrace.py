@@ -1,7 +1,5 @@
 """Where no process may read another, as in a container without ptrace: what is told of a hang all the same."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A folder of stand-in wheels, an index that serves it, and caches that install from there."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

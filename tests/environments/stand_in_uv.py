@@ -1,7 +1,5 @@
 """Installs without uv's processes, for tests of what is decided around an install: 0.8 CPU seconds less for each."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import zipfile

@@ -1,7 +1,5 @@
 """The builder that runs inside environments, with a package called torch and a compiler that stand in."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

@@ -1,7 +1,5 @@
 """Environments made by the real uv from stand-in wheels."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Wheels of release candidates change under their names: each is an environment of its own."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Configs are found by name, and a name that is none gets a remedy."""
 
-from __future__ import annotations
-
 import pytest
 
 from whichtorch.base.errors import UsageError

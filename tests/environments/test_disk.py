@@ -1,7 +1,5 @@
 """A matrix larger than the disk: eviction, waiting, and identities that stay."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What a cell sees of the shell that the tool was started in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from whichtorch.environments.configs import cell_environ_of, recorded, side_packages_folder

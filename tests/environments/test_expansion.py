@@ -1,7 +1,5 @@
 """Matrix file -> the environments that it asks for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An environment that somebody uses stays as it is, whoever else needs it, and for whatever reason."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

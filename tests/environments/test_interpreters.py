@@ -1,7 +1,5 @@
 """Where interpreters are looked for."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

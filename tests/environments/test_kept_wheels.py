@@ -1,7 +1,5 @@
 """Wheels of nightlies are kept: what their index drops can be installed again."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import threading

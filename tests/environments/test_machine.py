@@ -1,7 +1,5 @@
 """What a machine says of itself, and whether it is of a kind of hardware."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What the hook that notes functions sees of a script."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Overlays of a real virtual environment: changed where they are to be, while the original stays byte for byte."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The matrix file of the user's own repository: where it is found, and what is a mistake in it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

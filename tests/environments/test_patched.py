@@ -1,7 +1,5 @@
 """Environments with a patch: overlays of stand-in installations, made, reused and evicted like any environment."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """Patches as files: what they change, what of it can be applied, and where one does not fit."""
 
-from __future__ import annotations
-
 import difflib
 from pathlib import Path
 

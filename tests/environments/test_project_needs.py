@@ -1,7 +1,5 @@
 """pyproject.toml and lock files -> what an environment needs beside torch."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

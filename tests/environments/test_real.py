@@ -1,7 +1,5 @@
 """One real torch, from the configured index."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

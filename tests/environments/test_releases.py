@@ -1,7 +1,5 @@
 """Releases that exist for a build, a Python and this machine."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

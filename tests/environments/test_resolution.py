@@ -1,7 +1,5 @@
 """Requests become requirements, and locks are read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Shares of a matrix's environments: what each job of a CI service runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from whichtorch.base.errors import UsageError

@@ -1,7 +1,5 @@
 """Whose settings name which index, what a build's name means, and what `auto` takes."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

@@ -3,8 +3,6 @@
 Plain Python programs in processes of their own; a package called torch stands in for the real one.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

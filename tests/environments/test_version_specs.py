@@ -1,7 +1,5 @@
 """Which releases a spec means."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

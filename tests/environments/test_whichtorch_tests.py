@@ -1,7 +1,5 @@
 """The plugin that pytest is given: what it writes of a session, and what it leaves alone; pytest is the real one."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

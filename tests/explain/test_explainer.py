@@ -1,7 +1,5 @@
 """Which cells `explain --run` runs, with fake environments that behave as a test says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rules, versions and conditions from synthetic environments and records."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Hang or slow: what decides it of an attempt that was stopped."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What real releases write when the same thing goes wrong, shortened, and what is made of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.failures.test_failure import failed, is_one

@@ -1,7 +1,5 @@
 """Which two failures are one, and which failures say only that a release does not have what a test uses."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Who failed, where and how, below each launcher and for each way to fail."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Where the object comes from on which a thread waits, as the source shows it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Chains of exceptions, as Python writes them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

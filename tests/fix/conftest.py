@@ -1,7 +1,5 @@
 """Where whole searches run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Two releases of a small package, as texts or as environments that a Python runs in."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

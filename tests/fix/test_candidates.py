@@ -1,10 +1,8 @@
 """The order in which changed units are tried."""
 
-from __future__ import annotations
-
 from tests.fix.packages import tree_change
 from whichtorch.failures.tracebacks import CodeFrame
-from whichtorch.fix.candidates import at_import, by_runs, named, on_stack
+from whichtorch.fix.cure_search import at_import, by_runs, named, on_stack
 from whichtorch.fix.functions_run import FunctionsRun
 
 BAD = {

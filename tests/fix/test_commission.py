@@ -1,7 +1,5 @@
 """The two releases of a search for a fix."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

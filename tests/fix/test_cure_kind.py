@@ -1,7 +1,5 @@
 """How a cure cures: what is told of it, and what is not."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """What a whole search answers where there are two cures, where one needs several functions, and where there is none."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fix.workplace import CORE, Workplace

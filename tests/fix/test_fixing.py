@@ -1,7 +1,5 @@
 """Whole searches, over stand-in releases that a real Python runs."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

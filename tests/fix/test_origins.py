@@ -1,7 +1,5 @@
 """Commits that a patch goes back to, in histories that real git has made."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is read and written around a search: traces, tracebacks, the journal, patches, the last words."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

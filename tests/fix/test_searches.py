@@ -1,7 +1,5 @@
 """The two searches, against a release whose behaviour is a function of the units that are applied."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
@@ -200,17 +198,6 @@ def test_what_the_binary_refuses_is_left_out() -> None:
     assert answer is not None
     assert tried == [{"f2", "f3"}, {"f3"}]
     assert set(search.refused.values()) == {"torch._C._Frame.closure"}
-
-
-def test_a_small_patch_stays_as_it_was_written() -> None:
-    """Of a short function no branch is left out, though the script does not need it; of a long one it is."""
-    for count, kept in ((3, True), (40, False)):
-        branch = "    if a == 2:\n" + "        a += 1\n" * count
-        good = f"def f(a):\n    a = 1\n{branch}    return a\n"
-        change = tree_change({"torch/m.py": "def f(a):\n    return a\n"}, {"torch/m.py": good})
-        search = smallest(Proposal(units=frozenset(change.units(["torch/m.py"]))), Closure(change))
-        answer, _ = driven(search, lambda _: Trial(effect=TrialEffect.CURED))
-        assert ("if a == 2" in change.texts(answer)["torch/m.py"]) is kept
 
 
 @pytest.mark.parametrize("message", ["TypeError: f07() missing 1 required argument: 'key'", "ValueError: other"])

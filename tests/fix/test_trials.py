@@ -1,7 +1,5 @@
 """Trials side by side: what is run ahead changes neither the answer of a search nor what it asks for."""
 
-from __future__ import annotations
-
 import json
 import signal
 import tempfile
@@ -20,9 +18,8 @@ from hypothesis import strategies as st
 from tests.fix.packages import tree_change
 from tests.patience import PATIENCE
 from whichtorch.base.errors import PreventedError
-from whichtorch.fix.candidates import each_once
 from whichtorch.fix.closure import Closure
-from whichtorch.fix.cure_search import GUESS, CureSearch, Trial, TrialEffect, in_words, inquiry
+from whichtorch.fix.cure_search import GUESS, CureSearch, Trial, TrialEffect, each_once, in_words, inquiry
 from whichtorch.fix.minimum import smallest
 from whichtorch.fix.units import Proposal, Unit
 from whichtorch.search.runs_oracle import BudgetSpentError, Deferred, Journal, RunsOracle, drive

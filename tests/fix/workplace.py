@@ -1,7 +1,5 @@
 """A folder with environments of stand-in releases, where whole searches run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@
 Linux machine with paths shortened to ENV, PYTHON, BUILD and WORK. A number in a file's name is the process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

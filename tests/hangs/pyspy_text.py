@@ -3,8 +3,6 @@
 It shows who has the GIL of active threads only. The tool itself takes the JSON form.
 """
 
-from __future__ import annotations
-
 import re
 
 from whichtorch.hangs.stacks import Frame, Process, Thread, looks_native, native, python

@@ -1,7 +1,5 @@
 """Declared conditions and an observation -> which were met, and what was seen instead."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

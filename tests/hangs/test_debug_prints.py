@@ -1,7 +1,5 @@
 """The prints of a PyTorch patched to trace at::mm."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """One place in the dispatcher, from native frames, from trace lines, by the environment's own table."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.hangs import pyspy_text

@@ -1,7 +1,5 @@
 """What kind of hang a picture shows, on evidence only."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

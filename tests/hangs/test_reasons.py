@@ -1,7 +1,5 @@
 """Why nobody ends a wait: who has gone, who is outside of what is seen, and no word of it where the program gets on."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.hangs.recorded import diagnosed, picture

@@ -1,7 +1,5 @@
 """What is said of real programs that hang, each of a kind that the library's rows know."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.hangs.recorded import PROGRAMS, RECORDINGS, SENTENCES, diagnosed, picture, sentence

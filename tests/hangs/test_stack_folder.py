@@ -1,7 +1,5 @@
 """A folder of raw stacks becomes one diagnosis."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """One picture of several collectors."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Real stacks of hangs -> which declared conditions they show to be met, or not, or leave open."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.hangs import pyspy_text

@@ -1,7 +1,5 @@
 """Chains of runs that share caches: what decides, which caches were read, and which of them was at fault."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The scheduler of cells on this machine: work that comes and goes while other work runs."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The tests of a command, with a fake executor that tells what its pytest would."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the options of a command make of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

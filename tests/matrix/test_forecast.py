@@ -1,12 +1,10 @@
 """What a run will take, as it is told before anything is installed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 from whichtorch.environments.cache import EnvironmentCache
-from whichtorch.matrix.planned_matrix import PlannedMatrix
+from whichtorch.matrix.forecast import Forecast
 from whichtorch.matrix.planning import RunOptions, _joined, plan
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.model import Build, Config, Expectation, Outcome, Request, Scenario
@@ -29,15 +27,14 @@ def scenario(name: str, *expect: Expectation, **fields: float) -> Scenario:
 def lines(home: Path, requests: list[Request], suite: list[Scenario], jobs: int = 2) -> list[str]:
     """Return what is told of a plan, with nothing recorded."""
     planned = plan(requests, suite, RunOptions())
-    matrix = PlannedMatrix(planned=planned, machines=ThisMachine.of(EnvironmentCache(home), jobs), records=Records())
-    return list(matrix.forecast().lines())
+    forecast = Forecast.of(planned, ThisMachine.of(EnvironmentCache(home), jobs), Records())
+    return list(forecast.lines())
 
 
 def test_what_is_left_follows_the_pace(tmp_path: Path) -> None:
     """At first it is what was expected; a run that turns out twice as slow is expected to go on so."""
     planned = plan([request("2.11.0", CPU)], [scenario(f"family/{number}") for number in range(200)], RunOptions())
-    matrix = PlannedMatrix(planned=planned, machines=ThisMachine.of(EnvironmentCache(tmp_path), 1), records=Records())
-    forecast = matrix.forecast()
+    forecast = Forecast.of(planned, ThisMachine.of(EnvironmentCache(tmp_path), 1), Records())
     assert forecast.time_left(0.0) == f"about {round(forecast.seconds / 60)} minutes left"
     forecast.done = forecast.seconds * 0.9
     assert forecast.time_left(forecast.seconds * 1.8) == f"about {round(forecast.seconds * 0.19 / 60)} minutes left"
@@ -73,8 +70,8 @@ def test_the_runs_of_a_chain_count(tmp_path: Path) -> None:
     ]
     requests = [request("2.11.0", CPU), request("2.12.0", CPU)]
     planned = _joined([(requests, [scenario("family/a")])], RunOptions(runs=2), "2.11.0")
-    matrix = PlannedMatrix(planned=planned, machines=ThisMachine.of(EnvironmentCache(tmp_path), 1), records=Records())
-    assert next(matrix.forecast().lines()).startswith("2 environments, 1 cell; installs about 2 GB; ")
+    forecast = Forecast.of(planned, ThisMachine.of(EnvironmentCache(tmp_path), 1), Records())
+    assert next(forecast.lines()).startswith("2 environments, 1 cell; installs about 2 GB; ")
 
 
 def test_earlier_installs_tell_more(tmp_path: Path) -> None:

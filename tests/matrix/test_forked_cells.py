@@ -1,7 +1,5 @@
 """Cells that may begin forked, with fake executors: which attempts fork, and which of them answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

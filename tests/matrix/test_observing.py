@@ -1,7 +1,5 @@
 """Observing attempts, with fakes: when they are made, that they decide nothing but vacuous, and native builds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pipeline, with fake environments and a fake executor: what runs, in which order, and what is kept."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """A signal asks what runs."""
 
-from __future__ import annotations
-
 import io
 import os
 import queue

@@ -1,7 +1,5 @@
 """Trials on the workers of a cluster: what comes home, and what a lost worker, a refusal and an interrupt come to."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

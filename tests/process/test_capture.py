@@ -1,7 +1,5 @@
 """The stacks of what is stopped are taken before that, and whatever a collector does changes no verdict."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

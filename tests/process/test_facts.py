@@ -1,7 +1,5 @@
 """What /proc knows of a tree is found, for real processes: who ended, who has the other end, who holds the lock."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What /proc shows of processes, threads and interpreters."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Who holds the mutex that a thread waits for is read from its memory, and from no other memory."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

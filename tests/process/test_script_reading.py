@@ -1,7 +1,5 @@
 """A script finds torch imported only where its text says that this changes nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from whichtorch.process.script_reading import read_script

@@ -1,7 +1,5 @@
 """Processes that are at the same places are alike, by what py-spy has written of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

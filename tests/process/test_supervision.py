@@ -1,7 +1,5 @@
 """Supervision of real processes: every program ends, is accounted for, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

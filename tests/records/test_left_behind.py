@@ -1,7 +1,5 @@
 """What a killed tool leaves on the disk goes with the next command, and nothing else does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -11,8 +9,8 @@ import pytest
 
 from tests.patience import PATIENCE
 from whichtorch.process.temporary_folders import temporary_folder
-from whichtorch.records.left_behind import clear_left_behind
 from whichtorch.records.store import OPEN, new_run
+from whichtorch.records.stored_runs import clear_left_behind
 
 KILLED = """
 import os, signal, sys

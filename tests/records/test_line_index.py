@@ -1,7 +1,5 @@
 """The index of stored lines is read instead of the lines, and made again where it does not fit them."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess
@@ -215,8 +213,8 @@ def test_a_full_disk_does_not_break_a_command(tmp_path: Path, monkeypatch: pytes
     """What it needs to know is then in memory."""
     store_run(tmp_path, *range(1, 500))
 
-    def full(owner: object, file: Path | None = None) -> sqlite3.Connection:
-        database = open_database(owner, file)
+    def full(owner: object, file: Path | None = None, **options: int) -> sqlite3.Connection:
+        database = open_database(owner, file, **options)
         if file is not None:
             database.execute("pragma max_page_count = 12")
         return database

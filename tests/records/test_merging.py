@@ -1,7 +1,5 @@
 """Runs of several machines become one."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Old runs go; what the others rest on stays."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.records.test_merging import with_output

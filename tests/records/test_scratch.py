@@ -1,7 +1,5 @@
 """Tables that end with who owns them."""
 
-from __future__ import annotations
-
 import gc
 import sqlite3
 import sys

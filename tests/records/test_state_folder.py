@@ -1,7 +1,5 @@
 """Where environments and runs are kept, if the user does not say."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Records survive whatever happens to the tool."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

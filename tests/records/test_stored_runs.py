@@ -1,7 +1,5 @@
 """Stored runs: read back whole, and found by what a user calls them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

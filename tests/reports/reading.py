@@ -1,7 +1,5 @@
 """Markdown read by a parser that is not ours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from markdown_it import MarkdownIt

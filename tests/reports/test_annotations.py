@@ -1,7 +1,5 @@
 """GitHub's annotations of a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A case in words: as Markdown for an issue, and as a card on a page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.reports.pages import bisection, called, real

@@ -1,7 +1,5 @@
 """What reports say of a cell goes for the machines that it ran on."""
 
-from __future__ import annotations
-
 import pytest
 
 from whichtorch.model import Run

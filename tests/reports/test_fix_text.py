@@ -1,7 +1,5 @@
 """What a search for a fix says at its end: cured, not in Python, not known, and nothing to compare."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

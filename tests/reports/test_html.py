@@ -1,7 +1,5 @@
 """The page of a run, read as a browser would; tests/browser look at it in one."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What CI services and viewers are told, read back by a parser that is not ours."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

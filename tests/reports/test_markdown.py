@@ -1,7 +1,5 @@
 """The Markdown of a run, read back by a parser that is not ours, and what is left out where it is too long."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The page's lines of numbers."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from datetime import date, timedelta

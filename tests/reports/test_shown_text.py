@@ -1,7 +1,5 @@
 """Text of somebody else: in one line, in plain words, and in Markdown, read back by a parser that is not ours."""
 
-from __future__ import annotations
-
 import re
 import sys
 import unicodedata

@@ -1,7 +1,5 @@
 """The table, its legend and the lines below it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from whichtorch.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy

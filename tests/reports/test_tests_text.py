@@ -1,7 +1,5 @@
 """What a search of many tests says, as text and as Markdown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every search ends within its stated bound, whatever the runs show."""
 
-from __future__ import annotations
-
 import ast
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Blocks, lopsided brackets and parallel probes."""
 
-from __future__ import annotations
-
 import pytest
 
 from whichtorch.search.bracket import bad_share, blocks, next_check, next_probe, step_away, widest_gap

@@ -1,7 +1,5 @@
 """The deterministic search: exhaustive for small histories, random for the rest."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

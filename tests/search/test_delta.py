@@ -1,7 +1,5 @@
 """Delta debugging over factors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import combinations

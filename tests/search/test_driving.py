@@ -1,7 +1,5 @@
 """Driving a search: its answers, its end, and the calls that are left running."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Generator
 

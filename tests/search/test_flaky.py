@@ -1,7 +1,5 @@
 """The flaky search: right, sure and cheap enough, by simulation."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """The posterior against plain enumeration, and the batch chosen by it."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

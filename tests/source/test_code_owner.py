@@ -1,7 +1,5 @@
 """Whose code a frame is, what a signature calls it, and what of a text holds from run to run."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st

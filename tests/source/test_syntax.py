@@ -1,7 +1,5 @@
 """What a statement is made of, and how source is parsed."""
 
-from __future__ import annotations
-
 import ast
 import gc
 import sys

@@ -1,7 +1,5 @@
 """What makes a variant a chain, and what can be none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a script needs beside itself."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from pathlib import Path

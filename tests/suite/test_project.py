@@ -1,7 +1,5 @@
 """A project's files, and copies of them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

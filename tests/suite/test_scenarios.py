@@ -1,7 +1,5 @@
 """Headers say what a scenario is; mistakes in them are all told at once, with place and remedy."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import json

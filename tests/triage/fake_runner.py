@@ -1,7 +1,5 @@
 """A runner that runs scripts in this process, with a torch that has one fault in its compiler."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """From a failing script to a case, step by step, with a runner that starts no process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import cast
 

@@ -3,8 +3,6 @@
 Each file of `recorded` is what a triage found of one small script, by its name and the release of torch.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What of a trace of torch is kept."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

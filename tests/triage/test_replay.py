@@ -1,7 +1,5 @@
 """A case as one file."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The unit test that is written of a script."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the machine has, as `doctor` tells it, with remedies for what it lacks."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

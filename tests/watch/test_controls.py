@@ -1,7 +1,5 @@
 """The control scenarios that `doctor` runs: each must get its own outcome."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

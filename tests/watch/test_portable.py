@@ -1,7 +1,5 @@
 """A picture that is read on another machine tells the same as at home."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.hangs import recorded

@@ -4,8 +4,6 @@ The samples are what `stacks --json` wrote of the two launchers of a real job: t
 which rank 2 calls `broadcast` in a function of its own, and the others `all_reduce`. Paths are shortened.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

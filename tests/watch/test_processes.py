@@ -1,7 +1,5 @@
 """`stacks PID`: what any process is doing, taken from outside."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`pytest --whichtorch`: a test that hangs fails with a sentence, and the others run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A package index on this machine that serves a folder of wheels, and misbehaves when told to."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Build wheels of a torch that imports at once, satisfies the probe's canary, and behaves as a test says."""
 
-from __future__ import annotations
-
 import base64
 import difflib
 import hashlib

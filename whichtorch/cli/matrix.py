@@ -17,7 +17,7 @@ from whichtorch.cli.runs import FormatOptions, baseline_option, named_files, wri
 from whichtorch.matrix.environment_options import MatrixRequest
 
 if TYPE_CHECKING:
-    from whichtorch.matrix.planned_matrix import PlannedMatrix
+    from whichtorch.matrix.planning import Plan
     from whichtorch.matrix.site import ThisMachine
     from whichtorch.measure.measure import Measure
     from whichtorch.records.store import RunFolder, StoredRun
@@ -50,10 +50,13 @@ def matrix(options: MatrixOptions) -> Exit:
     whatever changed, or a number is worse in two runs in a row; 3 cells that had an outcome there were kept from
     running.
     """
+    from whichtorch.matrix.forecast import Forecast
+    from whichtorch.matrix.lab import opened_lab
     from whichtorch.matrix.pipeline import raise_if_impossible
-    from whichtorch.matrix.planned_matrix import PlannedMatrix
+    from whichtorch.matrix.planning import plan_matrix
     from whichtorch.matrix.site import ThisMachine
     from whichtorch.records import stored_runs
+    from whichtorch.records.store import read_records
     from whichtorch.reports import table
     from whichtorch.reports.cell_text import where_it_ran
     from whichtorch.suite.chain import WRITTEN_BY
@@ -70,20 +73,23 @@ def matrix(options: MatrixOptions) -> Exit:
     before = stored_runs.find(options.baseline, options.home) if options.baseline else None  # as yet
     here = ThisMachine.of(options.cache(options.home), options.jobs)
     with options.cluster.machines(here, options.jobs) as machines:
-        planned = PlannedMatrix.of(options, machines)
-        if options.cluster.executor and planned.planned.has_writers:
+        planned, notes = plan_matrix(options)
+        records = read_records(home)
+        machines.check(planned.requests)
+        if options.cluster.executor and planned.has_writers:
             raise UsageError(f"a test with {WRITTEN_BY} cannot go with --executor", hint=one_machine)
-        forecast = None if display.quiet or measures else planned.forecast()
-        for line in (*planned.notes, *forecast.lines()) if forecast else ():
+        forecast = None if display.quiet or measures else Forecast.of(planned, machines, records)
+        for line in (*notes, *forecast.lines()) if forecast else ():
             display.console.print(line, style="dim", highlight=False, soft_wrap=True)
         if options.list_only:
-            display.say(table.plan_lines(planned))
-        if measures and not options.list_only and planned.planned.requests:
+            display.say(table.plan_lines(planned, machines.environments, records))
+        if measures and not options.list_only and planned.requests:
             return _measured(planned, measures, options, here, before)
-        if options.list_only or not planned.planned.requests:  # a share may have no environments
+        if options.list_only or not planned.requests:  # a share may have no environments
             return Exit.GOOD
         show = partial(display.progress, forecast=forecast)
-        with command.terminating_like_interrupt(), planned.run(show) as (run, run_store):
+        with command.terminating_like_interrupt(), opened_lab(machines, records, show, len(planned)) as lab:
+            run, run_store = lab.run(planned, keep_cells=False), lab.store
             is_cut = run.interrupt is not None and not isinstance(run.interrupt, FailFastError)
             code = Exit.INTERRUPTED if is_cut else command.exit_code(run_store.tally, failed=run_store.failed)
             ended = {"interrupted": run.interrupt is not None, "exit_code": int(code)}
@@ -118,7 +124,7 @@ def _as_before(options: MatrixOptions, home: Path) -> MatrixOptions:
 
 
 def _measured(
-    planned: "PlannedMatrix",
+    planned: "Plan",
     measures: "tuple[Measure, ...]",
     options: MatrixOptions,
     here: "ThisMachine",
@@ -128,7 +134,7 @@ def _measured(
     from whichtorch.records import stored_runs
     from whichtorch.reports.cell_text import where_it_ran
 
-    stored, code = measured(planned.planned, measures, here, options.display)
+    stored, code = measured(planned, measures, here, options.display)
     if files := named_files(options.files):
         write_reports(files, stored_runs.find(stored.result.run.id, options.home), options.home, before)
     if before is None or code is Exit.INTERRUPTED:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from whichtorch.base.redaction import Redactor
 from whichtorch.environments import INSTALL_TIMEOUT
@@ -23,9 +22,6 @@ from whichtorch.process.evidence.capture import find_tool
 from whichtorch.process.executor import Executor, LocalExecutor
 from whichtorch.process.marks import mark_for
 from whichtorch.process.supervision import Ending, Task
-
-if TYPE_CHECKING:
-    import threading
 
 REASON_LENGTH = 400  # characters of uv's own explanation that a table can show
 LOG_READ = 64 * 2**10  # bytes of the end of a log in which an explanation is looked for

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    import threading
-
     from whichtorch.model import Environment, Request
 
 Stage = Callable[[str], None]  # called with what is being done: "resolving", "installing", "probing", …

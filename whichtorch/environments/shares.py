@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 from whichtorch.base.errors import UsageError
 
-if TYPE_CHECKING:
-    Item = TypeVar("Item")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)

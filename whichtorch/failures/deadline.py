@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -15,12 +16,9 @@ from typing import TYPE_CHECKING
 from whichtorch.failures.hang_kind import HangKind
 from whichtorch.failures.patience import LONGER, SOON, reached_goal
 from whichtorch.failures.signature import STUCK, Signature
-from whichtorch.model import WAITED, Outcome
+from whichtorch.model import WAITED, Headway, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from whichtorch.model import Headway
     from whichtorch.process.supervision import Ending
 
 BUSY = 0.5  # of a core over the whole attempt: above, it worked, where nobody looked at its last seconds

@@ -9,19 +9,17 @@ from __future__ import annotations
 import builtins
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from whichtorch.failures.signature import STUCK, Signature, without_lines
-from whichtorch.model import Model, Outcome
+from whichtorch.model import Cell, ChainEvidence, Model, Outcome, Record
 from whichtorch.source.code_owner import GENERATED, Component, normalized
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from whichtorch.failures.tracebacks import RaisedException
-    from whichtorch.model import Cell, ChainEvidence, Record
 
 Item = TypeVar("Item")
 

@@ -5,15 +5,11 @@ A timeout is what was asked for: by a user, a header or the default. A limit is 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from whichtorch.model import Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from whichtorch.model import Attempt, Headway
+from whichtorch.model import Attempt, Headway, Outcome
 
 LONGER = 3  # times the limit, for the longer look at what was slow
 BOTH_LOOKS = 1 + LONGER  # times the limit, for the first look and the longer one

@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from whichtorch.source.code_owner import FORK_SERVER, frame_name, is_rest_of, normalized
 from whichtorch.source.source_lines import statement_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from whichtorch.failures.tracebacks import CodeFrame, RaisedException
 
 STUCK = "stuck"  # head of the signature of a hang whose stacks were read

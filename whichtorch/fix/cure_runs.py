@@ -26,7 +26,7 @@ from whichtorch.model import Attempt, Environment, Outcome, digest
 if TYPE_CHECKING:
     from whichtorch.matrix.lab import Runner
 
-    Files = Mapping[str, str | None]
+Files = Mapping[str, str | None]
 
 NATIVE_DUMP = inside.path("native_dump.py")
 TREE_DUMP = inside.path("tree_dump.py")

@@ -18,11 +18,22 @@ from whichtorch.base.errors import PreventedError, UsageError, why_stopped
 from whichtorch.base.grouping import counted
 from whichtorch.failures.failure import Failure
 from whichtorch.failures.patience import CURE, CURE_OF_HANG
-from whichtorch.fix.candidates import at_import, by_runs, each_once, named, on_stack
 from whichtorch.fix.closure import Closure
 from whichtorch.fix.cure_kind import brings_functions, cure_kinds
 from whichtorch.fix.cure_runs import CureRuns, CureTest
-from whichtorch.fix.cure_search import GUESS, CureSearch, Trial, TrialEffect, in_words, inquiry
+from whichtorch.fix.cure_search import (
+    GUESS,
+    CureSearch,
+    Trial,
+    TrialEffect,
+    at_import,
+    by_runs,
+    each_once,
+    in_words,
+    inquiry,
+    named,
+    on_stack,
+)
 from whichtorch.fix.functions_run import FunctionsRun, words_of
 from whichtorch.fix.minimum import smallest
 from whichtorch.fix.origins import Origin  # noqa: TC001  pydantic reads it

@@ -1,37 +1,29 @@
-"""A cure -> the smallest one in it: delta debugging over its units, then over hunks and pieces of those that are left.
+"""A cure -> the smallest one in it: delta debugging over its units, then over hunks of those that are left.
 
 Generators, as the search for the first cure is. Free filters come first: what no checker would pass is not run.
 """
 
 from __future__ import annotations
 
-import ast
 import difflib
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator
 from typing import TYPE_CHECKING, TypeVar
 
 from whichtorch.base.grouping import reached
 from whichtorch.fix.cure_search import Trial, TrialEffect
 from whichtorch.fix.functions_run import words_of
-from whichtorch.fix.tree_change import lines_of
 from whichtorch.fix.units import Kind, Proposal, Unit, in_order, statements_of
-from whichtorch.search.delta import fewest
+from whichtorch.search.delta import SetSearch, fewest
 from whichtorch.source.names import bound, uses
-from whichtorch.source.syntax import is_docstring
 
 if TYPE_CHECKING:
     from whichtorch.fix.closure import Closure
-    from whichtorch.search.delta import SetSearch
 
-    Minimising = Generator[Proposal, Trial, Proposal]
+Minimising = Generator[Proposal, Trial, Proposal]
 
 Thing = TypeVar("Thing")
 
-SMALL = 30  # lines of a patch that is read at a glance
-SHORTEST_PIECE = 2  # lines: a shorter one is not worth a run
-_BODIES = ("body", "orelse", "finalbody", "handlers")
-_Node = ast.stmt | ast.excepthandler
-POLISH_TRIALS = 16  # runs that leaving out hunks and pieces may take: more would hardly be seen
+POLISH_TRIALS = 16  # runs that leaving out hunks may take: more would hardly be seen
 
 
 def smallest(cure: Proposal, closure: Closure, idle: Collection[Unit] = ()) -> Minimising:
@@ -93,11 +85,10 @@ def _bounded(search: Minimising, proposal: Proposal) -> Minimising:
 
 
 def _polished(proposal: Proposal) -> Minimising:
-    """Return the proposal with the fewest hunks and pieces."""
+    """Return the proposal with the fewest hunks."""
     for unit in in_order(proposal.units):
         proposal = yield from _fewest_hunks(proposal, unit)
-    proposal = yield from _without_unused(proposal)
-    return (yield from _fewest_pieces(proposal))
+    return (yield from _without_unused(proposal))
 
 
 def _fewest_hunks(proposal: Proposal, unit: Unit) -> Minimising:
@@ -148,33 +139,6 @@ def _used(proposal: Proposal) -> set[Unit]:
     return reached((unit for unit in proposal.units if unit.kind is not Kind.ADDED), mentioned)
 
 
-def _fewest_pieces(proposal: Proposal) -> Minimising:
-    """Return the proposal without the statements and branches of its new text that it cures without.
-
-    A small patch is left as its authors wrote it: what another script needs of it is more than a few lines less.
-    """
-    tried = set[tuple[Unit, str]]()
-    while _size(proposal) > SMALL:
-        for unit in in_order(proposal.units):
-            fewer = (each for each in without_pieces(unit.before, proposal.text(unit)) if (unit, each) not in tried)
-            smaller = next(filter(None, (_draft(proposal, unit, each) for each in fewer)), None)
-            if smaller is not None:
-                break
-        else:
-            break
-        tried.add((unit, smaller.drafts[unit]))
-        if (yield from _cures(smaller)):
-            proposal = smaller
-    return proposal
-
-
-def _size(proposal: Proposal) -> int:
-    """Return how many lines a proposal adds or removes."""
-    sides = ((unit.before.splitlines(), proposal.text(unit).splitlines()) for unit in proposal.units)
-    diffs = (difflib.unified_diff(*side, lineterm="", n=0) for side in sides)
-    return lines_of("\n".join(line for diff in diffs for line in diff))
-
-
 def _draft(proposal: Proposal, unit: Unit, text: str) -> Proposal | None:
     """Return the proposal with another text of a unit; None where it does not parse, or uses what nothing binds."""
     try:
@@ -185,78 +149,3 @@ def _draft(proposal: Proposal, unit: Unit, text: str) -> Proposal | None:
     if not names <= set().union(*known):
         return None
     return Proposal(units=proposal.units, drafts={**proposal.drafts, unit: text})
-
-
-def without_pieces(bad: str, text: str) -> Iterator[str]:
-    """Yield the text without one statement or branch that is all new, the longest first; a class's head stays."""
-    try:
-        before, after = statements_of(bad), statements_of(text)
-    except SyntaxError:
-        return
-    lines = text.splitlines(keepends=True)
-    old = {ast.dump(node) for top in before for node in ast.walk(top) if isinstance(node, ast.stmt)}
-    found = _pieces(after, lines, old, is_chosen=False)
-    pieces = {(first, end) for first, end in found if end - first >= SHORTEST_PIECE}
-    for first, end in sorted(pieces, key=lambda piece: (piece[0] - piece[1], piece)):
-        yield "".join(lines[:first] + lines[end:])
-
-
-def _pieces(
-    body: Sequence[_Node], lines: Sequence[str], old: Collection[str], *, is_chosen: bool
-) -> Iterator[tuple[int, int]]:
-    """Yield first and end, as indices of lines, of what can be left out of a body: not its only statement."""
-    for node in body:
-        if is_chosen and len(body) > 1 and not is_docstring(node) and _is_new([node], old):
-            yield _begin(node, lines), _end(node)
-        for name in _BODIES:
-            inner = getattr(node, name, None)
-            if isinstance(inner, list) and inner:
-                if name == "orelse" and _is_new(inner[0].body if _is_elif(inner[0], lines) else inner, old):
-                    yield _branch(inner, lines)
-                yield from _pieces(inner, lines, old, is_chosen=True)
-
-
-def _is_new(nodes: Sequence[_Node], old: Collection[str]) -> bool:
-    """Return whether none of these statements is in the bad release, except those that are common everywhere."""
-    inner = [each for node in nodes for each in ast.walk(node) if isinstance(each, ast.stmt)]
-    return not any(ast.dump(each) in old and not _is_common(each) for each in inner)
-
-
-def _is_common(node: ast.stmt) -> bool:
-    """Return whether a statement says nothing of where it came from: `pass`, `return None`."""
-    is_plain_return = isinstance(node, ast.Return) and isinstance(node.value, (ast.Constant, type(None)))
-    return is_plain_return or isinstance(node, (ast.Pass, ast.Break, ast.Continue))
-
-
-def _is_elif(node: _Node, lines: Sequence[str]) -> bool:
-    return isinstance(node, ast.If) and lines[node.lineno - 1].lstrip().startswith("elif")
-
-
-def _branch(inner: Sequence[_Node], lines: Sequence[str]) -> tuple[int, int]:
-    """Return the piece that is a whole `else` branch, or one `elif` branch of several."""
-    first = inner[0]
-    if isinstance(first, ast.If) and _is_elif(first, lines):
-        return _begin(first, lines), _keyword_line(first.orelse[0], lines) if first.orelse else _end(first)
-    return _keyword_line(first, lines), _end(inner[-1])
-
-
-def _keyword_line(first: _Node, lines: Sequence[str]) -> int:
-    """Return the index of the line with the `else` or `elif` that a branch begins with."""
-    begin = first.lineno - 1
-    while begin and not lines[begin].lstrip().startswith(("else", "elif")):
-        begin -= 1
-    return begin
-
-
-def _begin(node: _Node, lines: Sequence[str]) -> int:
-    """Return the index of a statement's first line, decorators and the comments above it included."""
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    begin = min([node.lineno, *(decorator.lineno for decorator in decorators)]) - 1
-    while begin and lines[begin - 1].lstrip().startswith("#"):
-        begin -= 1
-    return begin
-
-
-def _end(node: _Node) -> int:
-    assert node.end_lineno is not None
-    return node.end_lineno

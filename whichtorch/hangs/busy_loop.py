@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 from linecache import getline
 from pathlib import Path, PurePath
@@ -13,8 +14,6 @@ from whichtorch.model import BusyLoop
 from whichtorch.source.source_lines import loops_around
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from whichtorch.process.supervision import LoopAnswer, LoopAnswers, LoopFrame
 
 MOST_OF = 0.5  # share of the outer loop's time that an inner loop needs to be the one named

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from whichtorch.failures.hang_kind import HangKind
-from whichtorch.hangs.narration import edge_sentence
+from whichtorch.hangs.narration import Narration, edge_sentence
 from whichtorch.hangs.reasons import held_by_coroutine, reason_of
-from whichtorch.hangs.stacks import number_on_host
+from whichtorch.hangs.stacks import Process, number_on_host
 from whichtorch.model import WaitEdge
 from whichtorch.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from whichtorch.hangs.narration import Narration
     from whichtorch.hangs.partners import PartnerLink
-    from whichtorch.hangs.stacks import Process
     from whichtorch.hangs.thread_state import ThreadState
     from whichtorch.hangs.wait_graph import WaitChain, WaitGraph
 

@@ -6,6 +6,7 @@ inferred. Of a hang the stacks show the calls that have not returned.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from whichtorch.hangs.dispatch.call_path import Place, Stage, Status
@@ -13,8 +14,6 @@ from whichtorch.hangs.stacks import UNNAMED
 from whichtorch.model import Condition, ConditionResult, DispatchedCall, DispatchedCalls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from whichtorch.hangs.hang_diagnosis import HangDiagnosis
 
 STACKS = "stacks"  # source of calls that are not all that were dispatched, and not known in full

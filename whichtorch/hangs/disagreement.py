@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from whichtorch.failures.hang_kind import HangKind
 from whichtorch.hangs.causes import MOST, HangCause, edge_of
-from whichtorch.hangs.thread_state import is_own
-from whichtorch.hangs.wait_graph import JOINT, is_spread, world_size
+from whichtorch.hangs.thread_state import ThreadState, is_own
+from whichtorch.hangs.wait_graph import JOINT, WaitGraph, is_spread, world_size
 from whichtorch.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from whichtorch.hangs.narration import Narration
-    from whichtorch.hangs.thread_state import ThreadState
-    from whichtorch.hangs.wait_graph import WaitGraph
 
 _PLURALS = {"waits": "wait", "sleeps": "sleep", "runs": "run", "is": "are"}
 

@@ -7,8 +7,8 @@ join's futex holds the thread's number, wait4 has the child's), or only one can 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -21,7 +21,7 @@ from whichtorch.hangs.dispatch.call_path import Place, Table  # noqa: TC001 - py
 from whichtorch.hangs.dispatch.written_calls import prints_place, trace_place
 from whichtorch.hangs.narration import Narration, cycle_sentences
 from whichtorch.hangs.reasons import without_deadlock_claim
-from whichtorch.hangs.stacks import number_on_host
+from whichtorch.hangs.stacks import Process, Thread, number_on_host
 from whichtorch.hangs.thread_state import (
     ThreadState,
     awaits_compiler,
@@ -34,14 +34,8 @@ from whichtorch.hangs.thread_state import (
 )
 from whichtorch.hangs.wait_graph import WaitGraph
 from whichtorch.hangs.waits import is_lock, is_means, is_openmp
-from whichtorch.model import Model, Outcome, WaitEdge
+from whichtorch.model import BusyLoop, Model, Outcome, WaitEdge
 from whichtorch.process.evidence.waiting import Waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from whichtorch.hangs.stacks import Process, Thread
-    from whichtorch.model import BusyLoop
 
 SIGNATURE_FRAMES = 5  # innermost named ones: down to the operator, not to who happened to call it
 

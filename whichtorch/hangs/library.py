@@ -10,6 +10,7 @@ The module is longer than others because it is a table, and its rows stay togeth
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -18,8 +19,6 @@ from whichtorch.hangs.source_text import owner_class
 from whichtorch.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from whichtorch.hangs.stacks import Frame
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichtorch.hangs.source_text import keeps_lock, read_site
 from whichtorch.hangs.thread_state import (
+    ThreadState,
     descriptor_of,
     is_answering,
     is_at_task,
@@ -19,10 +21,7 @@ from whichtorch.hangs.thread_state import (
 from whichtorch.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from whichtorch.hangs.stacks import Descriptor, Frame
-    from whichtorch.hangs.thread_state import ThreadState
     from whichtorch.hangs.wait_graph import WaitGraph
 
 _NAME = re.compile(r"[A-Za-z_]\w*")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from whichtorch.source.source_lines import HeldLock, SourceSite, parsed, spans
 from whichtorch.source.syntax import parse_expression
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from whichtorch.hangs.stacks import Frame
 
 _LONGEST = 60  # characters of an expression that are shown

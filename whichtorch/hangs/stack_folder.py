@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.hangs import stack_readers, stacks
@@ -9,17 +11,13 @@ from whichtorch.hangs.disagreement import number_ranges
 from whichtorch.hangs.dispatch import call_path
 from whichtorch.hangs.hang_diagnosis import HangDiagnosis, diagnose
 from whichtorch.hangs.narration import cycle_sentences
-from whichtorch.hangs.stacks import number_on_host
+from whichtorch.hangs.stacks import Process, Thread, number_on_host
 from whichtorch.hangs.waits import is_idle_worker
 from whichtorch.model import Diagnosis, Environment, StuckThread, ThreadWait, WaitEdge
 from whichtorch.process.evidence.capture import COLLECTORS, KERNEL, Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from whichtorch.hangs.dispatch.call_path import Place, Table
-    from whichtorch.hangs.stacks import Process, Thread
 
 READABLE = "diagnosis.txt"  # beside the raw stacks, for people
 STACKS_KEPT = 16  # stacks that a record holds; `READABLE` has all

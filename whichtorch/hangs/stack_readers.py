@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -16,8 +17,6 @@ from whichtorch.hangs.stacks import Descriptor, Frame, KernelWait, Process, Thre
 from whichtorch.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from whichtorch.model import Model, ThreadWait
 
 

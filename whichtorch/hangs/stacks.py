@@ -8,20 +8,16 @@ native functions readable, and equal over collectors and releases: `at::_ops::mm
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from whichtorch.model import Model
 from whichtorch.process.evidence.waiting import Waiting
 from whichtorch.source.source_lines import SourceSite  # noqa: TC001 - pydantic resolves it
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 UNNAMED = "???"
 

@@ -8,26 +8,21 @@ it may be the means of any lock.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from whichtorch.hangs.library import OWN_NATIVE_CALLS, LibraryCall, NativeCall, library_call, native_call
 from whichtorch.hangs.source_text import read_site
-from whichtorch.hangs.stacks import base_name, number_on_host
+from whichtorch.hangs.stacks import Descriptor, Frame, Process, Thread, base_name, number_on_host
 from whichtorch.hangs.waits import HEADERS, Wait, asking_frame, classify, is_idle_worker
 from whichtorch.model import WaitEdge
 from whichtorch.process.evidence.waiting import Waiting
 from whichtorch.source.code_owner import is_users
 from whichtorch.source.source_lines import SourceSite
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from whichtorch.hangs.stacks import Descriptor, Frame, Process, Thread
-
 
 # Where a process or a thread starts. What lies beyond, in a forked child, is where its parent stood.
 _BEGINNINGS = (

@@ -7,18 +7,16 @@ a lock, or nobody else can be meant. The processes of a distributed job are foun
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichtorch.hangs.partners import FINDERS, PartnerLink
-from whichtorch.hangs.thread_state import is_own, runs
+from whichtorch.hangs.thread_state import ThreadState, is_own, runs
 from whichtorch.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
-
     from whichtorch.hangs.stacks import Process
-    from whichtorch.hangs.thread_state import ThreadState
 
 
 _FORKS = re.compile(r"(?:^|/)multiprocessing/popen_fork\.py$")

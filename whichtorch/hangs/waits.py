@@ -7,15 +7,11 @@ first frame that names a wait decides; any other frame ends the search without a
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from whichtorch.hangs.stacks import base_name
+from whichtorch.hangs.stacks import Frame, KernelWait, Thread, base_name
 from whichtorch.process.evidence.waiting import Waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from whichtorch.hangs.stacks import Frame, KernelWait, Thread
 
 
 class Wait(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from whichtorch.base.grouping import counted
-from whichtorch.matrix.environment_queue import TYPICAL_CELL, expected_seconds
+from whichtorch.matrix.cell_scheduler import TYPICAL_CELL, expected_seconds
 from whichtorch.matrix.pipeline import with_answers
 from whichtorch.model.events import CellDone, EnvironmentReady, Event, TestsFound
 

@@ -24,8 +24,8 @@ from whichtorch.matrix.signals import Lookout, answering
 from whichtorch.matrix.test_session import read_session
 from whichtorch.matrix.variation import PLAIN, Observation, Variation
 from whichtorch.matrix.work import CellEnd, EnvironmentWork, Machines, Site
-from whichtorch.records.left_behind import clear_left_behind
 from whichtorch.records.store import RunStore, new_run
+from whichtorch.records.stored_runs import clear_left_behind
 from whichtorch.search.worker_pool import WorkerPool, await_all
 from whichtorch.suite.companions import companions_of
 

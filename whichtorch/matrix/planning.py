@@ -14,13 +14,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from whichtorch.base.errors import UsageError
-from whichtorch.base.grouping import grouped
+from whichtorch.base.grouping import counted, grouped
 from whichtorch.base.version_parsing import parse_version
 from whichtorch.environments.configs import ALLOWED, cell_environ
 from whichtorch.environments.expansion import expand
 from whichtorch.matrix.run_options import RunOptions as RunOptions  # noqa: TC001  part of a plan
-from whichtorch.model import Environment, Expectation, Limits, Outcome, Request, Scenario, name_of_test, record_key
+from whichtorch.model import (
+    Environment,
+    Expectation,
+    Limits,
+    Outcome,
+    Request,
+    Result,
+    Scenario,
+    name_of_test,
+    record_key,
+)
 from whichtorch.process.sandbox import Sandbox, plain_environ, require_sandbox
+from whichtorch.records.stored_runs import all_runs
 from whichtorch.suite import selection
 from whichtorch.suite.chain import WRITTEN_BY, Chain
 from whichtorch.suite.companions import hiding_torch
@@ -308,4 +319,33 @@ def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
         pairs = request.share.of(list(zip(planned.requests, planned.tests, strict=True)))
         notes.append(f"share {request.share}: {len(pairs)} of {len(planned.requests)} environments")
         planned = replace(planned, requests=tuple(each for each, _ in pairs), tests=tuple(own for _, own in pairs))
+    if request.last_failed:
+        planned, note = _failed_last(planned, request.home)
+        notes.append(note)
     return planned, tuple(dict.fromkeys([*build_notes, *notes]))
+
+
+def _failed_last(planned: Plan, home: Path) -> tuple[Plan, str]:
+    """Return the plan that runs again what failed unexpectedly in the last run of a matrix, and a note.
+
+    Of a command it is the last run of that command. Where nothing failed, it is the whole plan.
+    """
+    words = next((test.command.words for own in planned.tests for test, _ in own if test.command), None)
+    results = (head.read().result for head in reversed(all_runs(home)) if head.run.kind == "matrix")
+    last = next((each for each in results if words is None or words in _commands_of(each)), None)
+    if last is None:
+        return planned, "--last-failed: there is no earlier run, so all cells are run"
+    labels = {environment.id: environment.label for environment in last.environments}
+    red = [cell for cell in last.cells if cell.has_failed]
+    by_label = grouped(red, lambda cell: labels[cell.environment]).items()
+    chosen = planned.only({label: [cell.name for cell in cells] for label, cells in by_label})
+    if not chosen:
+        return planned, f"--last-failed: none of these cells failed in {last.run.id}, so that all are run"
+    count = sum(len(test.only or "1") for own in chosen.tests for test, _ in own)
+    total = counted(len(last.cells if words else planned), "cell")
+    again = replace(chosen, options=replace(chosen.options, fresh=True))
+    return again, f"--last-failed: {count} of {total}, as of {last.run.id}"
+
+
+def _commands_of(result: Result) -> list[tuple[str, ...]]:
+    return [scenario.command.words for scenario in result.scenarios if scenario.command]

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo
 
 from whichtorch.failures.failure import Failure
 from whichtorch.failures.tracebacks import RaisedException, read_chain
 from whichtorch.model import Model, Outcome, Record, Role, SharedProcess
-
-if TYPE_CHECKING:
-    import threading
-
 
 # stands, in a variation's texts, for the folder whose files come back as the notes of the run
 NOTES = "@whichtorch-notes@"

@@ -29,7 +29,7 @@ from whichtorch.model import SCHEMA, Model
 if TYPE_CHECKING:
     import sqlite3
 
-    Row = tuple[Any, ...]
+Row = tuple[Any, ...]
 
 
 CACHE_KIB = 32 * 1024  # pages of a database that stay in memory

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from whichtorch.base.atomic_files import is_regular
 from whichtorch.base.grouping import grouped
@@ -15,8 +14,7 @@ from whichtorch.records.known_records import attempt_identity, identity
 from whichtorch.records.store import RunFolder, RunStore, StoredRun, read_lines
 from whichtorch.records.stored_runs import folder_of, with_folder
 
-if TYPE_CHECKING:
-    CellOfPart = tuple[StoredRun, Cell]
+CellOfPart = tuple[StoredRun, Cell]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

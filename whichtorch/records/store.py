@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 from platformdirs import user_cache_path
 from pydantic import ValidationError
@@ -40,8 +40,7 @@ from whichtorch.process.marks import mark_for
 from whichtorch.records.known_records import Records
 from whichtorch.records.line_index import LineIndex, LineKind, scratch_database
 
-if TYPE_CHECKING:
-    Item = TypeVar("Item", bound=Model)
+Item = TypeVar("Item", bound=Model)
 
 # A merged run may hold two versions of a script. Those of a bisection are stored again and again.
 _CELLS = """

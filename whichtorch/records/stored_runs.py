@@ -1,4 +1,4 @@
-"""Stored runs: list them, find the one that a user means, and remove old ones."""
+"""Stored runs: list them, find the one that a user means, remove old ones and what killed tools have left behind."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from itertools import islice, product
 from pathlib import Path, PurePosixPath
 
-from whichtorch.base.atomic_files import read_json, write_atomic
+from whichtorch.base.atomic_files import read_json, remove_partial, write_atomic
 from whichtorch.base.errors import UsageError
 from whichtorch.model import Attempt, Record, Run
-from whichtorch.records.store import RunFolder, read_lines
+from whichtorch.process.marks import owner_is_dead, sweep_left_behind
+from whichtorch.process.temporary_folders import remove_left_behind
+from whichtorch.records.store import OPEN, RunFolder, is_open, read_lines
 
 COMPARABLE = ("matrix", "merge")  # the kinds of run that `latest` and a date mean: a search runs only what it needs
 LATEST = re.compile(r"latest(?:~(\d+))?")
@@ -184,3 +186,26 @@ def with_folder(attempt: Attempt, new: str) -> Attempt:
 def without_files(attempt: Attempt) -> Attempt:
     """Return an attempt without its files."""
     return attempt.model_copy(update=dict.fromkeys(_PATHS, ""))
+
+
+def clear_left_behind(home: Path) -> None:
+    """End and remove what killed tools with this state folder have left."""
+    sweep_left_behind(home)
+    remove_left_behind()
+    remove_partial(home)
+    for mark in home.glob(f"runs/*/{OPEN}"):
+        with suppress(OSError):
+            if owner_is_dead(mark.read_text(encoding="utf-8")) and not is_open(mark.parent):
+                _remove_unfinished(mark.parent)
+                mark.unlink()
+
+
+def _remove_unfinished(run: Path) -> None:
+    """Remove a run's unrecorded attempts, whose files may not be redacted, and its copies of a project."""
+    folders = (PurePosixPath(folder_of(record.attempt)) for record in read_lines(run / "records.jsonl", Record))
+    recorded = {part for folder in folders for part in folder.parts[3:4]}  # runs/ID/attempts/ATTEMPT, and what is in it
+    for attempt in run.glob("attempts/*"):
+        for folder in (attempt / "tmp", attempt / "project") if attempt.name in recorded else (attempt,):
+            shutil.rmtree(folder, ignore_errors=True)
+    for copy in run.glob("project-*"):
+        shutil.rmtree(copy, ignore_errors=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from whichtorch.reports.shown_text import one_line, short_list
 from whichtorch.reports.table import cell_word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from whichtorch.model import Cell, Scenario
     from whichtorch.records.store import StoredRun
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,13 +13,10 @@ from whichtorch.base.redaction import restored
 from whichtorch.base.version_parsing import parse_version
 from whichtorch.failures.signature import described
 from whichtorch.hangs.conditions import words
-from whichtorch.model import Attempt, Cell, Diagnosis, Environment, Outcome, is_command, split_test
+from whichtorch.model import Attempt, Cell, Diagnosis, Environment, Outcome, Run, is_command, split_test
 from whichtorch.suite.chain import WRITTEN_BY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from whichtorch.model import Run
     from whichtorch.records.store import StoredRun
 
 CommandPrefix = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"

@@ -9,18 +9,16 @@ from __future__ import annotations
 import html
 import math
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tabulate import tabulate
 
 from whichtorch.reports.shown_text import code_span, escaped, fenced, is_link, one_line, table_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import TypeAlias
-
     Line = str | tuple[str, ...]
     Block: TypeAlias = "Heading | Paragraph | Items | Table | Listing | Fold"
 

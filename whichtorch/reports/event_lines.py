@@ -5,15 +5,12 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, TextIO
 
 from pydantic import Field
 
 from whichtorch.base.redaction import Redactor
 from whichtorch.model import Model, Outcome, events
-
-if TYPE_CHECKING:
-    from typing import TextIO
 
 SCHEMA = 1
 NAMES = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from whichtorch.base.grouping import counted, grouped
 from whichtorch.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, KnownResult
@@ -13,9 +13,6 @@ from whichtorch.model import NO_PATCH, Outcome
 from whichtorch.records.compare.factors import AXES, History, age
 from whichtorch.reports.cell_text import in_shell
 from whichtorch.reports.shown_text import cut
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 EQUALS_NAMED = 4  # of what separates equally well; the rest is counted
 PLACES_NAMED = 3  # environments; more are counted

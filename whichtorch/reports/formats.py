@@ -6,12 +6,11 @@ format is imported when it is called, so that every other command starts as fast
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from whichtorch.model import Model
     from whichtorch.reports.cell_text import CommandPrefix
     from whichtorch.reports.run_facts import RunFacts

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -36,8 +37,6 @@ from whichtorch.reports import cell_text
 from whichtorch.reports.shown_text import first_and_last_lines, one_line, shown_path, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from whichtorch.records.store import StoredRun
     from whichtorch.watch.watched_run import WatchedRun
 

@@ -12,13 +12,10 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from whichtorch.failures.tracebacks import ESCAPES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 LINE = 2000  # characters of one line of a text that the page shows
 _LINE_TAIL = 200  # of them, those from the line's end

@@ -23,8 +23,10 @@ from whichtorch.source.code_owner import normalized
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
-    from whichtorch.matrix.planned_matrix import PlannedMatrix
+    from whichtorch.environments.provider import Environments
+    from whichtorch.matrix.planning import Plan
     from whichtorch.records.compare.comparison import RunSide
+    from whichtorch.records.known_records import Records
     from whichtorch.records.store import StoredRun
     from whichtorch.reports.cell_text import CommandPrefix
     from whichtorch.reports.document import Block, Line
@@ -256,23 +258,23 @@ def incomplete(result: Result) -> str:
     return ": ".join(filter(None, (why, how_many)))
 
 
-def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
+def plan_lines(planned: Plan, environments: Environments, records: Records) -> Iterator[str]:
     """Yield what would run and what is known: the table with known outcomes, `run` for the rest."""
     rows: dict[str, dict[str, Cell | None]] = {}
     runs: Counter[str] = Counter()
-    for _, cell, environment, answer in with_answers(matrix.planned, matrix.environments, matrix.records):
+    for _, cell, environment, answer in with_answers(planned, environments, records):
         judged = judge(cell, environment, answer.records) if environment and answer else None
         rows.setdefault(cell.name, {})[cell.request.label] = judged
         runs[cell.request.label] += judged is None
     others = different(cell for row in rows.values() for cell in row.values() if cell)
-    labels = list(dict.fromkeys(request.label for request in matrix.planned.requests))
+    labels = list(dict.fromkeys(request.label for request in planned.requests))
     body = [
         [name, *(_code(row.get(label), others, "run" if label in row else "-") for label in labels)]
         for name, row in rows.items()
     ]
     heads = [label.replace("-", "\n", 1) for label in labels]
     yield from screen([Table(["scenario", *heads], body)])
-    for request in {request.label: request for request in matrix.planned.requests}.values():
-        installed = request.problem or ("installed" if matrix.environments.is_installed(request) else "to be installed")
+    for request in {request.label: request for request in planned.requests}.values():
+        installed = request.problem or ("installed" if environments.is_installed(request) else "to be installed")
         cells = counted(sum(request.label in row for row in rows.values()), "cell")
         yield f"{request.label}: {installed}; {runs[request.label]} of {cells} to run"

@@ -6,6 +6,7 @@ import re
 import textwrap
 import threading
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -25,8 +26,6 @@ from whichtorch.reports.shown_text import visible
 from whichtorch.reports.table import cell_word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from whichtorch.matrix.forecast import Forecast
     from whichtorch.reports.document import Line
 

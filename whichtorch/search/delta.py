@@ -6,12 +6,11 @@ After Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input"
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    Thing = TypeVar("Thing")
-    Question = TypeVar("Question")
-    SetSearch = Generator[frozenset[Thing], bool, frozenset[Thing]]
+Thing = TypeVar("Thing")
+Question = TypeVar("Question")
+SetSearch = Generator[frozenset[Thing], bool, frozenset[Thing]]
 
 
 def _unchanged(wanted: frozenset[Thing], _whole: frozenset[Thing]) -> frozenset[Thing]:

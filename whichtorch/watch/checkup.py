@@ -6,11 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
@@ -21,9 +21,6 @@ from whichtorch.process.evidence.capture import find_tool
 from whichtorch.process.executor import MEMORY_PER_JOB_MB
 from whichtorch.process.spawning import QUIET
 from whichtorch.watch.process_report import REMEDY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOM_MB = 10_000  # of disk: two environments of today's torch
 PATIENCE = 20.0  # seconds for a tool's answer: py-spy reads the symbols of the interpreter first

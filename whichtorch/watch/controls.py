@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import UsageError
@@ -17,9 +19,6 @@ from whichtorch.records.known_records import Records
 from whichtorch.suite import selection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from whichtorch.model.events import Show
 
 FAMILY = "control/*"

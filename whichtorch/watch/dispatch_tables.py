@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from whichtorch.process.temporary_folders import temporary_folder
 from whichtorch.records import store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from whichtorch.environments.matrix_file import MatrixFile
     from whichtorch.environments.provider import Environments
     from whichtorch.process.executor import Executor

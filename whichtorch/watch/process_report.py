@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationError
 
@@ -16,19 +16,13 @@ from whichtorch.hangs import stack_folder
 from whichtorch.hangs.hang_diagnosis import HangDiagnosis, diagnose
 from whichtorch.hangs.library import ROWS, needs_class
 from whichtorch.hangs.source_text import owner_class, read_site
-from whichtorch.hangs.stacks import HOST_STEP, Process
+from whichtorch.hangs.stacks import HOST_STEP, Frame, Process, Thread, Value
 from whichtorch.hangs.thread_state import is_own, user_call
 from whichtorch.model import Model
 from whichtorch.process import kernel
 from whichtorch.process.evidence import capture
 from whichtorch.process.temporary_folders import temporary_folder
 from whichtorch.source.source_lines import SourceSite
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from whichtorch.hangs.stacks import Frame, Thread, Value
-
 
 SCHEMA = 1
 AGAIN = "write each with `whichtorch stacks PID --json host1.json` on its machine, into a file with its name"

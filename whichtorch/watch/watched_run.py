@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from whichtorch.process.evidence import capture
 from whichtorch.process.supervision import LoopAnswers
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from whichtorch.watch.watched_command import CommandEnd, Standstill
 
 SCHEMA = 1

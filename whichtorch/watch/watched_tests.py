@@ -10,18 +10,15 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 from xml.etree import ElementTree as ET
 
 from whichtorch.matrix.test_session import TestEvent, test_events
 from whichtorch.process import kernel
 from whichtorch.watch.pytest_plugin import HANG_SIGNAL, ORDER
 from whichtorch.watch.watch_request import OnHang, WatchRequest
-from whichtorch.watch.watched_command import SIGNAL_CODE, CommandWatch
+from whichtorch.watch.watched_command import SIGNAL_CODE, CommandWatch, Standstill
 from whichtorch.watch.watched_run import read_hang, running_tests
-
-if TYPE_CHECKING:
-    from whichtorch.watch.watched_command import Standstill
 
 FAILED_CODE = 1  # pytest's exit status where a test has failed
 ATTEMPTS = 8  # to have a test take the exception; after the first, the stuck processes that it started are killed

@@ -1,7 +1,5 @@
 """An engine in this process: each worker is a real host with a folder, and may be lost, frozen or of another kind."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ Each cell writes its name and the pid of each process of its tree to the ledger 
 has ended.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

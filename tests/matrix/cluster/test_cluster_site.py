@@ -1,7 +1,5 @@
 """A cluster as a site: what is sent where, what is kept of what comes back, and what a lost worker costs."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """The engine as whole programs: a scheduler, workers and a client that are lost, refused or of no use."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """What a state folder knows of the environments that workers have made for it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.environments.conftest import ask

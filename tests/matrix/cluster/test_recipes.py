@@ -1,7 +1,5 @@
 """The recipes of docs/cluster.md, as far as one machine can run them: Slurm with a stand-in for srun."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The scheduler: what it tells, and how it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """What travels with a script."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

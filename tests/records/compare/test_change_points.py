@@ -1,7 +1,5 @@
 """From which night on a number has another level."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """Two runs, cell by cell."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Cells from night to night."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, result, stored

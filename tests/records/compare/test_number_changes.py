@@ -1,7 +1,5 @@
 """Numbers of two runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.records.compare.synthetic_nights import measurement

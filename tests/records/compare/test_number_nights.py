@@ -1,7 +1,5 @@
 """Numbers from night to night, and what comes and goes."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

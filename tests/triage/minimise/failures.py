@@ -1,7 +1,5 @@
 """Oracles that run a candidate in this process: for scripts that end by themselves."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import sys

@@ -1,7 +1,5 @@
 """The graph that a backend was given, as a script of as few of its nodes as fail."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from textwrap import dedent

@@ -1,7 +1,5 @@
 """The call of torch that a script ended in, as a script of its own."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A script that fails is reduced to little more than the failure, with few questions."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from pathlib import Path

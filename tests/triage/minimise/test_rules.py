@@ -1,14 +1,12 @@
 """Each kind of edit, at its smallest: a source, and what the first edit of a rule makes of it."""
 
-from __future__ import annotations
-
 import ast
 from textwrap import dedent
 
 import pytest
 
-from whichtorch.triage.minimise.expressions import inline_constants, inline_fields, inline_variables, shrink_numbers
-from whichtorch.triage.minimise.inlining import functions_to_lambdas, inline_functions, inline_registered
+from whichtorch.triage.minimise.expressions import inline_constants, inline_variables, shrink_numbers
+from whichtorch.triage.minimise.inlining import functions_to_lambdas, inline_functions
 from whichtorch.triage.minimise.reduction import Rule, try_edits
 from whichtorch.triage.minimise.single_instance import inline_single_instance
 from whichtorch.triage.minimise.statements import drop_async, drop_unneeded, unwrap_blocks
@@ -56,18 +54,7 @@ EDITS = {
         "import functools\n@functools.cache\ndef f(x):\n    return x\ng = f\n",
         "import functools\ng = functools.cache(lambda x: x)\n",
     ),
-    "a class is named where a registry is asked for it": (
-        inline_registered,
-        "R = {}\ndef register(name):\n    return lambda c: R.setdefault(name, c)\n"
-        "@register('a')\nclass A:\n    pass\nR['a']()\n",
-        "class A:\n    pass\nA()\n",
-    ),
     "a constant stands where its name is read": (inline_constants, "N = 3\nprint(N, N)\n", "print(3, 3)\n"),
-    "a field of a config is its value": (
-        inline_fields,
-        "class C:\n    a: int = 1\n    b: int = 2\nc = C(b=3)\nprint(c.a, c.b)\n",
-        "class C:\n    a: int = 1\n    b: int = 2\nc = C(b=3)\nprint(1, 3)\n",
-    ),
     "a loop is its first turn": (
         unwrap_blocks,
         "for i, x in enumerate(y):\n    if x:\n        break\n    print(i)\n",

@@ -1,7 +1,5 @@
 """Which lines of a script run."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

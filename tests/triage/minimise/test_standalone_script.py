@@ -1,7 +1,5 @@
 """A place that a script failed in, as a script of its own, and what is written down for that."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Values as `described_values.py` tells them, for tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

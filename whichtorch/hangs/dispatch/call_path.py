@@ -13,14 +13,11 @@ through, is the kernel that is called.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 from whichtorch.model import Model
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
 
 _ROW = re.compile(
     r"^(?P<key>\w+): (?P<fallthrough>fallthrough )?registered at (?P<file>.*):(?P<line>\d+)"

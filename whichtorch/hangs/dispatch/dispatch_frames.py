@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, takewhile
-from typing import TYPE_CHECKING
 
 from whichtorch.hangs.dispatch.call_path import PATH, Caller, KernelKind, Place, Stage, Table, expected, path
-from whichtorch.hangs.stacks import UNNAMED
+from whichtorch.hangs.stacks import UNNAMED, Frame, Thread
 from whichtorch.hangs.waits import classify
 from whichtorch.process.evidence.waiting import Waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from whichtorch.hangs.stacks import Frame, Thread
 
 _WAITS = {
     Waiting.GIL: Stage.WAITING_GIL,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from whichtorch.hangs.dispatch.call_path import KernelKind, Place, Stage, Table, expected, path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 _TRACE = re.compile(
     r"^(?P<indent> *)\[(?P<how>call|redispatch)(?P<boxed>Boxed)?\] op=\[(?P<operator>[^\]]+)\], key=\[(?P<key>\w+)\]"

@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from whichtorch.base.atomic_files import remove_tree
 from whichtorch.environments.provider import ResolvedEnvironments
-from whichtorch.matrix.cluster.packing import pack
-from whichtorch.matrix.cluster.wire import BatchRequest, CachedWheels, Delivery, SharedLock
+from whichtorch.matrix.cluster.wire import BatchRequest, CachedWheels, Delivery, SharedLock, pack
 from whichtorch.matrix.cluster.worker_events import EventSender, WorkerEvent
 from whichtorch.matrix.planning import PlannedCell
 from whichtorch.matrix.signals import running_lines

@@ -17,8 +17,15 @@ from whichtorch.base.errors import PreventedError, UsageError
 from whichtorch.environments.index.sources import local_folder
 from whichtorch.matrix.cluster.engine import Cancel, Member, first_line
 from whichtorch.matrix.cluster.known_environments import KnownEnvironments
-from whichtorch.matrix.cluster.packing import Parcel
-from whichtorch.matrix.cluster.wire import BatchRequest, Delivery, OrderedCell, ScriptFiles, SharedLock, code_version
+from whichtorch.matrix.cluster.wire import (
+    BatchRequest,
+    Delivery,
+    OrderedCell,
+    Parcel,
+    ScriptFiles,
+    SharedLock,
+    code_version,
+)
 from whichtorch.matrix.cluster.worker_events import WorkerEvent, decoded
 from whichtorch.matrix.judgement import counting
 from whichtorch.matrix.planning import PlannedCell, RunOptions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from whichtorch.environments.cache import UNMEASURED_INSTALL, EnvironmentCache
 from whichtorch.model import Environment, Model, Request, digest
 
 if TYPE_CHECKING:
-    import threading
-
     from whichtorch.environments.provider import Stage
 
 

@@ -9,6 +9,7 @@ Facts come first. What attempts wrote is cut to the bytes that are left, and wha
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from whichtorch.hangs.narration import cycle_sentences
 from whichtorch.model import Attempt, Cell, Condition, Diagnosis, Environment, Measurement, Outcome, split_test
 from whichtorch.records.compare.comparison import CellChange, ChangeKind
 from whichtorch.records.compare.factors import ABSENT, AXES, Factors, factors_of
-from whichtorch.reports.cell_text import bisect_command, in_shell, representative_attempt, rerun_command
+from whichtorch.reports.cell_text import CommandPrefix, bisect_command, in_shell, representative_attempt, rerun_command
 from whichtorch.reports.numbers_text import shown_number
 from whichtorch.reports.page.excerpts import ALL_REST, EACH, Excerpt, Position, Rank, cost, encoded, excerpts, fitted
 from whichtorch.reports.page.grid import WHAT, Grid, GridEntry, GridRow
@@ -27,10 +28,7 @@ from whichtorch.reports.shown_text import one_line, plain
 from whichtorch.reports.stored_run_text import WORSE, causes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from whichtorch.records.store import StoredRun
-    from whichtorch.reports.cell_text import CommandPrefix
     from whichtorch.reports.page.highlights import Changes
 
     Json = str | float | Sequence["Json"] | Mapping[str, "Json"] | Mapping[int, "Json"] | None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.hangs.stack_folder import READABLE
@@ -12,9 +14,6 @@ from whichtorch.process.task_tree import whole_characters
 from whichtorch.reports.shown_text import plain, read_ends
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from whichtorch.model import Attempt
     from whichtorch.records.store import StoredRun
 

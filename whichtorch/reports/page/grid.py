@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING
 
 from whichtorch.base.grouping import grouped
 from whichtorch.failures.failure import different
@@ -13,9 +13,6 @@ from whichtorch.model import NO_PATCH, Cell, Environment, Outcome, Result, Scena
 from whichtorch.records.compare.factors import age
 from whichtorch.reports.shown_text import is_link, one_line, plain
 from whichtorch.reports.table import distinguishing_axes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 WORDS_FIT = 12  # columns up to which a cell has room for its word; in a wider grid it is a letter
 NAME = 200  # characters of a name that are shown

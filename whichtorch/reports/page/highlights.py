@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -18,8 +19,6 @@ from whichtorch.reports.shown_text import one_line
 from whichtorch.reports.stored_run_text import CHANGED, MEANING, WORSE, causes_of, shown_side
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from whichtorch.reports.cell_text import CommandPrefix
     from whichtorch.reports.run_facts import RunFacts
 

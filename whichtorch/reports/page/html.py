@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
+from collections.abc import Collection
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -30,8 +31,6 @@ from whichtorch.reports.stored_run_text import CHANGED, environment_items
 from whichtorch.reports.table import incomplete, unusable_items
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from whichtorch.reports.cell_text import CommandPrefix
     from whichtorch.reports.page.highlights import Changes
     from whichtorch.reports.run_facts import RunFacts

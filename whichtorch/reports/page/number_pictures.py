@@ -6,6 +6,7 @@ A line is a mapping of the names that the template uses. Coordinates are in unit
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -14,15 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.base.grouping import counted, grouped
 from whichtorch.reports.numbers_text import in_words, level_words, step_words, value_words
-from whichtorch.reports.page.grid import WHAT
+from whichtorch.reports.page.grid import WHAT, Column, Grid
 from whichtorch.reports.shown_text import one_line, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from whichtorch.model import Effect, Measurement
     from whichtorch.records.compare.number_nights import NumberNights
-    from whichtorch.reports.page.grid import Column, Grid
 
     Line = Mapping[str, Any]
 

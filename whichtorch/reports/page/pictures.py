@@ -6,6 +6,7 @@ Each picture is a mapping of the names that the template uses. Coordinates are i
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.bisect.search_request import AxisName
@@ -15,8 +16,6 @@ from whichtorch.reports.document import Items, Paragraph
 from whichtorch.reports.shown_text import one_line, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from whichtorch.bisect.bisection import Bisection
     from whichtorch.records.compare.nights import Night
     from whichtorch.reports.page.grid import Grid

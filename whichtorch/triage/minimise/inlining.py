@@ -1,4 +1,4 @@
-"""What is called or looked up by a name stands there itself: functions, and registered classes."""
+"""What is called by a name stands there itself."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from whichtorch.source.syntax import (
     is_docstring,
     is_simple,
     statements_in,
-    words,
 )
 from whichtorch.triage.minimise.statements import hints_of
-from whichtorch.triage.minimise.tree_edit import Edit, Program, ReductionState, assignment, copied, load
+from whichtorch.triage.minimise.tree_edit import Edit, Program, ReductionState, assignment, copied
 
 _ONCE = (
     ast.Assign,
@@ -269,33 +268,3 @@ def functions_to_lambdas(program: Program, _: ReductionState) -> Iterator[Edit]:
                     made = ast.Call(func=decorator, args=[made], keywords=[])
                 hints: dict[ast.AST, list[ast.AST]] = {hint: [] for hint in hints_of(function)}
                 yield Edit(key=f"lambda {function.name}", replaced={function: [], uses[0]: [made], **hints})
-
-
-def inline_registered(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield edits that name a class or function itself where it is looked up in a registry that a decorator fills."""
-    layout = layout_of(program.tree)
-    made = [each for each in program.tree.body if isinstance(each, ast.Assign)]
-    registries = {*stores_in(*(each for each in made if isinstance(each.value, (ast.Dict, ast.Call))))}
-    makers = {each.name for each in statements_in(program.tree) if isinstance(each, ast.FunctionDef)}
-    for node in statements_in(program.tree):
-        if not isinstance(node, Definition):
-            continue
-        for decorator in node.decorator_list:
-            function = decorator.func if isinstance(decorator, ast.Call) else decorator
-            if dotted(function).partition(".")[0] not in makers | registries:
-                continue
-            for use in ast.walk(program.tree):
-                if looked_up := _registry(use, registries, layout):
-                    key = f"registered {node.name} {words(looked_up)}"
-                    yield Edit(key=key, replaced={looked_up: [load(node.name)], decorator: []})
-
-
-def _registry(node: ast.AST, registries: set[str], layout: Layout) -> ast.expr | None:
-    """Return a node that looks something up in a registry: `R[name]`, `R.get(name)`."""
-    match node:
-        case ast.Subscript(value=ast.Name(id=name), ctx=ast.Load()) if name in registries:
-            return node
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="get")) if name in registries:
-            return None if isinstance(layout.parents[node], ast.Expr) else node
-        case _:
-            return None

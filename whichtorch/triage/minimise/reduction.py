@@ -11,7 +11,6 @@ import hashlib
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from whichtorch.search.delta import lowest
 from whichtorch.source.names import compiles, unbound_names
@@ -20,13 +19,11 @@ from whichtorch.triage.minimise.expressions import (
     drop_elements,
     drop_keywords,
     inline_constants,
-    inline_fields,
     inline_variables,
     keep_any_part,
-    keep_one_name,
     shrink_numbers,
 )
-from whichtorch.triage.minimise.inlining import functions_to_lambdas, inline_functions, inline_registered
+from whichtorch.triage.minimise.inlining import functions_to_lambdas, inline_functions
 from whichtorch.triage.minimise.single_instance import inline_single_instance
 from whichtorch.triage.minimise.statements import (
     cleaned,
@@ -40,9 +37,8 @@ from whichtorch.triage.minimise.statements import (
 )
 from whichtorch.triage.minimise.tree_edit import Edit, InvalidEditError, Program, ReductionState, lines_of
 
-if TYPE_CHECKING:
-    Reducing = Generator[Program, bool, Program]
-    Rule = Callable[[Program, "ReductionState"], Iterator[Edit]]
+Reducing = Generator[Program, bool, Program]
+Rule = Callable[[Program, ReductionState], Iterator[Edit]]
 
 MOST_STEPS = 60  # that are built on each other before one is tried
 MOST_ROWS = 100  # rows of such steps: more than a reduction with a few hundred questions can use
@@ -52,14 +48,9 @@ MOST_ROUNDS = 12
 FIRST_REJECTIONS = 4  # in a row, of one kind of edit: what is left is tried again later, with more of them
 MOST_REJECTIONS = 60
 _UNUSED = (drop_output, drop_unexecuted)
-_SETTINGS = (inline_fields, inline_constants, drop_async)
-_STRUCTURE = (
-    inline_registered,
-    inline_functions,
-    inline_single_instance,
-    inline_constants,
-)
-_EXPRESSIONS = (drop_decorators, keep_one_name, drop_keywords)
+_SETTINGS = (inline_constants, drop_async)
+_STRUCTURE = (inline_functions, inline_single_instance, inline_constants)
+_EXPRESSIONS = (drop_decorators, drop_keywords)
 _NAMES = (inline_variables, functions_to_lambdas)
 _LAST = (drop_elements, keep_any_part)  # they take the most questions for what they leave out
 MOST_QUESTIONS = 150  # from then on hardly anything is gained
