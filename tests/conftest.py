@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -32,6 +33,22 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     # not in the process that starts the workers: they use these plugins themselves
     if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None):
         os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest -p no:anyio"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import Playwright, which is large, only where tests of the browser may run."""
+    return True if collection_path.name == "browser" and "not browser" in config.option.markexpr else None
+
+
+def pytest_collection() -> None:
+    """Look for no garbage while tests are collected: nearly everything stays."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of every later search for garbage: at the end alone that takes a CPU second."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
