@@ -70,7 +70,7 @@ class SecretShape(NamedTuple):
     """A pattern and its replacement. It is tried on texts that hold one of its hints, which are cheap to look for."""
 
     hints: tuple[str, ...]  # case-folded
-    pattern: str  # compiled when a hint was found: all of them take 50 ms
+    pattern: str  # compiled when a hint was found: all of them take 9 ms
     replacement: str
 
 
