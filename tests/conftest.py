@@ -40,13 +40,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if collection_path.name == "browser" and "not browser" in config.option.markexpr else None
 
 
-def pytest_collection() -> None:
-    """Look for no garbage while tests are collected: nearly everything stays."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage in what is collected, which stays: at the end alone that takes a CPU second."""
     gc.disable()
-
-
-def pytest_collection_finish() -> None:
-    """Leave what was collected out of every later search for garbage: at the end alone that takes a CPU second."""
+    yield
     gc.freeze()
     gc.enable()
 

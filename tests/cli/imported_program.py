@@ -1,7 +1,4 @@
-"""Import what commands import while they run: the modules of whichtorch, scipy and ruptures.
-
-Left out are those that bring what takes long and no forked command needs: the SDK of MCP, and pytest.
-"""
+"""Import what forked commands may import: the modules of whichtorch but those for MCP and pytest, scipy, ruptures."""
 
 import gc
 import pkgutil
