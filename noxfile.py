@@ -128,6 +128,8 @@ if _PARAMETERS := _environments():
 def tests(session: nox.Session) -> None:
     """Run the tests; with `-- -m torch` those that install real torch wheels."""
     session.install("--quiet", "-e", ".", *nox.project.dependency_groups(PROJECT, "test"))
+    if not any(ROOT.glob("tests/__pycache__/conftest.*-pytest-*.pyc")):  # else each worker compiles every test at once
+        session.run("pytest", "--collect-only", "-qq", silent=True)
     session.run("pytest", *(session.posargs or PARALLEL))
 
 

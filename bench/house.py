@@ -220,8 +220,11 @@ def measured() -> Iterator[tuple[str, int, list[str]]]:
     rows |= {"loose modules": loose(product, layers), "upward arrows": list(upward(arrows, layers))}
     rows |= {"`one`, product": called_one(product), "`one`, tests and bench": called_one(others)}
     for command in FOLLOWED:
-        found = [each for each in app().commands[command].params if isinstance(each, click.Option)]
-        rows[f"options of {command}"] = [each.opts[0] for each in found if not each.hidden]
+        asked = app().commands[command]
+        found = [each for each in asked.get_params(click.Context(asked)) if isinstance(each, click.Option)]
+        rows[f"options of {command}"] = [
+            each.opts[0] for each in found if not each.hidden and "--help" not in each.opts
+        ]
     yield from ((what, len(items), items) for what, items in rows.items())
     for room in ("tests", "bench"):
         texts = [module.text for module in others if module.path.is_relative_to(ROOT / room)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -32,6 +33,20 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     # not in the process that starts the workers: they use these plugins themselves
     if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None):
         os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest -p no:anyio"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import Playwright, which is large, only where tests of the browser may run."""
+    return True if collection_path.name == "browser" and "not browser" in config.option.markexpr else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage in what is collected, which stays: at the end alone that takes a CPU second."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Import what a command may import while it runs: every module of whichtorch, scipy and ruptures."""
+"""Import what forked commands may import: the modules of whichtorch but those for MCP and pytest, scipy, ruptures."""
 
 import gc
 import pkgutil
@@ -9,8 +9,9 @@ import whichtorch
 import_module("ruptures")
 import_module("scipy.stats")
 
+LEFT_OUT = ("scenarios", "inside", "__main__", "cli.tool_server", "watch.pytest_plugin")
 for module in pkgutil.walk_packages(whichtorch.__path__, "whichtorch."):
-    if not module.name.startswith(("whichtorch.scenarios", "whichtorch.inside", "whichtorch.__main__")):
+    if not module.name.startswith(tuple(f"whichtorch.{name}" for name in LEFT_OUT)):
         import_module(module.name)
 
 gc.collect()

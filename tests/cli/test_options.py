@@ -35,8 +35,8 @@ def rows() -> Iterator[list[str]]:
     found: dict[tuple[str, str, str, str], list[str]] = {}
     group = app()
     for words, command in [*commands(group), (("runs",), group.commands["runs"])]:
-        for parameter in command.params:
-            if isinstance(parameter, click.Option) and not parameter.hidden:
+        for parameter in command.get_params(click.Context(command)):
+            if isinstance(parameter, click.Option) and not parameter.hidden and "--help" not in parameter.opts:
                 found.setdefault(row(parameter), []).append(" ".join(words))
     for name, value, default, meaning in sorted(found, key=lambda each: each[0].lower()):
         cells = (name, value, default, ", ".join(found[name, value, default, meaning]), meaning)

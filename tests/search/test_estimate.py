@@ -44,19 +44,15 @@ def test_noise_needs_the_first_look() -> None:
     assert rough.margin == pytest.approx(34.619 * rough.error, rel=1e-3)  # as tables have it for a twelfth
 
 
-def test_differences_that_repeat_are_no_exact_ones() -> None:
-    """One that differs from the others is enough for an interval."""
+def test_what_is_no_exact_difference() -> None:
+    """One that differs is enough for an interval; infinite ones, of outputs with other words, give no guess."""
+    assert estimate([math.inf, 0.0, math.inf], 96) is None
     guess = estimate([0.0] * (FIRST_LOOK - 2) + [0.5], 96)
     assert guess is not None
     assert guess.is_rough
     found = estimate([0.0] * (FIRST_LOOK - 1) + [0.5], 96)
     assert found is not None
     assert found.low <= found.center < found.high
-
-
-def test_infinite_differences_give_no_guess() -> None:
-    """Outputs with other words are infinitely far from each other."""
-    assert estimate([math.inf, 0.0, math.inf], 96) is None
 
 
 def test_a_disturbed_run_says_little() -> None:

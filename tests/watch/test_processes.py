@@ -38,30 +38,27 @@ def whichtorch(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @needs_collectors
 def test_stacks_of_a_process_and_its_child(waiting: int) -> None:
-    """Both are shown, frame by frame, and the process goes on as before."""
-    ended = whichtorch("stacks", waiting)
+    """Both are shown, frame by frame, for people and programs, and the process goes on as before."""
+    ended = whichtorch("stacks", waiting, "--json", "-")  # what people read goes to stderr then
     assert ended.returncode == 0, ended.stderr
-    assert "in_parent (forks_and_waits.py:" in ended.stdout
-    assert "in_child (forks_and_waits.py:" in ended.stdout
-    assert len(family(waiting)) == 1
-
-
-@needs_collectors
-def test_stacks_as_json(waiting: int) -> None:
-    """The same for programs: diagnosis, processes, notes."""
-    shown = json.loads(whichtorch("stacks", waiting, "--json", "-").stdout)
+    assert "in_parent (forks_and_waits.py:" in ended.stderr
+    assert "in_child (forks_and_waits.py:" in ended.stderr
+    shown = json.loads(ended.stdout)
     assert {process["pid"] for process in shown["processes"]} == {waiting, *family(waiting)}
-    assert shown["diagnosis"]["kind"]
-    assert shown["notes"] == []
+    assert (bool(shown["diagnosis"]["kind"]), shown["notes"], len(family(waiting))) == (True, [], 1)
 
 
-def test_files_without_merge_and_several_processes_are_wrong_usage() -> None:
-    """What was meant is said."""
+def test_wrong_usage() -> None:
+    """What was meant is said: files without --merge, several processes, none with that number, whichtorch itself."""
     ended = whichtorch("stacks", "host1.json", "host2.json")
-    assert ended.returncode == 2
+    assert (ended.returncode, "--merge" in ended.stderr) == (2, True)
     assert "host1.json, host2.json: no number of a process" in ended.stderr
-    assert "--merge" in ended.stderr
     assert "2 processes are given" in whichtorch("stacks", 1, 2).stderr
+    ended = whichtorch("stacks", 2**22 - 1)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "there is no process" in ended.stderr
+    with pytest.raises(UsageError):  # it would stop itself for ever
+        process_report.inspect_process(os.getpid())
 
 
 @pytest.mark.thorough
@@ -74,13 +71,6 @@ def test_what_is_written_can_be_merged(waiting: int, tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert "on left" in ended.stdout
     assert "in_child (forks_and_waits.py:" in ended.stdout
-
-
-def test_no_such_process() -> None:
-    """A number that is no process is wrong usage."""
-    ended = whichtorch("stacks", 2**22 - 1)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "there is no process" in ended.stderr
 
 
 def test_lack_of_permission_has_a_remedy(waiting: int, tmp_path: Path) -> None:
@@ -97,12 +87,6 @@ def test_missing_collectors_are_said(waiting: int) -> None:
     shown = process_report.inspect_process(waiting, {})
     assert shown.notes == ("no collector is installed: py-spy, pystack or gdb",)
     assert any(f"{waiting}" in line for line in shown.lines)
-
-
-def test_a_process_does_not_inspect_itself() -> None:
-    """It would stop itself for ever."""
-    with pytest.raises(UsageError):
-        process_report.inspect_process(os.getpid())
 
 
 def test_leader_is_found_below_its_supervisor(waiting: int) -> None:

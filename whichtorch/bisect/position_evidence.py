@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from whichtorch.failures.failure import Failure
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PositionEvidence:
     """All that is known of one position."""
 
@@ -24,7 +25,7 @@ class PositionEvidence:
     records: tuple[Record, ...] = ()  # of attempts that judge; none where the environment cannot be had
     reused: int = 0  # how many of them an earlier run made
 
-    @property
+    @cached_property
     def counted(self) -> tuple[Record, ...]:
         """The records that count.
 
@@ -43,7 +44,7 @@ class PositionEvidence:
         """True where a longer look may still decide: all runs are slow. Beside a pass, slow is most likely a hang."""
         return all(map(_is_slow, self.counted))
 
-    @property
+    @cached_property
     def failures(self) -> list[Failure]:
         """What its records show that is a failure, or may become one."""
         shown = [record for record in self.counted if record.attempt.outcome.is_red or _is_slow(record)]

@@ -31,6 +31,13 @@ class PanelCommand(click.Command):
     """
 
     takes_script_arguments = False  # after `--`
+    request: type | None = None  # whose fields are the options
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, which are made here: those of all commands take 15 ms, and one is called."""
+        if self.request and not self.params:
+            self.params = [each.parameter() for each in _option_fields(self.request)]
+        return super().get_params(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments with ~ expanded, as in ~/a.py and --json=~/a.json; leave the script's as they are."""
@@ -140,15 +147,15 @@ def command_of(function: Callable[..., int | None], name: str, *, is_group: bool
     def call(**_given: object) -> None:
         context = click.get_current_context()
         if context.invoked_subcommand is None:
+            files = [each.key for each in _option_fields(request) if each.option.parse is output_path]
             with redirect_stdout(_stream_for_people(files, context)):
                 code = function(request_of(request, context)) or 0
             context.exit(code)
 
     texts |= {"invoke_without_command": True} if is_group else {}
-    parameters = [each.parameter() for each in _option_fields(request)]
-    files = [each.key for each in _option_fields(request) if each.option.parse is output_path]
     kind = PanelGroup if is_group else PanelCommand
-    command = kind(name, callback=call, params=parameters, context_settings=SETTINGS, **texts)
+    command = kind(name, callback=call, context_settings=SETTINGS, **texts)
+    command.request = request
     command.takes_script_arguments = any(AFTER_DASHES in each.metadata for each in fields(request))
     return command
 
