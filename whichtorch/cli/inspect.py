@@ -23,7 +23,7 @@ class StacksOptions:
 
 
 def stacks(options: StacksOptions) -> None:
-    """Say where a running process and its children are stuck, and who waits for whom.
+    """Say where a running process is stuck, and who waits for whom.
 
     Each process is paused for some tenths of a second. Of a distributed job give the launcher: torchrun's own PID.
     If it runs on several machines, write a file on each and merge them. Exit code: 0 told; 2 no such process, or
@@ -65,7 +65,7 @@ class DispatchOptions:
 
 
 def dispatch(options: DispatchOptions) -> None:
-    """Compare by which kernels two environments dispatch an operator, or show those of one.
+    """Compare by which kernels two environments dispatch an operator.
 
     The tables are taken live, inside each. Exit code: 0 done; 2 wrong usage; 3 an environment cannot be had.
     """
@@ -92,7 +92,7 @@ class DoctorOptions:
 
 
 def doctor(options: DoctorOptions) -> Exit:
-    """Check tools and permissions, then run every control scenario: each must get its own outcome.
+    """Check tools, permissions, and that each control gets its outcome.
 
     The controls need no torch; by default the Python of whichtorch runs them. They take less than a
     minute on an idle machine, and several minutes on a busy one.

@@ -5,7 +5,7 @@ Click is used directly because typer takes options only from a signature, and cy
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import MISSING, dataclass, fields, replace
 from enum import StrEnum
@@ -21,16 +21,31 @@ from whichtorch.base.option import AFTER_DASHES, STDOUT, Group, Option, output_p
 _HOME = re.compile(r"^(--[\w-]+=)?~(?=/|$)")
 _PATHS = {"DIR", "FILE", "PATH", "PYTHON"}  # metavars of options for which a shell completes paths
 _ANY_PATH = click.Path(readable=False)
+WHOLE = "whichtorch.whole_help"  # key in click's context: all options are shown
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
+def _show_all(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:
+    """Print the help with all options."""
+    if is_asked:
+        ctx.meta[WHOLE] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+_ALL = click.Option(
+    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help="Show all options."
+)
+
+
 class PanelCommand(click.Command):
-    """A command whose help shows its options by panel, and that expands ~ in arguments.
+    """A command whose help shows its `first` options, and all of them by panel; it expands ~ in arguments.
 
     Reports suggest commands with quoted paths, in which no shell expands ~.
     """
 
-    takes_script_arguments = False  # after `--`
+    takes_script_arguments = ""  # what follows `--`
+    first: Sequence[str] = ()  # names of the options that --help shows; () for all
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments with ~ expanded, as in ~/a.py and --json=~/a.json; leave the script's as they are."""
@@ -41,22 +56,43 @@ class PanelCommand(click.Command):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Return the words of the usage line."""
-        return [*super().collect_usage_pieces(ctx), *(["[-- ARGUMENTS]"] if self.takes_script_arguments else [])]
+        after = [f"[-- {self.takes_script_arguments}]"] if self.takes_script_arguments else []
+        return [*super().collect_usage_pieces(ctx), *after]
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, and the option that shows all of them where --help does not."""
+        return [*super().get_params(ctx), *([_ALL] if self.first else [])]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples and what the command does; at length where all options are shown."""
+        whole = self.help or ""
+        self.help = whole if self._is_whole(ctx) else "\n\n".join(whole.split("\n\n")[:2])
+        super().format_help_text(ctx, formatter)
+        self.help = whole
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, each below the heading of its panel."""
+        """Write the first options, or all, each below the heading of its panel."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record and not isinstance(parameter, click.Argument):
+            record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
+            if record and self._is_whole(ctx):
                 panels.setdefault(getattr(parameter, "panel", "Options"), []).append(record)
+            elif record and (parameter is _ALL or any(name in self.first for name in parameter.opts)):
+                panels.setdefault("Options", []).append(record)
         for title, records in panels.items():
             with formatter.section(title):
                 formatter.write_dl(records)
 
+    def _is_whole(self, ctx: click.Context) -> bool:
+        return not self.first or WHOLE in ctx.meta
+
 
 class PanelGroup(PanelCommand, click.Group):
-    """A command with subcommands. It may have options of its own, for a call without a subcommand."""
+    """A command with subcommands, in sections. It may have options of its own, for a call without a subcommand."""
+
+    def __init__(self, *arguments: Any, **details: Any) -> None:
+        super().__init__(*arguments, **details)
+        self.sections: dict[str, Collection[str]] = {}  # the names of commands by heading; empty for one heading
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         """Return the names of the commands in the order in which they were added."""
@@ -65,7 +101,9 @@ class PanelGroup(PanelCommand, click.Group):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, then the commands."""
         super().format_options(ctx, formatter)
-        self.format_commands(ctx, formatter)
+        for title, names in (self.sections or {"Commands": self.commands}).items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].short_help or "") for name in names])
 
 
 class _PanelOption(click.Option):
@@ -133,7 +171,9 @@ class _OptionField:
             raise UsageError(f"{self.parameter().opts[0]}: {mistake.message}", hint=mistake.hint) from None
 
 
-def command_of(function: Callable[..., int | None], name: str, *, is_group: bool, **texts: Any) -> PanelCommand:
+def command_of(
+    function: Callable[..., int | None], name: str, *, is_group: bool, first: Sequence[str] = (), **texts: Any
+) -> PanelCommand:
     """Return a command that calls a function with its request, and exits with the code that the function returns."""
     (request,) = (kind for parameter, kind in get_type_hints(function).items() if parameter != "return")
 
@@ -149,7 +189,8 @@ def command_of(function: Callable[..., int | None], name: str, *, is_group: bool
     files = [each.key for each in _option_fields(request) if each.option.parse is output_path]
     kind = PanelGroup if is_group else PanelCommand
     command = kind(name, callback=call, params=parameters, context_settings=SETTINGS, **texts)
-    command.takes_script_arguments = any(AFTER_DASHES in each.metadata for each in fields(request))
+    command.takes_script_arguments = "".join(each.metadata.get(AFTER_DASHES, "") for each in fields(request))
+    command.first = first
     return command
 
 

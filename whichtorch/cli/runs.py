@@ -40,7 +40,7 @@ class RunsOptions:
 
 
 def runs(options: RunsOptions) -> None:
-    """List the stored runs, oldest first; `runs name` gives one a name, `runs prune` removes old ones.
+    """List the stored runs; name one, or remove old ones.
 
     Exit code: 0; 2 wrong usage.
     """
@@ -138,7 +138,7 @@ class CompareOptions:
 
 
 def compare(options: CompareOptions) -> Exit:
-    """Compare two runs cell by cell: regressions, fixes, new and different failures, what came and went.
+    """Compare two runs: what got worse, is fixed, new or different.
 
     A run is named by its id or the beginning of it, by its name, by `latest` or `latest~1`, by a day (the last run
     started on 2026-11-20, UTC), or by a folder from elsewhere. Cells are matched by test and environment; a nightly
@@ -170,7 +170,7 @@ class MergeOptions:
 
 
 def merge(options: MergeOptions) -> None:
-    """Make one run of runs that were made on several machines or by several jobs of a CI service.
+    """Make one run of those made on several machines.
 
     The same record twice is kept once; conflicting ones are both kept, and the cells that rest on them told. The
     parts stay as they are; the merged run is then the `latest` one. Exit code: 0; 2 a folder holds no run.
@@ -202,7 +202,7 @@ class HistoryOptions:
 
 
 def history(options: HistoryOptions) -> None:
-    """Tell what stored runs made of a test: one line per night and environment, and where that changed.
+    """Tell what became of a test, night after night.
 
     Of a number that was measured: from which night on it has another level. Of a test that comes and goes: how often
     it fails.
@@ -245,7 +245,7 @@ class ReportOptions:
 
 
 def report(options: ReportOptions) -> None:
-    """Make the reports of a stored run: by default all of them, of the latest run, in the folder output.
+    """Make the page, Markdown, JUnit and JSON of a stored run.
 
     They are made from the records alone: at any time, and of a run from another machine, too. Exit code: 0; 2 no
     such run, or nowhere to write.

@@ -41,7 +41,7 @@ known_environment = partial(
 install_timeout_option = partial(
     duration,
     "--install-timeout",
-    panel="Environments",
+    panel="Budget",
     help="How long a step of an install may take. [default: 30m; 4h for a build of `--git`]",
 )
 _file = partial(
@@ -85,7 +85,6 @@ def _writer_named(text: str) -> str:
 class MatrixAxes:
     """The environments of a matrix file; options replace its axes."""
 
-    path: Path | None = _file()
     torch: Strings = _torch(
         help="A version, a specifier such as '>=2.9,<2.13', recent:3, latest, nightly, "
         "nightly:2026-11-01..2026-11-20, or a wheel's path."
@@ -97,6 +96,7 @@ class MatrixAxes:
     )
     patch: Strings = _patch(help="A diff of torch's Python files to try, none, or of the file. Repeatable.")
     hardware: Strings = _names(help="Kinds of machines, each a [hardware.NAME] of the file.")
+    path: Path | None = _file()
     added: Additions = group(Additions)
 
     @cached_property
@@ -132,12 +132,12 @@ class KnownAxes(MatrixAxes):
 class SearchAxes:
     """What a search keeps constant: one build, Python, config, patch and kind of hardware."""
 
-    path: Path | None = _file()
     python: Strings = _single(metavar="3.11", help="Python version.")
     build: Strings = _single(help="pypi, cpu, cu128, nightly-cpu, or of the file.")
     config: Strings = _single(help="default, or another config.")
     patch: Strings = _single(metavar="FILE", help="A diff of torch's Python files, applied to each value.")
     hardware: Strings = _single(help="A kind of machine, a [hardware.NAME] of the file.")
+    path: Path | None = _file()
     added: Additions = group(Additions)
 
     def file(self, torch: Sequence[str], *, several: str = "") -> "MatrixFile":
@@ -164,8 +164,9 @@ class SearchAxes:
 class Storage:
     """Limits on the disk and the time that environments take."""
 
-    disk_budget_mb: float | None = environment_option(
+    disk_budget_mb: float | None = option(
         "--disk",
+        panel="Budget",
         metavar="SIZE",
         parse=megabytes,
         help="Room for environments, e.g. 60GB. [default: 80 % of what is free]",
@@ -181,7 +182,7 @@ class Storage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatrixRequest(MatrixAxes, Storage):
+class MatrixRequest(Storage, MatrixAxes):
     """What a user asks `matrix` for."""
 
     tests: Strings = argument("SCENARIO|SCRIPT...", "Names and patterns of scenarios, and scripts.", default=())
@@ -197,7 +198,7 @@ class MatrixRequest(MatrixAxes, Storage):
         parse=Share.named,
         help="Run only this share of the environments: 2/4 is the second of four.",
     )
-    script_arguments: Strings | None = after_dashes()
+    script_arguments: Strings | None = after_dashes("COMMAND")
     command: CommandOptions = group(CommandOptions)
     options: RunOptions = group(RunOptions)
     written: str | None = running_option(
