@@ -1,5 +1,6 @@
 """The commands that inspect processes, dispatch tables and the machine: `stacks`, `dispatch` and `doctor`."""
 
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,8 @@ def _process_number(targets: Strings) -> int:
     """Return the PID, which must be the only target."""
     files = [target for target in targets if not target.isdigit()]
     if files:
-        raise UsageError(f"{', '.join(files)}: no number of a process", hint="to read files, give --merge")
+        hint = f"`pgrep -f {shlex.quote(files[0])}` finds it; to read files, give --merge"
+        raise UsageError(f"{', '.join(files)}: no number of a process", hint=hint)
     if len(targets) > 1:
         raise UsageError(
             f"{len(targets)} processes are given", hint="give that which started the others, or each alone"

@@ -4,11 +4,13 @@ Click is used directly because typer takes options only from a signature, and cy
 """
 
 import re
+import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import MISSING, dataclass, fields, replace
 from enum import StrEnum
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TextIO, get_args, get_origin, get_type_hints
 
@@ -205,13 +207,35 @@ def _stream_for_people(files: Sequence[str], context: click.Context) -> TextIO:
 
 
 def usage_error(mistake: click.ClickException) -> UsageError:
-    """Return click's error in our own form: a lower-case fragment and a hint."""
-    context: click.Context | None = getattr(mistake, "ctx", None)
-    near = getattr(mistake, "possibilities", None)
+    """Return click's error in our own form: a lower-case fragment and a hint, after what was probably meant."""
+    near = [*(getattr(mistake, "possibilities", None) or ())]
     words = mistake.message if near else mistake.format_message()
-    remedy = f"see `{context.command_path if context else 'whichtorch'} --help`"
-    hint = f"did you mean {near[0]}?" if near else remedy
+    hint = f"did you mean {near[0]}?" if near else _meant(sys.argv[1:], mistake)
     return UsageError(words[:1].lower() + words[1:].rstrip("."), hint=hint)
+
+
+def _meant(typed: Sequence[str], mistake: click.ClickException) -> str:
+    """Return what to write instead of a command line that cannot be parsed."""
+    from whichtorch.base.version_parsing import parse_version
+    from whichtorch.suite.mistyped import SYNONYMS, is_program, probably_meant
+
+    context: click.Context | None = getattr(mistake, "ctx", None)
+    command = context.command if context else None
+    path = context.command_path if context else "whichtorch"
+    if isinstance(command, click.Group) and typed:
+        instead, others = SYNONYMS.get(typed[0], ""), typed[1:]
+        words = [*others, instead] if instead.startswith("-") else [instead, *others]
+        said = f"`whichtorch {shlex.join(words)}`" if instead else probably_meant(typed, "matrix")[1]
+        return f"did you mean {said}?" if said else f"see `{path} --help`"
+    program = next((place for place, word in enumerate(typed[1:], 1) if is_program(word)), 0)
+    if program and "--" not in typed:
+        return f"did you mean `-- {shlex.join(typed[program:])}`?"
+    versions = list(takewhile(parse_version, typed[typed.index("--torch") + 1 :])) if "--torch" in typed else []
+    if len(versions) > 1:
+        return f"did you mean --torch {','.join(versions)}?"
+    is_foreign = isinstance(mistake, click.NoSuchOption) and getattr(command, "takes_script_arguments", False)
+    own = "options of your own script or command stand after `--`; " if is_foreign else ""
+    return f"{own}see `{path} --help`"
 
 
 def request_of(kind: type, context: click.Context, prefix: str = "") -> Any:

@@ -132,8 +132,12 @@ def runs_prune(options: PruneOptions) -> None:
 class CompareOptions:
     """The options of `compare`."""
 
-    old: str = argument("OLD", "A run: id or its beginning, name, latest~1, day, folder.")
-    new: str = argument("NEW", "Another one, such as latest.")
+    old: str = argument(
+        "OLD",
+        "A run: id or its beginning, name, latest~1, day, folder. [default: the last before NEW like it]",
+        default="",
+    )
+    new: str = argument("NEW", "Another one. [default: latest]", default="latest")
     json_file: Path | None = json_output()
 
 
@@ -150,14 +154,16 @@ def compare(options: CompareOptions) -> Exit:
     from whichtorch.records.compare import comparison
     from whichtorch.records.compare.number_nights import measured_before
     from whichtorch.reports.cell_text import where_it_ran
+    from whichtorch.reports.run_facts import run_before
     from whichtorch.reports.stored_run_text import comparison_lines
 
     home = state_folder()
-    heads = [stored_runs.find(text, home) for text in (options.old, options.new)]
+    after = stored_runs.find(options.new, home)
+    heads = [stored_runs.find(options.old, home) if options.old else run_before(after, home), after]
     _tell_damage(home, heads)
-    before, after = (head.read() for head in heads)
-    compared = comparison.compare(before.result, after.result, measured_before(after.result, home), home)
-    Display().say(comparison_lines(compared, before, after, where_it_ran(called, after.result.run)))
+    old, new = (head.read() for head in heads)
+    compared = comparison.compare(old.result, new.result, measured_before(new.result, home), home)
+    Display().say(comparison_lines(compared, old, new, where_it_ran(called, new.result.run)))
     write_json(options.json_file, compared)
     return Exit.RED if compared.is_worse else Exit.GOOD
 
@@ -197,7 +203,7 @@ def merge(options: MergeOptions) -> None:
 class HistoryOptions:
     """The options of `history`."""
 
-    scenario: str = argument("SCENARIO", "A test by name, with or without its variant.")
+    scenario: str = argument("TEST", "A test by its name or a part of it, with or without its variant.")
     json_file: Path | None = json_output()
 
 

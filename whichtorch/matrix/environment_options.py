@@ -70,7 +70,10 @@ def torch_specs(torch: Sequence[str]) -> Strings:
     """Return the versions given; a specifier such as >=2.9,<2.13 is one of them."""
     from whichtorch.environments.index.version_specs import split_specs
 
-    return tuple(split_specs(",".join(torch)))
+    specs = tuple(split_specs(",".join(torch)))
+    if len(specs) > 1 and all(spec.isdecimal() for spec in specs):
+        raise UsageError(f"no torch release is {specs[0]}", hint=f"did you mean --torch {'.'.join(specs)}?")
+    return specs
 
 
 def _writer_named(text: str) -> str:
@@ -211,8 +214,13 @@ class MatrixRequest(Storage, MatrixAxes):
 
     def __post_init__(self) -> None:
         """Raise UsageError where what follows `--` can be neither a script's arguments nor a command."""
+        from whichtorch.base.version_parsing import parse_version
+
         if not self.tests:
             check_command(self.script_arguments)
+        elif self.torch and (stray := [word for word in self.tests if parse_version(word)]):
+            hint = f"did you mean --torch {','.join([*self.torch, *stray])}?"
+            raise UsageError(f"{', '.join(stray)}: versions are separated by commas", hint=hint)
 
     @property
     def repeats_last(self) -> bool:
