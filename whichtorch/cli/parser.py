@@ -208,9 +208,12 @@ def _stream_for_people(files: Sequence[str], context: click.Context) -> TextIO:
 
 def usage_error(mistake: click.ClickException) -> UsageError:
     """Return click's error in our own form: a lower-case fragment and a hint, after what was probably meant."""
+    from whichtorch.suite.mistyped import SYNONYMS
+
     near = [*(getattr(mistake, "possibilities", None) or ())]
     words = mistake.message if near else mistake.format_message()
-    hint = f"did you mean {near[0]}?" if near else _meant(sys.argv[1:], mistake)
+    is_near = near and sys.argv[1:2] not in [[word] for word in SYNONYMS]
+    hint = f"did you mean {near[0]}?" if is_near else _meant(sys.argv[1:], mistake)
     return UsageError(words[:1].lower() + words[1:].rstrip("."), hint=hint)
 
 

@@ -189,8 +189,9 @@ class WrongTest:
     def _look_at(self) -> str:
         """Return a hint at the user's lines, and whose they are; without one, at what the script said."""
         lines = [line[1] for line in map(_LINE.search, self.signature.frames) if line]
+        called_from = f", called from {lines[1]}" if self.cell.command and len(lines) > 1 else ""
         said, whose = self.cell.message, f" of {self.cell.scenario}" if self.cell.command else ""
-        place = f"{lines[0]}, called from {lines[1]}" if len(lines) > 1 else "".join(lines)
+        place = lines[0] + called_from if lines else ""
         return f"; look at {place}{whose}" if place else f"; it says: {said}" if said else ""
 
     def _search(self) -> NextStep:
