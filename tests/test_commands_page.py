@@ -12,19 +12,21 @@ import click
 import pytest
 
 from whichtorch.cli.app import app
+from whichtorch.cli.parser import WHOLE
 
 PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
 HEAD = """# Commands
 
-What every command does, and its exit codes. `whichtorch COMMAND --help` prints the same text and lists the options;
-[options.md](options.md) says what each option means and which commands take it. `nox -s COMMAND -- OPTIONS` runs the
-same command from a checkout.
+What every command does, and its exit codes. `whichtorch COMMAND -h` shows the options that matter most, `--help-all`
+all of them and this text; [options.md](options.md) says what each means and which commands take it.
+`nox -s COMMAND -- OPTIONS` runs the same command from a checkout.
 """
 
 
 def helps(command: click.Command, above: click.Context | None, name: str) -> Iterator[tuple[str, str]]:
     """Yield the words that call a command and its help without the options, then those of its subcommands."""
     context = click.Context(command, parent=above, info_name=name, terminal_width=96, **command.context_settings)
+    context.meta[WHOLE] = True
     formatter = context.make_formatter()
     command.format_usage(context, formatter)
     command.format_help_text(context, formatter)

@@ -31,24 +31,45 @@ def examples(text: str) -> list[list[str]]:
     return [shlex.split(line) for line in lines]
 
 
-def test_help_begins_with_two_examples_that_are_commands() -> None:
+def test_help_begins_with_examples_that_are_commands() -> None:
     """Each example has options and arguments that its command takes."""
     for words, command in commands(app()):
         shown = examples(command.help or "")
-        assert len(shown) == 2, words
+        assert 2 <= len(shown) <= 4, words
         for example in shown:
             assert tuple(example[: 1 + len(words)]) == ("whichtorch", *words)
             command.make_context(words[-1], example[1 + len(words) :])
     assert len(examples(app().help or "")) == 2
 
 
-def test_options_of_matrix_stand_by_panel(user: User) -> None:
-    """The help keeps examples in their lines, and tells options apart by what they are about."""
-    lines = user.run("matrix", "--help", environ={"COLUMNS": "80"}).stdout.splitlines()
-    assert "    whichtorch matrix repro.py --torch '>=2.9'" in lines[:5]
+def test_help_fits_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 lines of 80 columns: the commands by what one wants, and of each command examples and its first options."""
+    monkeypatch.delenv("WHICHTORCH_COMMAND", raising=False)
+    group = app()
+    every = [*commands(group), (("runs",), group.commands["runs"]), ((), group)]
+    for words, command in every:
+        context = click.Context(command, info_name=f"whichtorch {' '.join(words)}".strip(), terminal_width=80)
+        lines = command.get_help(context).splitlines()
+        assert len(lines) <= 40, words
+        assert max(map(len, lines)) <= 80, words
+        first = getattr(command, "first", ())
+        assert len(first) in {0, 10}
+        assert {*first} <= {name for parameter in command.params for name in parameter.opts}
+    assert isinstance(group, parser.PanelGroup)
+    assert [name for names in group.sections.values() for name in names] == list(group.commands)
+
+
+def test_all_options_of_matrix_stand_by_panel(user: User) -> None:
+    """--help shows ten options, --help-all each of them below what it is about, the releases first."""
+    few = user.run("matrix", "--help", environ={"COLUMNS": "80"}).stdout
+    assert few.startswith("Usage: whichtorch matrix [OPTIONS] [SCENARIO|SCRIPT...] [-- COMMAND]\n")
+    assert ("--help-all" in few, "--cold" in few, "Exit code" in few) == (True, False, False)
+    lines = user.run("matrix", "--help-all", environ={"COLUMNS": "80"}).stdout.splitlines()
+    assert "    whichtorch matrix repro.py --torch 2.11.0,2.15.0" in lines[:5]
+    assert lines[lines.index("Environments:") + 1].startswith("  --torch ")
     sections = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
-    panels = ["Positional arguments:", "Environments:", "Scenarios:", "Command after --:", "How it runs:", "Output:"]
-    assert sections == [*panels, "Numbers:", "Options:"]
+    panels = ["Positional arguments:", "Environments:", "Budget:", "Scenarios:", "Command after --:", "How it runs:"]
+    assert sections == [*panels, "Output:", "Numbers:", "Options:"]
 
 
 def test_tilde_is_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

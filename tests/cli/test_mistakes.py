@@ -90,6 +90,24 @@ def test_a_disk_that_fails_ends_with_one_line(
         (["explain", "control/pass", "--here", "nowhere/python"], "--here takes the path of a Python"),
         (["dispatch", "aten::mm", "torch-0"], "no known environment has the label or id 'torch-0'"),
         (["dispatch", "aten::mm", "a", "b", "c"], "3 environments cannot be compared"),
+        (["matrix", "--torch", "9.1.0", "9.2.0", "ok.py"], "did you mean --torch 9.1.0,9.2.0?"),
+        (["bisect", "--torch", "9.1.0", "9.2.0", "ok.py"], "did you mean --torch 9.1.0,9.2.0?"),
+        (["matrix", "--torch", "9,1", "ok.py"], "did you mean --torch 9.1?"),
+        (["matrix", "--torch", "9.1.0..9.2.0", "ok.py"], "did you mean '>=9.1.0,<=9.2.0'?"),
+        (["matrix", "--torch", "9.1.0 9.2.0", "ok.py"], "did you mean 9.1.0,9.2.0?"),
+        (["matrix", "--torch", "torch==9.1.0", "ok.py"], "did you mean 9.1.0?"),
+        (["matrix", "--torch", "stable", "ok.py"], "did you mean latest?"),
+        (["matrix", "--torch", "last:3", "ok.py"], "did you mean recent:3?"),
+        (["matrix", "--python", "3.11.7"], "did you mean 3.11?"),
+        (["matrix", "--python", ".venv/bin/python"], "--interpreter takes the path of one"),
+        (["matrix", "--torch", "9.1.0", "pytest", "tests/x.py"], "did you mean `-- pytest tests/x.py`?"),
+        (["bisect", "pytest", "tests", "-k", "half"], "did you mean `-- pytest tests -k half`?"),
+        (["matrix", "-k", "half"], "options of your own script or command stand after `--`"),
+        (["pytest", "tests"], "did you mean `whichtorch matrix -- pytest tests`?"),
+        (["watch", "pytest"], "did you mean `whichtorch run pytest`?"),
+        (["help", "matrix"], "did you mean `whichtorch matrix --help`?"),
+        (["stacks", "train.py"], "`pgrep -f train.py` finds it"),
+        (["compare"], "no"),
     ],
 )
 def test_mistake_gives_one_clear_message(user: User, arguments: list[str], message: str) -> None:
@@ -98,6 +116,16 @@ def test_mistake_gives_one_clear_message(user: User, arguments: list[str], messa
     assert ended.returncode == 2, ended.stdout + ended.stderr
     assert message in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_script_is_no_command(user: User) -> None:
+    """What runs it is said, by every command that takes a program instead."""
+    user.script("ok.py", "")
+    assert "did you mean `whichtorch matrix ok.py`?" in user.run("ok.py").stderr
+    assert "as in python ok.py" in user.run("run", "ok.py").stderr
+    ended = user.run("matrix", "--torch", "9.2.0", "--", "ok.py")
+    assert "hint: it is a file: -- python ok.py" in ended.stderr
+    assert "next:" not in ended.stdout
 
 
 @pytest.mark.parametrize("command", ["matrix", "bisect"])

@@ -120,10 +120,8 @@ def test_mistakes_in_other_axes_are_those_of_options(tmp_path: Path) -> None:
         file.with_axes(torch=["two"], python=["eleven"], build=["mine", "pipy"], config=["singel-thread"])
     first, *lines = caught.value.message.splitlines()
     assert first == "4 mistakes in the options:"
-    assert [line.split(":")[0].strip() for line in lines] == ["axes.build", "axes.config", "axes.python", "axes.torch"]
-    with pytest.raises(
-        UsageError, match=r"^the options: axes\.torch: 'two' names no torch version; write it as 2\.11\.0"
-    ):
+    assert [line.split(":")[0].strip() for line in lines] == ["--build", "--config", "--python", "--torch"]
+    with pytest.raises(UsageError, match=r"^--torch: 'two' names no torch version; write it as 2\.11\.0"):
         file.with_axes(torch=["two"])
 
 

@@ -89,7 +89,11 @@ def test_a_module_of_the_users_own_is_no_package(monkeypatch: pytest.MonkeyPatch
     (tmp_path / "src" / "models.py").touch()
     monkeypatch.chdir(tmp_path)
     (step,) = steps(failed(NEW, no_module("models")))
-    assert step == "module 'models' is your src/models.py, which is not beside the script: a config can set PYTHONPATH"
+    assert step.endswith(
+        " --env PYTHONPATH=src  # module 'models' is your src/models.py, which is not beside the script"
+    )
+    (tmp_path / "setup.py").touch()
+    assert " --install .  # " in next(iter(steps(failed(NEW, no_module("models")))))
 
 
 @pytest.mark.parametrize(
@@ -287,3 +291,37 @@ def test_environments_that_cannot_be_had_are_read_up_on() -> None:
 def test_a_run_without_surprises_is_looked_at() -> None:
     """A page shows it."""
     assert steps(passed(NEW)) == ["whichtorch report  # makes a page that shows each cell"]
+
+
+def test_what_no_release_can_be_the_cause_of_installs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A relative import, input that is not there, bytes that are no text, and mistakes of the script's own."""
+    (tmp_path / "src" / "pkg").mkdir(parents=True)
+    (tmp_path / "src" / "pkg" / "__init__.py").touch()
+    (tmp_path / "src" / "pkg" / "tool.py").write_text("import torch\n\n\nfrom . import other\n")
+    (tmp_path / "repro.py").write_text("input()\n")
+    monkeypatch.chdir(tmp_path)
+    relative = traceback("ImportError: attempted relative import", file=f"{tmp_path}/src/pkg/tool.py")
+    assert steps(failed(NEW, relative, name="src/pkg/tool.py")) == [
+        "whichtorch matrix --torch 2.12.1 --build pypi --env PYTHONPATH=src -- python -m pkg.tool  "
+        "# src/pkg/tool.py is part of a package, and imports from it"
+    ]
+    assert steps(failed(NEW, traceback("EOFError: EOF when reading a line"))) == [
+        "whichtorch matrix --torch 2.12.1 --build pypi -- sh -c 'python repro.py < input'  "
+        "# a test gets no input: a command can read it from a file"
+    ]
+    undecoded = (
+        "SyntaxError: Non-UTF-8 code starting with '\\xff' in file /home/me/repro.py on line 2, but no encoding\n"
+    )
+    assert steps(failed(NEW, undecoded)) == ["it is the script: Python 3.11.7 cannot read it; look at repro.py:2"]
+    assert steps(failed(NEW, traceback("FileNotFoundError: no data.bin"))) == [
+        "it is the script, not torch; look at repro.py:4"
+    ]
+    assert "recent:3" in steps(failed(NEW, traceback("AttributeError: torch has no attribute 'x'")))[0]
+
+
+def test_what_comes_and_goes_in_one_release_is_counted() -> None:
+    """No search is offered: one release does not tell from another."""
+    (step,) = steps(flaky(NEW, FAIL, 3, 6, "repro.py"))
+    assert step.endswith(
+        " --torch 2.12.1 --build pypi --repeat 20 --fresh  # it comes and goes, 3 of 6: shows how often"
+    )

@@ -54,9 +54,9 @@ def argument(metavar: str, text: str, *, default: Any = MISSING) -> Any:
     return field(default=default, metadata={"option": Option(metavar=metavar, help=text, is_argument=True)})
 
 
-def after_dashes() -> Any:
-    """Declare a field for what follows `--`: the arguments of the user's script. None if there is no `--`."""
-    return field(default=None, metadata={AFTER_DASHES: True})
+def after_dashes(shown: str = "ARGUMENTS") -> Any:
+    """Declare a field for what follows `--`: a script's arguments, or a command. None if there is no `--`."""
+    return field(default=None, metadata={AFTER_DASHES: shown})
 
 
 def group(kind: type, *only: str, panel: str = "") -> Any:

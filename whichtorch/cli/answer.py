@@ -34,7 +34,7 @@ class AnswerOptions:
 
 
 def answer(options: AnswerOptions) -> Exit:
-    """Run the script of a bug report in the torch that it names and in the newest one, and say what is true of it.
+    """Say whether a bug report is true, in which releases, since when.
 
     The script is taken from the report's blocks; what is added to it is told. The answer is one of: reproduces, fixed
     since, does not reproduce, another failure, needs hardware, needs information, refused as unsafe. Exit code: 0

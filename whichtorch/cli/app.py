@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from inspect import getdoc
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
@@ -28,58 +28,102 @@ from whichtorch.cli.triage import replay, triage
 from whichtorch.reports.shown_text import visible
 
 CALLBACK = 0.05  # seconds in which a callback ends
-# each command, with the arguments of two examples
-_COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {
-    matrix: ("repro.py --torch '>=2.9'", "'meta_mm/*' --config default,single-thread"),
-    plan: ("", "--shares 4 --json plan.json"),
-    bisect: ("repro.py --torch '>=2.9'", "repro.py --axis config --config default,single-thread,iomp"),
-    fix: ("repro.py", "repro.py --bad 2.11.0 --good 2.12.0"),
-    triage: ("repro.py", "repro.py --torch 2.6.0 --max-time 10m"),
-    replay: ("case.zip", "case.zip --torch 2.11.0"),
-    explain: ("repro.py", "meta_mm/linear --run"),
-    answer: ("report.md", "issue.json --max-time 10m --comment answer.md"),
-    report: ("", "latest~1 --markdown report.md"),
-    compare: ("latest~1 latest", "2026-11-20 latest --json changes.json"),
-    merge: ("downloads", "run-of-linux run-of-mac"),
-    history: ("meta_mm/linear", "repro.py --json history.json"),
-    run: ("-- python train.py", "--timeout 30m --on-hang stop -- pytest tests"),
-    stacks: ("4711", "--merge host1.json host2.json"),
-    dispatch: ("aten::mm torch-2.11.0-cpu torch-2.15.0-cpu", "aten::add.Tensor .venv/bin/python"),
-    doctor: ("", "--interpreter .venv/bin/python"),
-    scheduler: ("", "--port 9000 --tls certificates"),
-    worker: ("tls://head:8786", "tls://head:8786 --slots 4 --home /scratch/whichtorch --idle 10m"),
-    mcp: ("", "--max-time 10m --disk 60GB"),
-    runs: ("", "--json runs.json"),
+
+
+class _Front(NamedTuple):
+    """What stands first in a command's help."""
+
+    examples: tuple[str, ...]  # arguments
+    first: str = ""  # the options that --help shows; "" for all
+
+
+_TESTS, _RANKS = "--with pytest -- pytest tests", "-- torchrun train.py"
+_TWO = "--torch 2.11.0,2.15.0"
+_COMMANDS: dict[str, dict[Callable[[Any], int | None], _Front]] = {
+    "Look here, installing nothing": {
+        run: _Front(("-- python train.py", "--timeout 30m --on-hang stop -- pytest tests")),
+        stacks: _Front(("4711", "--merge host1.json host2.json")),
+        doctor: _Front(("", "--interpreter .venv/bin/python")),
+    },
+    "Test": {
+        matrix: _Front(
+            ("repro.py", f"repro.py {_TWO}", f"{_TWO} {_TESTS}", _RANKS),
+            "--torch --build --python --with --project --timeout --repeat --fresh --html --list",
+        ),
+        bisect: _Front(
+            ("repro.py --torch '>=2.9'", "repro.py --good 2.11.0 --bad 2.15.0", _TESTS, _RANKS),
+            "--torch --build --python --with --project --good --bad --package --flaky --max-time",
+        ),
+        explain: _Front(
+            ("repro.py", "meta_mm/linear --run", "repro.py --here .venv/bin/python", "-- pytest tests"),
+            "--run --here --torch --build --python --config --with --project --repeat --timeout",
+        ),
+        fix: _Front(
+            ("repro.py", "repro.py --bad 2.11.0 --good 2.12.0", _TESTS, _RANKS),
+            "--bad --good --build --python --with --project --timeout --output --max-time --markdown",
+        ),
+        triage: _Front(
+            ("repro.py", "repro.py --torch 2.6.0 --max-time 10m"),
+            "--torch --build --python --with --project --case --only --until --timeout --max-time",
+        ),
+        replay: _Front(
+            ("case.zip", "case.zip --torch 2.11.0"),
+            "--torch --build --python --config --with --project --sandbox --disk --verbose --json",
+        ),
+        answer: _Front(
+            ("report.md", "issue.json --max-time 10m --comment answer.md"),
+            "--newest --max-time --sandbox --timeout --fresh --jobs --disk --comment --json --verbose",
+        ),
+        dispatch: _Front(("aten::mm torch-2.11.0-cpu torch-2.15.0-cpu", "aten::add.Tensor .venv/bin/python")),
+    },
+    "Read": {
+        report: _Front(("", "latest~1 --markdown report.md")),
+        compare: _Front(("latest~1 latest", "2026-11-20 latest --json changes.json")),
+        history: _Front(("meta_mm/linear", "repro.py --json history.json")),
+        runs: _Front(("", "--json runs.json")),
+    },
+    "Many machines, and programs": {
+        plan: _Front(
+            ("", "--shares 4 --json plan.json"),
+            "--shares --torch --build --python --config --with --project --install --matrix --json",
+        ),
+        merge: _Front(("downloads", "run-of-linux run-of-mac")),
+        scheduler: _Front(("", "--port 9000 --tls certificates")),
+        worker: _Front(("tls://head:8786", "tls://head:8786 --slots 4 --home /scratch/wt --idle 10m")),
+        mcp: _Front(("", "--max-time 10m --disk 60GB")),
+    },
 }
-_RUNS_COMMANDS: dict[Callable[[Any], int | None], tuple[str, str]] = {
-    runs_name: ("latest before-the-update", "2026-11-20 friday"),
-    runs_prune: ("--keep 20", "--keep 20 --dry-run"),
+_RUNS_COMMANDS: dict[Callable[[Any], int | None], _Front] = {
+    runs_name: _Front(("latest before-the-update", "2026-11-20 friday")),
+    runs_prune: _Front(("--keep 20", "--keep 20 --dry-run")),
 }
 
 
 def app() -> click.Group:
     """Return the command line."""
-    summary = "Which torch hangs, which torch fixed it: run scripts over PyTorch versions, builds and configurations."
-    examples = (f"{called('matrix')} repro.py", f"{called('bisect')} repro.py")
+    summary = "Say where a script or a test hangs, and which torch broke or fixed it."
+    examples = (f"{called('run')} -- pytest tests", f"{called('matrix')} repro.py {_TWO}")
     group = PanelGroup("whichtorch", help=_help(summary, examples), no_args_is_help=True, context_settings=SETTINGS)
     click.version_option(package_name="whichtorch", prog_name="whichtorch")(group)
-    for function, arguments in _COMMANDS.items():
-        group.add_command(_command(function, "", arguments, is_group=function is runs))
+    for section, functions in _COMMANDS.items():
+        for function, front in functions.items():
+            group.add_command(_command(function, "", front, is_group=function is runs))
+        group.sections[section] = [function.__name__ for function in functions]
     below = group.commands["runs"]
     assert isinstance(below, click.Group)
-    for function, arguments in _RUNS_COMMANDS.items():
-        below.add_command(_command(function, "runs ", arguments))
+    for function, front in _RUNS_COMMANDS.items():
+        below.add_command(_command(function, "runs ", front))
     return group
 
 
 def _command(
-    function: Callable[[Any], int | None], above: str, examples: tuple[str, str], *, is_group: bool = False
+    function: Callable[[Any], int | None], above: str, front: _Front, *, is_group: bool = False
 ) -> PanelCommand:
     """Return a command with the name and the docstring of its function."""
     text, name = getdoc(function) or "", function.__name__.replace("_", "-").removeprefix(above.replace(" ", "-"))
-    lines = [f"{called(above + name)} {arguments}".rstrip() for arguments in examples]
-    summary = text.partition("\n\n")[0].replace("\n", " ")
-    return command_of(function, name, is_group=is_group, help=_help(text, lines), short_help=summary)
+    lines = [f"{called(above + name)} {arguments}".rstrip() for arguments in front.examples]
+    texts = {"help": _help(text, lines), "short_help": text.partition("\n\n")[0].replace("\n", " ").rstrip(".")}
+    return command_of(function, name, is_group=is_group, first=front.first.split(), **texts)
 
 
 def _help(text: str, examples: Iterable[str]) -> str:

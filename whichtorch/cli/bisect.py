@@ -61,7 +61,7 @@ class BisectOptions(NamedTestOrCommand):
     numbers: MeasureOptions = group(MeasureOptions)
     run_options: RunOptions = group(RunOptions, "timeout", "memory", "sandbox", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
-    jobs: int | None = jobs_option(panel="Budget")
+    jobs: int | None = jobs_option()
     budget: Budget = group(Budget)
     storage: Storage = group(Storage)
     git: Path | None = git_option(panel="Git history")
@@ -136,7 +136,7 @@ class BisectOptions(NamedTestOrCommand):
 
 
 def bisect(options: BisectOptions) -> Exit:
-    """Find the version, day, package or commit that fixed or broke a test, or say that none did.
+    """Find the release, day, package or commit that changed a test.
 
     By default the releases of torch are searched; with --package those of another package; with --axis date the days on
     which the same requirements were resolved; with lock files or Pythons as --good and --bad, the packages in which

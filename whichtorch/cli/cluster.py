@@ -29,7 +29,7 @@ class SchedulerOptions:
 
 
 def scheduler(options: SchedulerOptions) -> None:
-    """Let workers and users of a cluster find each other.
+    """Let the workers and users of a cluster find each other.
 
     Where --tls has no certificates, they are made: copy the folder to all machines that take part. Whoever has it
     can run code on every worker. Ctrl-C ends it; workers then stop what they run, and dial again.

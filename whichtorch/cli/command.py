@@ -98,6 +98,7 @@ class NamedTestOrCommand(NamedTest):
     """The test that a command is about: a scenario, a script, or a command of the user's."""
 
     test: str = test_argument(default="")
+    script_arguments: Strings | None = after_dashes("COMMAND")
     command: CommandOptions = group(CommandOptions)
 
     def __post_init__(self) -> None:

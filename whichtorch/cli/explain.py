@@ -37,7 +37,7 @@ class ExplainOptions(NamedTestOrCommand):
 
 
 def explain(options: ExplainOptions) -> Exit:
-    """Say why a test hangs or fails in some environments and not in others, from what is recorded.
+    """Say why a test fails in some environments and not in others.
 
     The answer is an environment, a version, conditions that were not met, or that the test does fail here. With
     --run, it runs as few cells as possible to decide. With --measure, it measures a number in the environments that

@@ -64,7 +64,7 @@ class FixOptions(NamedTestOrCommand):
 
 
 def fix(options: FixOptions) -> Exit:
-    """Find the smallest change of a bad release's Python that makes a test pass, from the good release's wheel.
+    """Find the smallest change of Python that makes a bad release pass.
 
     Without --bad and --good, a bisection finds the two. Parts of the good release are tried in the bad one, in
     overlays that leave both installations as they are, until one cures the test; then all that is not needed is left

@@ -1,5 +1,6 @@
 """The commands that inspect processes, dispatch tables and the machine: `stacks`, `dispatch` and `doctor`."""
 
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ class StacksOptions:
 
 
 def stacks(options: StacksOptions) -> None:
-    """Say where a running process and its children are stuck, and who waits for whom.
+    """Say where a running process is stuck, and who waits for whom.
 
     Each process is paused for some tenths of a second. Of a distributed job give the launcher: torchrun's own PID.
     If it runs on several machines, write a file on each and merge them. Exit code: 0 told; 2 no such process, or
@@ -46,7 +47,8 @@ def _process_number(targets: Strings) -> int:
     """Return the PID, which must be the only target."""
     files = [target for target in targets if not target.isdigit()]
     if files:
-        raise UsageError(f"{', '.join(files)}: no number of a process", hint="to read files, give --merge")
+        hint = f"`pgrep -f {shlex.quote(files[0])}` finds it; to read files, give --merge"
+        raise UsageError(f"{', '.join(files)}: no number of a process", hint=hint)
     if len(targets) > 1:
         raise UsageError(
             f"{len(targets)} processes are given", hint="give that which started the others, or each alone"
@@ -65,7 +67,7 @@ class DispatchOptions:
 
 
 def dispatch(options: DispatchOptions) -> None:
-    """Compare by which kernels two environments dispatch an operator, or show those of one.
+    """Compare by which kernels two environments dispatch an operator.
 
     The tables are taken live, inside each. Exit code: 0 done; 2 wrong usage; 3 an environment cannot be had.
     """
@@ -92,7 +94,7 @@ class DoctorOptions:
 
 
 def doctor(options: DoctorOptions) -> Exit:
-    """Check tools and permissions, then run every control scenario: each must get its own outcome.
+    """Check tools, permissions, and that each control gets its outcome.
 
     The controls need no torch; by default the Python of whichtorch runs them. They take less than a
     minute on an idle machine, and several minutes on a busy one.

@@ -41,7 +41,7 @@ class MatrixOptions(MatrixRequest):
 
 
 def matrix(options: MatrixOptions) -> Exit:
-    """Run scenarios in every environment of a matrix and show what passed, hung, crashed or failed.
+    """Run scripts or tests in many environments, and show what fails.
 
     Exit code: 0 all as expected; 1 something hung, crashed, failed, ran out of memory, or was slow in some attempts
     and in time in others, and no scenario expects that; 2 wrong usage or matrix file; 3 environments or the machine

@@ -35,7 +35,7 @@ class McpOptions:
 
 
 def mcp(options: McpOptions) -> None:
-    """Serve answer, matrix, bisect, explain, fix, triage and stacks to programs, by the Model Context Protocol.
+    """Serve the commands to programs, by the Model Context Protocol.
 
     It talks on standard input and output until the client disconnects. Scripts run in a sandbox. A cancelled call stops
     what it has started. Exit code: 0 the client disconnected; 2 wrong usage; 3 the SDK is not installed, or no sandbox

@@ -4,11 +4,13 @@ Click is used directly because typer takes options only from a signature, and cy
 """
 
 import re
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import MISSING, dataclass, fields, replace
 from enum import StrEnum
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TextIO, get_args, get_origin, get_type_hints
 
@@ -21,23 +23,32 @@ from whichtorch.base.option import AFTER_DASHES, STDOUT, Group, Option, output_p
 _HOME = re.compile(r"^(--[\w-]+=)?~(?=/|$)")
 _PATHS = {"DIR", "FILE", "PATH", "PYTHON"}  # metavars of options for which a shell completes paths
 _ANY_PATH = click.Path(readable=False)
+WHOLE = "whichtorch.whole_help"  # key in click's context: all options are shown
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
+def _show_all(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:
+    """Print the help with all options."""
+    if is_asked:
+        ctx.meta[WHOLE] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+_ALL = click.Option(
+    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help="Show all options."
+)
+
+
 class PanelCommand(click.Command):
-    """A command whose help shows its options by panel, and that expands ~ in arguments.
+    """A command whose help shows its `first` options, and all of them by panel; it expands ~ in arguments.
 
     Reports suggest commands with quoted paths, in which no shell expands ~.
     """
 
-    takes_script_arguments = False  # after `--`
+    takes_script_arguments = ""  # what follows `--`
+    first: Sequence[str] = ()  # names of the options that --help shows; () for all
     request: type | None = None  # whose fields are the options
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters, which are made here: those of all commands take 15 ms, and one is called."""
-        if self.request and not self.params:
-            self.params = [each.parameter() for each in _option_fields(self.request)]
-        return super().get_params(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments with ~ expanded, as in ~/a.py and --json=~/a.json; leave the script's as they are."""
@@ -48,22 +59,48 @@ class PanelCommand(click.Command):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Return the words of the usage line."""
-        return [*super().collect_usage_pieces(ctx), *(["[-- ARGUMENTS]"] if self.takes_script_arguments else [])]
+        after = [f"[-- {self.takes_script_arguments}]"] if self.takes_script_arguments else []
+        return [*super().collect_usage_pieces(ctx), *after]
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, and the option that shows all of them where --help does not.
+
+        They are made here: those of all commands take 15 ms, and one is called.
+        """
+        if self.request and not self.params:
+            self.params = [each.parameter() for each in _option_fields(self.request)]
+        return [*super().get_params(ctx), *([_ALL] if self.first else [])]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples and what the command does; at length where all options are shown."""
+        whole = self.help or ""
+        self.help = whole if self._is_whole(ctx) else "\n\n".join(whole.split("\n\n")[:2])
+        super().format_help_text(ctx, formatter)
+        self.help = whole
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, each below the heading of its panel."""
+        """Write the first options, or all, each below the heading of its panel."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record and not isinstance(parameter, click.Argument):
+            record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
+            if record and self._is_whole(ctx):
                 panels.setdefault(getattr(parameter, "panel", "Options"), []).append(record)
+            elif record and (parameter is _ALL or any(name in self.first for name in parameter.opts)):
+                panels.setdefault("Options", []).append(record)
         for title, records in panels.items():
             with formatter.section(title):
                 formatter.write_dl(records)
 
+    def _is_whole(self, ctx: click.Context) -> bool:
+        return not self.first or WHOLE in ctx.meta
+
 
 class PanelGroup(PanelCommand, click.Group):
-    """A command with subcommands. It may have options of its own, for a call without a subcommand."""
+    """A command with subcommands, in sections. It may have options of its own, for a call without a subcommand."""
+
+    def __init__(self, *arguments: Any, **details: Any) -> None:
+        super().__init__(*arguments, **details)
+        self.sections: dict[str, Collection[str]] = {}  # the names of commands by heading; empty for one heading
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         """Return the names of the commands in the order in which they were added."""
@@ -72,7 +109,9 @@ class PanelGroup(PanelCommand, click.Group):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, then the commands."""
         super().format_options(ctx, formatter)
-        self.format_commands(ctx, formatter)
+        for title, names in (self.sections or {"Commands": self.commands}).items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].short_help or "") for name in names])
 
 
 class _PanelOption(click.Option):
@@ -140,7 +179,9 @@ class _OptionField:
             raise UsageError(f"{self.parameter().opts[0]}: {mistake.message}", hint=mistake.hint) from None
 
 
-def command_of(function: Callable[..., int | None], name: str, *, is_group: bool, **texts: Any) -> PanelCommand:
+def command_of(
+    function: Callable[..., int | None], name: str, *, is_group: bool, first: Sequence[str] = (), **texts: Any
+) -> PanelCommand:
     """Return a command that calls a function with its request, and exits with the code that the function returns."""
     (request,) = (kind for parameter, kind in get_type_hints(function).items() if parameter != "return")
 
@@ -156,7 +197,8 @@ def command_of(function: Callable[..., int | None], name: str, *, is_group: bool
     kind = PanelGroup if is_group else PanelCommand
     command = kind(name, callback=call, context_settings=SETTINGS, **texts)
     command.request = request
-    command.takes_script_arguments = any(AFTER_DASHES in each.metadata for each in fields(request))
+    command.takes_script_arguments = "".join(each.metadata.get(AFTER_DASHES, "") for each in fields(request))
+    command.first = first
     return command
 
 
@@ -171,13 +213,38 @@ def _stream_for_people(files: Sequence[str], context: click.Context) -> TextIO:
 
 
 def usage_error(mistake: click.ClickException) -> UsageError:
-    """Return click's error in our own form: a lower-case fragment and a hint."""
-    context: click.Context | None = getattr(mistake, "ctx", None)
-    near = getattr(mistake, "possibilities", None)
+    """Return click's error in our own form: a lower-case fragment and a hint, after what was probably meant."""
+    from whichtorch.suite.mistyped import SYNONYMS
+
+    near = [*(getattr(mistake, "possibilities", None) or ())]
     words = mistake.message if near else mistake.format_message()
-    remedy = f"see `{context.command_path if context else 'whichtorch'} --help`"
-    hint = f"did you mean {near[0]}?" if near else remedy
+    is_near = near and sys.argv[1:2] not in [[word] for word in SYNONYMS]
+    hint = f"did you mean {near[0]}?" if is_near else _meant(sys.argv[1:], mistake)
     return UsageError(words[:1].lower() + words[1:].rstrip("."), hint=hint)
+
+
+def _meant(typed: Sequence[str], mistake: click.ClickException) -> str:
+    """Return what to write instead of a command line that cannot be parsed."""
+    from whichtorch.base.version_parsing import parse_version
+    from whichtorch.suite.mistyped import SYNONYMS, is_program, probably_meant
+
+    context: click.Context | None = getattr(mistake, "ctx", None)
+    command = context.command if context else None
+    path = context.command_path if context else "whichtorch"
+    if isinstance(command, click.Group) and typed:
+        instead, others = SYNONYMS.get(typed[0], ""), typed[1:]
+        words = [*others, instead] if instead.startswith("-") else [instead, *others]
+        said = f"`whichtorch {shlex.join(words)}`" if instead else probably_meant(typed, "matrix")[1]
+        return f"did you mean {said}?" if said else f"see `{path} --help`"
+    program = next((place for place, word in enumerate(typed[1:], 1) if is_program(word)), 0)
+    if program and "--" not in typed:
+        return f"did you mean `-- {shlex.join(typed[program:])}`?"
+    versions = list(takewhile(parse_version, typed[typed.index("--torch") + 1 :])) if "--torch" in typed else []
+    if len(versions) > 1:
+        return f"did you mean --torch {','.join(versions)}?"
+    is_foreign = isinstance(mistake, click.NoSuchOption) and getattr(command, "takes_script_arguments", False)
+    own = "options of your own script or command stand after `--`; " if is_foreign else ""
+    return f"{own}see `{path} --help`"
 
 
 def request_of(kind: type, context: click.Context, prefix: str = "") -> Any:

@@ -19,7 +19,7 @@ class PlanOptions(MatrixAxes):
 
 
 def plan(options: PlanOptions) -> None:
-    """List the environments of a matrix, and share them out among the jobs of a CI service.
+    """Share the environments of a matrix among the jobs of a CI service.
 
     Each job then runs its share: the second of four is `matrix --share 2/4`, with the same other options. Exit code:
     0; 2 wrong usage or matrix file, or no environment.

@@ -26,7 +26,7 @@ class RunCommandOptions(WatchRequest):
 
 
 def run(options: RunCommandOptions) -> int:
-    """Run a command here, in the environment that you are in, and say where it hangs.
+    """Run a command here, and say where it hangs.
 
     Nothing is installed. The command has your terminal, folder and variables. When all its processes wait for each
     other, or its loop comes back to the same state, stderr gets one sentence that says where, and the stacks.

@@ -40,7 +40,7 @@ class RunsOptions:
 
 
 def runs(options: RunsOptions) -> None:
-    """List the stored runs, oldest first; `runs name` gives one a name, `runs prune` removes old ones.
+    """List the stored runs; name one, or remove old ones.
 
     Exit code: 0; 2 wrong usage.
     """
@@ -132,13 +132,17 @@ def runs_prune(options: PruneOptions) -> None:
 class CompareOptions:
     """The options of `compare`."""
 
-    old: str = argument("OLD", "A run: id or its beginning, name, latest~1, day, folder.")
-    new: str = argument("NEW", "Another one, such as latest.")
+    old: str = argument(
+        "OLD",
+        "A run: id or its beginning, name, latest~1, day, folder. [default: the last before NEW like it]",
+        default="",
+    )
+    new: str = argument("NEW", "Another one. [default: latest]", default="latest")
     json_file: Path | None = json_output()
 
 
 def compare(options: CompareOptions) -> Exit:
-    """Compare two runs cell by cell: regressions, fixes, new and different failures, what came and went.
+    """Compare two runs: what got worse, is fixed, new or different.
 
     A run is named by its id or the beginning of it, by its name, by `latest` or `latest~1`, by a day (the last run
     started on 2026-11-20, UTC), or by a folder from elsewhere. Cells are matched by test and environment; a nightly
@@ -150,14 +154,16 @@ def compare(options: CompareOptions) -> Exit:
     from whichtorch.records.compare import comparison
     from whichtorch.records.compare.number_nights import measured_before
     from whichtorch.reports.cell_text import where_it_ran
+    from whichtorch.reports.run_facts import run_before
     from whichtorch.reports.stored_run_text import comparison_lines
 
     home = state_folder()
-    heads = [stored_runs.find(text, home) for text in (options.old, options.new)]
+    after = stored_runs.find(options.new, home)
+    heads = [stored_runs.find(options.old, home) if options.old else run_before(after, home), after]
     _tell_damage(home, heads)
-    before, after = (head.read() for head in heads)
-    compared = comparison.compare(before.result, after.result, measured_before(after.result, home), home)
-    Display().say(comparison_lines(compared, before, after, where_it_ran(called, after.result.run)))
+    old, new = (head.read() for head in heads)
+    compared = comparison.compare(old.result, new.result, measured_before(new.result, home), home)
+    Display().say(comparison_lines(compared, old, new, where_it_ran(called, new.result.run)))
     write_json(options.json_file, compared)
     return Exit.RED if compared.is_worse else Exit.GOOD
 
@@ -170,7 +176,7 @@ class MergeOptions:
 
 
 def merge(options: MergeOptions) -> None:
-    """Make one run of runs that were made on several machines or by several jobs of a CI service.
+    """Make one run of those made on several machines.
 
     The same record twice is kept once; conflicting ones are both kept, and the cells that rest on them told. The
     parts stay as they are; the merged run is then the `latest` one. Exit code: 0; 2 a folder holds no run.
@@ -197,12 +203,12 @@ def merge(options: MergeOptions) -> None:
 class HistoryOptions:
     """The options of `history`."""
 
-    scenario: str = argument("SCENARIO", "A test by name, with or without its variant.")
+    scenario: str = argument("TEST", "A test by its name or a part of it, with or without its variant.")
     json_file: Path | None = json_output()
 
 
 def history(options: HistoryOptions) -> None:
-    """Tell what stored runs made of a test: one line per night and environment, and where that changed.
+    """Tell what became of a test, night after night.
 
     Of a number that was measured: from which night on it has another level. Of a test that comes and goes: how often
     it fails.
@@ -245,7 +251,7 @@ class ReportOptions:
 
 
 def report(options: ReportOptions) -> None:
-    """Make the reports of a stored run: by default all of them, of the latest run, in the folder output.
+    """Make the page, Markdown, JUnit and JSON of a stored run.
 
     They are made from the records alone: at any time, and of a run from another machine, too. Exit code: 0; 2 no
     such run, or nowhere to write.

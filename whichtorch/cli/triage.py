@@ -69,7 +69,7 @@ class TriageOptions(NamedTest):
 
 
 def triage(options: TriageOptions) -> Exit:
-    """Make a case of a failing script: what fails, at which layer of the compiler, of what kind, with the logs.
+    """Make a case of a failing script, for a maintainer.
 
     Each step is kept in the case's folder as soon as it is done, and the same command goes on where it was
     interrupted. Exit code: 0 the failure was seen and classified; 4 it was not; 2 wrong usage; 3 the environment

@@ -71,7 +71,10 @@ def _named(check: Callable[[Any, _OwnTables], object]) -> AfterValidator:
 
 def _python_version(value: str) -> str:
     if not re.fullmatch(r"3\.\d+", value):
-        raise ValueError(f"{value!r} is not a Python version such as 3.11")
+        near = re.match(r"(?:[Pp]ython ?)?(3\.\d+)(?![\d/])", value)
+        meant = f"; did you mean {near[1]}?" if near else ""
+        remedy = "; --interpreter takes the path of one" if "/" in value else meant
+        raise ValueError(f"{value!r} is not a Python version such as 3.11{remedy}")
     return value
 
 
@@ -302,7 +305,7 @@ def _mistakes(error: ValidationError, source: str, text: str = "", within: tuple
     described = sorted(_described(detail, text, within) for detail in details)
     messages = [f"{source}:{line}: {message}" if text else message for line, message in described]
     if len(messages) == 1:
-        return UsageError(messages[0] if text else f"{source}: {messages[0]}")
+        return UsageError(messages[0] if text or within else f"{source}: {messages[0]}")
     return UsageError("\n  ".join([f"{len(messages)} mistakes in {source}:", *messages]))
 
 
@@ -321,7 +324,8 @@ def _described(detail: ErrorDetails, text: str, within: tuple[str, ...]) -> tupl
         message = "is missing"
     elif detail["type"] == "tuple_type":
         message = f"must be a list, as in {keys[-1]} = [{detail['input']!r}]"
-    return line_of(text, keys) + 1, f"{'.'.join(map(str, keys))}: {message}"
+    name = f"--{keys[1]}" if within else ".".join(map(str, keys))
+    return line_of(text, keys) + 1, f"{name}: {message}"
 
 
 def _keys_beside(keys: tuple[str | int, ...]) -> list[str]:

@@ -28,11 +28,11 @@ class Absence(NamedTuple):
     """What is missing."""
 
     words: str
-    package: str = ""  # for --with; "" where none helps
+    options: tuple[str, ...] = ()  # that bring it; none where none helps
 
     def __str__(self) -> str:
         """Return it as a sentence with its remedy."""
-        return f"{self.words}; add --with {self.package}" if self.package else self.words
+        return f"{self.words}; add {' '.join(self.options)}" if self.options else self.words
 
 
 def missing_module(signature: str | None, message: str) -> str:
@@ -77,9 +77,12 @@ def absence(module: str) -> Absence:
     names = (f"{place}{top}{kind}" for place in ("", "*/") for kind in (".py", "/__init__.py"))
     if own := next(chain.from_iterable(map(folder.glob, names)), None):
         here = own.relative_to(folder)
-        return Absence(f"module {module!r} is your {here}, which is not beside the script: a config can set PYTHONPATH")
+        place = next(parent for parent in here.parents if not (parent / "__init__.py").exists())
+        is_project = place.name and any((folder / name).exists() for name in ("pyproject.toml", "setup.py"))
+        options = ("--install", ".") if is_project else ("--env", f"PYTHONPATH={place}")
+        return Absence(f"module {module!r} is your {here}, which is not beside the script", options)
     if top != module:
         return Absence(f"the installed {top!r} has no {module!r}: bisect --package {top} searches its releases")
     if top in sys.stdlib_module_names:
         return Absence(f"module {module!r} is not in this Python's standard library: an older --python has it")
-    return Absence(f"module {module!r} is not installed", package_of(top) or "PACKAGE")
+    return Absence(f"module {module!r} is not installed", ("--with", package_of(top) or "PACKAGE"))

@@ -54,6 +54,7 @@ _MARGIN = re.compile(r"^(?:(?:\[(?:rank|default|trainer|worker)(\d+)\]: ?)+|  [+
 # how Python says that it cannot read a file, without a header
 _UNREADABLE_FRAME = re.compile(r'^  File "[^"]+", line \d+$')
 _UNREADABLE = re.compile(r"^(?:Syntax|Indentation|Tab)Error: ")
+_UNDECODED = re.compile(r"^(SyntaxError: .*) in file (.+) on line (\d+)(, but no encoding.*)$", re.MULTILINE)
 _NAMED = re.compile(r"^(?:Process ([\w-]+):|-- Process (\d+) terminated with the following error:)$")  # above a header
 _WHO = re.compile(r"\b((?:DataLoader worker )?process \d+)(?=\.$| terminated with )", re.MULTILINE)
 # the first frame of an exception that nobody has caught: of a script, a module, or a child of multiprocessing
@@ -117,6 +118,7 @@ class _Words(NamedTuple):
 
 def first_failure(stderr: str) -> FirstFailure:
     """Return which process failed first, of a program that failed."""
+    stderr = _UNDECODED.sub(r'  File "\2", line \3\n\1\4', stderr)
     lines = stderr.replace("\0", "").splitlines()  # torch's handler of a worker's signals ends its words with one
     found = _words(lines)
     while found and _PEER_LOST.match(found[-1].last_block) and any(_PASSES_ON.match(each.last_block) for each in found):

@@ -71,6 +71,8 @@ class CommandCell:
     ids: dict[str, None] = field(default_factory=dict)  # of the tests that pytest has collected, in order
     tests: dict[str, list[Record]] = field(default_factory=dict)  # of each test, by its id
     to_rerun: dict[str, SharedProcess] = field(default_factory=dict)  # ids of tests that are to be run alone
+    seen: dict[str, Record] = field(default_factory=dict)  # of these, in the process of the others, by id
+    causes: dict[str | None, str] = field(default_factory=dict)  # signatures of failures -> a test that fails so alone
 
     @property
     def folder(self) -> Path:
@@ -95,14 +97,31 @@ class CommandCell:
             if own.attempt.evidence.tests is None:  # no pytest: a cell as any, and its first attempt is made
                 return self.site.run_cell(self.ready, made=(own,))
         for id_, shared in self.to_rerun.items():
+            if self._fails_like_another(id_):
+                continue
             test = replace(self.ready, planned=self.planned.of_test(id_), shared=shared)
             end = self.site.run_cell(test, made=self.tests.get(id_, ()))
             if end is None:
                 return None
             self.tests[id_] = list(end.records)
+            if id_ in self.seen and {record.signature for record in end.records} == {self.seen[id_].signature}:
+                self.causes[self.seen[id_].signature] = id_
         assert own is not None
         tests = {id_: tuple(self.tests[id_]) for id_ in self._asked_for() if id_ in self.tests}
         return CellEnd(position=self.ready.position, records=(own,), tests=tests)
+
+    def _fails_like_another(self, id_: str) -> bool:
+        """Keep what came of a test among others, if one that failed like it there fails so alone, too.
+
+        Of hundreds of tests that fail for one cause, such as a fixture, one is run again.
+        """
+        record = self.seen.get(id_)
+        if record is None or record.attempt.outcome is not Outcome.FAIL or record.signature not in self.causes:
+            return False
+        note = f"fails like {self.causes[record.signature]}, which fails so alone, too"
+        self.tests.setdefault(id_, []).append(_with_attempt(record, record.signature, note=note))
+        self.site.keep(self.tests[id_][-1])
+        return True
 
     def _asked_for(self) -> list[str]:
         """Return the ids of the tests that are to be run."""
@@ -231,7 +250,7 @@ class CommandCell:
             shared = record.attempt.evidence.shared or SharedProcess()
             told = str(outcome) if after and outcome is not Outcome.ERROR else ""
             ended = {"alone": True, "after": after, "outcome": told}
-            self.to_rerun[id_] = shared.model_copy(update=ended)
+            self.to_rerun[id_], self.seen[id_] = shared.model_copy(update=ended), record
 
     def _is_known_alone(self, record: Record) -> bool:
         """Return whether a test ran alone, or is known to end like this alone."""

@@ -40,7 +40,7 @@ known_environment = partial(
 install_timeout_option = partial(
     duration,
     "--install-timeout",
-    panel="Environments",
+    panel="Budget",
     help="How long a step of an install may take. [default: 30m; 4h for a build of `--git`]",
 )
 _file = partial(
@@ -69,7 +69,10 @@ def torch_specs(torch: Sequence[str]) -> Strings:
     """Return the versions given; a specifier such as >=2.9,<2.13 is one of them."""
     from whichtorch.environments.index.version_specs import split_specs
 
-    return tuple(split_specs(",".join(torch)))
+    specs = tuple(split_specs(",".join(torch)))
+    if len(specs) > 1 and all(spec.isdecimal() for spec in specs):
+        raise UsageError(f"no torch release is {specs[0]}", hint=f"did you mean --torch {'.'.join(specs)}?")
+    return specs
 
 
 def _writer_named(text: str) -> str:
@@ -84,7 +87,6 @@ def _writer_named(text: str) -> str:
 class MatrixAxes:
     """The environments of a matrix file; options replace its axes."""
 
-    path: Path | None = _file()
     torch: Strings = _torch(
         help="A version, a specifier such as '>=2.9,<2.13', recent:3, latest, nightly, "
         "nightly:2026-11-01..2026-11-20, or a wheel's path."
@@ -96,6 +98,7 @@ class MatrixAxes:
     )
     patch: Strings = _patch(help="A diff of torch's Python files to try, none, or of the file. Repeatable.")
     hardware: Strings = _names(help="Kinds of machines, each a [hardware.NAME] of the file.")
+    path: Path | None = _file()
     added: Additions = group(Additions)
 
     @cached_property
@@ -131,12 +134,12 @@ class KnownAxes(MatrixAxes):
 class SearchAxes:
     """What a search keeps constant: one build, Python, config, patch and kind of hardware."""
 
-    path: Path | None = _file()
     python: Strings = _single(metavar="3.11", help="Python version.")
     build: Strings = _single(help="pypi, cpu, cu128, nightly-cpu, or of the file.")
     config: Strings = _single(help="default, or another config.")
     patch: Strings = _single(metavar="FILE", help="A diff of torch's Python files, applied to each value.")
     hardware: Strings = _single(help="A kind of machine, a [hardware.NAME] of the file.")
+    path: Path | None = _file()
     added: Additions = group(Additions)
 
     def file(self, torch: Sequence[str], *, several: str = "") -> "MatrixFile":
@@ -164,8 +167,9 @@ class SearchAxes:
 class Storage:
     """Limits on the disk and the time that environments take."""
 
-    disk_budget_mb: float | None = environment_option(
+    disk_budget_mb: float | None = option(
         "--disk",
+        panel="Budget",
         metavar="SIZE",
         parse=megabytes,
         help="Room for environments, e.g. 60GB. [default: 80 % of what is free]",
@@ -181,7 +185,7 @@ class Storage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatrixRequest(MatrixAxes, Storage):
+class MatrixRequest(Storage, MatrixAxes):
     """What a user asks `matrix` for."""
 
     tests: Strings = argument("SCENARIO|SCRIPT...", "Names and patterns of scenarios, and scripts.", default=())
@@ -197,7 +201,7 @@ class MatrixRequest(MatrixAxes, Storage):
         parse=Share.named,
         help="Run only this share of the environments: 2/4 is the second of four.",
     )
-    script_arguments: Strings | None = after_dashes()
+    script_arguments: Strings | None = after_dashes("COMMAND")
     command: CommandOptions = group(CommandOptions)
     options: RunOptions = group(RunOptions)
     written: str | None = running_option(
@@ -210,8 +214,13 @@ class MatrixRequest(MatrixAxes, Storage):
 
     def __post_init__(self) -> None:
         """Raise UsageError where what follows `--` can be neither a script's arguments nor a command."""
+        from whichtorch.base.version_parsing import parse_version
+
         if not self.tests:
             check_command(self.script_arguments)
+        elif self.torch and (stray := [word for word in self.tests if parse_version(word)]):
+            hint = f"did you mean --torch {','.join([*self.torch, *stray])}?"
+            raise UsageError(f"{', '.join(stray)}: versions are separated by commas", hint=hint)
 
     @property
     def repeats_last(self) -> bool:

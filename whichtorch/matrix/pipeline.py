@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import FailFastError, UsageError, why_stopped
@@ -174,7 +175,8 @@ def raise_if_impossible(cells: Iterable[Cell]) -> None:
         told, hint = asked, "change them, or name other releases with --torch"
     elif ran and all(cell.lacks_command for cell in ran):
         program = (ran[0].reason or "").partition(f": {NO_COMMAND}")[0]
-        told, hint = ran, "" if NOT_TAKEN in program else f"if a package brings it, install that: --with {program}"
+        brings = f"it is a file: -- python {program}" if Path(program).is_file() else f"--with {program}"
+        told, hint = ran, "" if NOT_TAKEN in program else brings
     else:
         return
     others = len({cell.environment for cell in told}) - 1

@@ -293,7 +293,7 @@ def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
         hint = "only your own script can have arguments; a command is given alone"
         raise UsageError(f"{' and '.join(globs)} before --", hint=hint)
     if globs:
-        suite = selection.select([*selection.suite(), *file.scripts], globs)
+        suite = selection.select([*selection.suite(), *file.scripts], globs, request.tests)
     if scripts:
         suite += [file.script(script, words) for script in scripts]
     elif words is not None:

@@ -27,8 +27,9 @@ sandbox_option = partial(
 )
 fresh_option = partial(running_option, "--fresh", default=False, help="Run again what earlier runs have answered.")
 jobs_option = partial(
-    running_option,
+    option,
     "--jobs",
+    panel="Budget",
     metavar="N",
     least=1,
     help="How many run at once. [default: by cores and memory; a search 1; of a cluster all slots]",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichtorch.base.atomic_files import read_json
+from whichtorch.base.errors import UsageError
 from whichtorch.model import variant_suffix
 from whichtorch.records import stored_runs
 from whichtorch.records.compare.comparison import Comparison, compare
@@ -13,7 +14,7 @@ from whichtorch.records.compare.nights import Night, nights
 from whichtorch.records.compare.number_nights import NumberNights, measured_before, numbers_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from whichtorch.bisect.bisection import Bisection
@@ -40,17 +41,9 @@ def gather(head: RunFolder, home: Path, baseline: RunFolder | None = None) -> Ru
     """Return the facts of a run, which may lie outside the state folder `home`, compared with `baseline` if given."""
     stored = head.read()
     heads = stored_runs.all_runs(home)
-    earlier = [
-        other
-        for other in heads
-        if other.run.kind in stored_runs.COMPARABLE
-        and (other.run.started, other.run.id) < (head.run.started, head.run.id)
-        and other.run.id not in head.run.parts
-    ]
+    earlier = _earlier(head, heads)
     history = nights(stored.result, earlier[-NIGHTS:])
-    if baseline is None:
-        alike = {night.run.id for night in history[:-1] if night.cells >= SHARED * len(stored.result.cells)}
-        baseline = next((other for other in reversed(earlier) if other.run.id in alike), None)
+    baseline = baseline or _like(history, earlier)
     return RunFacts(
         stored=stored,
         comparison=(
@@ -63,6 +56,33 @@ def gather(head: RunFolder, home: Path, baseline: RunFolder | None = None) -> Ru
         bisections=tuple(_bisections(stored, [head] if head.run.kind == "bisect" else heads)),
         cases=tuple(_cases(stored, heads)),
     )
+
+
+def run_before(head: RunFolder, home: Path) -> RunFolder:
+    """Return the last run before another one that is like it. Raises UsageError where there is none."""
+    earlier = _earlier(head, stored_runs.all_runs(home))
+    if before := _like(nights(head.read().result, earlier[-NIGHTS:]), earlier):
+        return before
+    raise UsageError(
+        f"no earlier run has the cells of {head.run.id}", hint="name two runs: `whichtorch runs` lists them"
+    )
+
+
+def _earlier(head: RunFolder, heads: Iterable[RunFolder]) -> list[RunFolder]:
+    """Return the runs before another one that can be compared with it, oldest first."""
+    return [
+        other
+        for other in heads
+        if other.run.kind in stored_runs.COMPARABLE
+        and (other.run.started, other.run.id) < (head.run.started, head.run.id)
+        and other.run.id not in head.run.parts
+    ]
+
+
+def _like(history: Sequence[Night], earlier: Sequence[RunFolder]) -> RunFolder | None:
+    """Return the last of earlier runs that has enough cells of the last night."""
+    alike = {night.run.id for night in history[:-1] if night.cells >= SHARED * history[-1].cells}
+    return next((other for other in reversed(earlier) if other.run.id in alike), None)
 
 
 def _bisections(stored: StoredRun, heads: Iterable[RunFolder]) -> Iterator[Bisection]:

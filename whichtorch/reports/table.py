@@ -65,10 +65,20 @@ def matrix_lines(result: Result, width: int, *, show_all: bool = False) -> Itera
 def matrix_blocks(result: Result, left_out: Container[str], rank: int = 0) -> Iterator[Block]:
     """Yield the table of a run without some of its rows; what all environments share comes first."""
     codes = {name: words for name, words in outcome_words(result).items() if name not in left_out}
+    causes: dict[str, list[str | None]] = {}
+    for cell in result.cells:
+        causes.setdefault(cell.name, []).append(cell.signature if cell.command and cell.is_red else None)
+    alike = grouped(codes, lambda name: (*codes[name], *causes[name]) if any(causes[name]) else name)
     shared, heads = column_heads(result.environments)
     if shared:
         yield Paragraph(f"Everywhere: {shared}")
-    yield Table(["scenario", *heads], [[Code(name), *words] for name, words in codes.items()], rank=rank)
+    rows = [[_name_of(names), *codes[names[0]]] for names in alike.values()]
+    yield Table(["scenario", *heads], rows, rank=rank)
+
+
+def _name_of(names: Sequence[str]) -> Code | str:
+    """Return what tests that fail alike are called in the table."""
+    return Code(names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more")
 
 
 def _alike_everywhere(result: Result, codes: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -128,7 +138,7 @@ def legend_lines(result: Result, left_out: OmittedCells = _NONE) -> Iterator[str
     ended = _ended(result, left_out)
     if any(not expected and not outcome.is_prevented for outcome, expected in ended):
         unexpected = sum(count for (_, expected), count in ended.items() if not expected)
-        yield f"{unexpected:5d}  !            not what the scenario's header expects"
+        yield f"{unexpected:5d}  !            unexpected"
     if total := sum(left_out.values()):
         yield f"{total} cells have no row: their tests pass everywhere as expected, or {MOST_SHOWN} cells have one"
 
@@ -175,19 +185,27 @@ def cell_items(cells: Iterable[Cell], stored: StoredRun, command: str = "") -> I
     """
     others = different(stored.result.cells)
     environments = {environment.id: environment for environment in stored.result.environments}
+    spread: dict[tuple[str, str | None], list[str]] = {}  # where each test fails so
+    for cell in (cells := list(cells)):
+        spread.setdefault((cell.name, cell.signature), []).append(cell.environment)
 
-    def what_happened(cell: Cell) -> tuple[str, ...]:
+    def what_happened(cell: Cell) -> tuple[object, ...]:
         chain = cell.chain.words if cell.chain else ""
-        remarks = (cell.name, _code(cell, others), str(cell.expected), cell_text.conditions_of(cell), chain)
-        return *remarks, normalized(cell.signature or cell_text.summary(cell)), normalized(cell.message)
+        remarks = (_code(cell, others), str(cell.expected), cell_text.conditions_of(cell), chain)
+        cause = normalized(cell.signature or cell_text.summary(cell)), normalized(cell.message)
+        if cell.command and cell.signature:  # tests that fail alike wherever any of them does
+            return *remarks, cell.signature, *spread[cell.name, cell.signature]
+        return *remarks, cell.name, *cause
 
     for alike in grouped(cells, what_happened).values():
-        cell, where = alike[0], [environments[each.environment] for each in alike]
+        cell, places = alike[0], dict.fromkeys(each.environment for each in alike)
+        where, more = [environments[place] for place in places], len({each.name for each in alike}) - 1
         remarks = f" ({'expected' if command else cell.known or 'expected'})" if cell.expected else ""
         remarks += " (different)" if (cell.name, cell.environment) in others else ""
         what = "; ".join(filter(None, (one_line(cell_text.summary(cell)), cell_text.conditions_of(cell))))
         labels = Code(short_list([environment.label for environment in where], ENVIRONMENTS_NAMED))
-        item = Strong(_code(cell, others)), f"{remarks}  ", Code(cell.name), "  ", labels, f": {what}"
+        name = (Code(cell.name), f" and {counted(more, 'more test')}" if more else "")
+        item = Strong(_code(cell, others)), f"{remarks}  ", *name, "  ", labels, f": {what}"
         yield item + (_files(cell, where, stored, command) if command else ())
 
 
@@ -237,7 +255,7 @@ def run_sentence(result: Result, left_out: OmittedCells = _NONE) -> str:
     parts = [("interrupted after " if result.run.interrupted else "") + counted(ended.total(), "cell")]
     parts += [f"{unexpected} not as expected"] if unexpected else []
     parts += [f"{prevented} kept from running"] if prevented else []
-    if ended and not unexpected:
+    if ended and not unexpected and ended.total() > prevented:
         parts += ["all as expected" if len(parts) == 1 else "the others as expected"]
     parts += [f"{missing} of {result.run.planned} not run"] if missing else []
     is_clean = not (unexpected or prevented or missing or result.run.interrupted)

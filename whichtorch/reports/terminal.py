@@ -100,6 +100,7 @@ class Progress:
         self._begun = time.monotonic()
         self._rewrites = console.is_terminal and console.file.isatty()  # FORCE_COLOR makes a terminal of any file
         self._done = self._known = 0
+        self._told: set[tuple[str, str | None]] = set()  # environments and signatures of tests that failed so
         self._is_refusal_told = False
         self._stages: dict[str, str] = {}  # environments on their way
         self._running: dict[tuple[str, str], tuple[float, str]] = {}  # since, how long it may take
@@ -228,6 +229,10 @@ class Progress:
         self._known += is_reused
         if (is_reused and self._detail is not Detail.ALL) or not event.environment.is_usable:
             return None
+        cause = event.environment.label, cell.signature
+        if cell.command and cell.is_red and cause in self._told and self._detail is not Detail.ALL:
+            return None  # of one cause, one is told; the table counts them
+        self._told.add(cause)
         word, style = cell_word(cell), cell.outcome.row.style
         if cell.expected and cell.is_red:  # marked, so that it frightens nobody
             word, style = f"{word} (known)", "dim red"

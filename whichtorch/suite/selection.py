@@ -18,6 +18,7 @@ from whichtorch.base.version_parsing import in_specifier
 from whichtorch.model import Expectation, Outcome, Scenario, digest
 from whichtorch.suite.chain import RUNS, Chain, is_chain_key, without_chain
 from whichtorch.suite.headers import SUITE_ROOT, VARIABLE_PREFIX, Mistake, ScenarioError, read_scenario
+from whichtorch.suite.mistyped import near_script, probably_meant
 
 _TAG = "tag:"
 _VARIANT = re.compile(r"(?P<glob>.*)\[(?P<pairs>\w+=[^\[\]]*)\]")
@@ -45,19 +46,19 @@ def suite(root: Path | None = None) -> list[Scenario]:
     return sorted(scenarios, key=lambda scenario: scenario.name)
 
 
-def select(scenarios: Sequence[Scenario], globs: Iterable[str]) -> list[Scenario]:
+def select(scenarios: Sequence[Scenario], globs: Iterable[str], typed: Sequence[str] = ()) -> list[Scenario]:
     """Return the scenarios that any glob selects, in their own order; all of them without a glob.
 
     A glob matches names ("meta_mm/*") or tags ("tag:dynamo"), or is the path of a script. "NAME[op=mm,grad=off]"
     narrows it to some variants. Scenarios on request are left out unless a glob spells out their family. Raises
-    UsageError for a glob that selects nothing.
+    UsageError for a glob that selects nothing, with what was probably meant: `typed` has the globs and the scripts.
     """
     chosen: dict[str, list[Scenario]] = {}
     for glob in list(globs) or ["*"]:
         pattern, variant = _split_variant(glob)
         selected = [scenario for scenario in scenarios if all(_match(pattern, scenario))]
         if not selected and glob != "*":  # an empty suite is not a typing mistake
-            raise _no_match(pattern, scenarios)
+            raise _no_match(pattern, scenarios, typed[typed.index(glob) :] if typed else [glob])
         for scenario in selected:
             chosen.setdefault(scenario.name, []).append(_narrowed(scenario, variant))
     return [narrowed for scenario in scenarios for narrowed in _distinct(scenario, chosen.get(scenario.name, []))]
@@ -80,7 +81,8 @@ def script(text: str, suite_folder: Path | None = None) -> Scenario:
     if suite_folder and not path.is_file() and (suite_folder / path).is_file():
         return _narrowed(suite_script(suite_folder / path, suite_folder), variant)
     if not path.is_file():
-        raise UsageError(f"no such script: {name}")
+        near = near_script(name)
+        raise UsageError(f"no such script: {name}", hint=f"did you mean {near}?" if near else "")
     if path.suffix != ".py":
         hint = "whichtorch runs files whose names end in .py; write a Python script that does what this one does"
         raise UsageError(f"{name} is not a Python script", hint=hint)
@@ -180,8 +182,8 @@ def _family(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-def _no_match(glob: str, scenarios: Sequence[Scenario]) -> UsageError:
-    """Return the error for a glob that selects nothing, with what was probably meant."""
+def _no_match(glob: str, scenarios: Sequence[Scenario], words: Sequence[str]) -> UsageError:
+    """Return the error for a glob that selects nothing, with what was probably meant: of `words` it is the first."""
     on_request = sorted({f"{_family(scenario.name)}/*" for scenario in scenarios if any(_match(glob, scenario))})
     if on_request:
         return UsageError(
@@ -198,6 +200,9 @@ def _no_match(glob: str, scenarios: Sequence[Scenario]) -> UsageError:
         for scenario in scenarios:
             meant[scenario.name] = meant[scenario.name.rpartition("/")[2]] = scenario.name
         near = [meant[name] for name in difflib.get_close_matches(_as_name(glob), meant, cutoff=_CLOSE)]
+        what, instead = ("", "") if near else probably_meant(words)
+        if what:
+            return UsageError(f"{words[0]} is {what}, not the name of a test", hint=f"did you mean {instead}?")
         known = f"the families are {', '.join(families)}"
     remedy = f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else known
     return UsageError(f"no scenario matches {glob!r}", hint=remedy)

@@ -14,6 +14,7 @@ import signal
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.base.errors import PreventedError, UsageError
@@ -130,7 +131,8 @@ class CommandWatch:
         try:
             self._leader = os.posix_spawnp(program, self._request.command, environ, setsigdef=DEFAULTED)
         except OSError as error:
-            raise UsageError(f"{program}: {error.strerror}", hint="give a program and its arguments") from None
+            hint = "give a program and its arguments" + (f", as in python {program}" if Path(program).is_file() else "")
+            raise UsageError(f"{program}: {error.strerror}", hint=hint) from None
 
     def _tests_size(self) -> int:
         """Return how much pytest has written of its tests: it grows when one begins or ends."""

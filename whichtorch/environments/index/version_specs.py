@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 EVERY_RELEASE = ">=0"  # the specifier that leaves none out
 _RECENT = re.compile(r"recent:(0*[1-9]\d*)")
 _NIGHTLY = re.compile(r"nightly(?::(\d{4}-\d\d-\d\d)(?:\.\.(\d{4}-\d\d-\d\d))?)?")
+_MEANT = {  # what is written elsewhere -> what is written here
+    r"(?:py)?torch *==? *(\d.*)": r"\1",
+    r"(\d[\d.]*)(?:\.\.|-|:| to )(\d[\d.]*)": r"'>=\1,<=\2'",
+    r"(\d[\d.]*) +(\d[\d.]*)": r"\1,\2",
+    r"(\d[\d.]*)\+": r"'>=\1'",
+    r"all|every|\*|any": "'>=2'",
+    r"stable|newest|current|release": "latest",
+    r"last:?(\d+)|latest:(\d+)|recent(\d+)": r"recent:\1\2\3",
+    r"main|master|dev|preview": "nightly",
+}
 _CLAUSE = re.compile(r"\s*(===|==|!=|~=|<=|>=|<|>)")
 
 
@@ -50,6 +60,9 @@ def check_spec(spec: str) -> None:
     with suppress(InvalidSpecifier):
         if _CLAUSE.match(spec) and SpecifierSet(spec):
             return
+    for pattern, form in _MEANT.items():
+        if match := re.fullmatch(pattern, spec):
+            raise UsageError(f"{spec!r} names no torch version", hint=f"did you mean {match.expand(form)}?")
     forms = "2.11.0, '>=2.9,<2.13', recent:3, latest, nightly, nightly:2026-11-01..2026-11-20 or a wheel's path"
     raise UsageError(f"{spec!r} names no torch version", hint=f"write it as {forms}")
 

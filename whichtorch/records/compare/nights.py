@@ -76,7 +76,10 @@ def nights(result: Result, before: Sequence[RunFolder]) -> tuple[Night, ...]:
 
 
 def history(name: str, heads: Sequence[RunFolder]) -> dict[str, list[NightCell]]:
-    """Return what runs of a state folder, oldest first, made of a test or of those that match a glob, by name."""
+    """Return what runs of a state folder, oldest first, made of a test or of those that match a glob, by name.
+
+    Where there is none, it is those whose name contains the text.
+    """
     if not heads:
         return {}
     home = heads[0].folder.parents[1]
@@ -86,11 +89,9 @@ def history(name: str, heads: Sequence[RunFolder]) -> dict[str, list[NightCell]]
     def is_match(known: str) -> bool:
         return known == name or fnmatchcase(known, pattern)
 
-    names = [
-        known
-        for (known,) in cells.rows("distinct name")
-        if is_match(known) or known.startswith((f"{name}[", f"{name} -- "))
-    ]
+    every = [known for (known,) in cells.rows("distinct name")]
+    exactly = [known for known in every if is_match(known) or known.startswith((f"{name}[", f"{name} -- "))]
+    names = exactly or [known for known in every if name in known]
     found: dict[str, list[NightCell]] = {}
     for head in heads:
         run = head.folder.name
@@ -99,7 +100,7 @@ def history(name: str, heads: Sequence[RunFolder]) -> dict[str, list[NightCell]]
         described = environments.latest("environment", "run = :run", run=run) if lines else {}
         for line in sorted(lines, key=attrgetter("place")):
             cell = line.cell
-            if name == split_test(cell.scenario)[0] or is_match(cell.name):
+            if name == split_test(cell.scenario)[0] or is_match(cell.name) or not exactly:
                 environment = described.get(cell.environment) or unknown_environment(cell.environment)
                 found.setdefault(cell.name, []).append(NightCell(run=head.run, environment=environment, cell=cell))
     return found
