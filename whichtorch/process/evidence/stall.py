@@ -257,7 +257,7 @@ class Watch:
         if any(member.has_terminal and member.stop != SIGSTOP for member in stopped):
             return None  # by the terminal, whose user may let it go on
         for member in sorted(members, key=lambda member: member.pid != self._suspect[0]):
-            key.append((member.pid, member.started, member.state))
+            key.append((member.pid, member.started, member.is_alive))
             if not member.is_alive:
                 continue  # all threads of a zombie have ended
             before = len(waiters)
