@@ -44,7 +44,8 @@ class Kernel:
     signals: bool = False
     bytes: int = 0
     of_packages: bool = True
-    is_far: bool = False
+    left: float = 0.0
+    limit: float | None = 60.0
     endless: bool = False
     threads_read: list[int] = field(default_factory=list)
 
@@ -65,8 +66,8 @@ class Kernel:
     def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
         return self.fds
 
-    def outlasts(self, pid: int, thread: stall.ThreadSnapshot) -> bool:
-        return self.is_far
+    def seconds_left(self, pid: int, thread: stall.ThreadSnapshot) -> float:
+        return self.left
 
     def go_on_for_ever(self, waiters: Sequence[stall.Waiter], rounds: Mapping[int, int]) -> bool:
         return all(self.of_packages if waiter.wait.is_beside_stopped else self.endless for waiter in waiters)
@@ -172,7 +173,9 @@ def test_a_wait_with_a_deadline_is_evidence_where_it_is_begun_for_ever_or_outlas
     """A thread that wakes again and again counts if it goes on for ever, and a deadline if it is far away."""
     threads = [thread(7), NO_EVIDENCE[name]]
     assert watch(Kernel({7: threads}, endless=True), [process(7)]) == stall.WINDOW
-    assert watch(Kernel({7: threads}, is_far=True), [process(7)]) == stall.WINDOW
+    assert watch(Kernel({7: threads}, left=1700.0), [process(7)]) == stall.WINDOW
+    assert watch(Kernel({7: threads}, left=1700.0, limit=None), [process(7)]) is None
+    assert watch(Kernel({7: threads}, left=1700.0, limit=1800.0), [process(7)]) is None
     assert watch(Kernel({7: threads}, endless=True, outside=True), [process(7)]) is None
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, flaky, result
 from whichtorch.failures.hang_kind import HangKind
 from whichtorch.failures.verdict import judge
-from whichtorch.model import Cell, Diagnosis, Environment, Outcome
+from whichtorch.model import Cell, Diagnosis, Environment, Outcome, WaitEdge
 from whichtorch.process.supervision import Ending
 from whichtorch.reports.next_step import next_lines
 
@@ -32,8 +32,8 @@ def failed(where: Environment, stderr: str, *, stdout: str = "", exit_code: int 
     return cell(where, verdict.outcome, name, signature=verdict.signature, attempts=(made,))
 
 
-def hung(where: Environment, kind: str) -> Cell:
-    made = attempt(HANG, diagnosis=Diagnosis(kind=kind, summary="who waits for whom"))
+def hung(where: Environment, kind: str, cycle: tuple[WaitEdge, ...] = ()) -> Cell:
+    made = attempt(HANG, diagnosis=Diagnosis(kind=kind, summary="who waits for whom", cycle=cycle))
     return cell(where, HANG, "repro.py", attempts=(made,), signature=f"stuck: {kind} in repro.py:4")
 
 
@@ -240,6 +240,13 @@ def test_a_hang_has_the_remedy_of_its_kind(kind: HangKind) -> None:
     first, second = steps(hung(OLD, kind), hung(NEW, kind))
     assert first == kind.remedy
     assert second.endswith("in all 2 releases tried: it is not the release; look at repro.py:4")
+
+
+def test_who_sleeps_is_to_act_next() -> None:
+    """Where the others wait for a thread that sleeps, what helps begins with that one."""
+    edge = WaitEdge(text="rank 1 sleeps in time.sleep (a.py:7)", waiting="time to pass")
+    told = [steps(hung(OLD, kind, (edge,)))[0] for kind in (HangKind.COLLECTIVE, HangKind.SLEEP)]
+    assert told == ["Find out why rank 1 sleeps in time.sleep (a.py:7).", HangKind.SLEEP.remedy]
 
 
 def test_a_hang_that_an_older_release_has_not_is_bisected_first() -> None:

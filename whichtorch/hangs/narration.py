@@ -125,7 +125,7 @@ class Narration:
     def what(self, state: ThreadState, link: PartnerLink | None) -> str:
         """Return what a thread waits for, and who has it."""
         row = state.user.call or state.user.native
-        told = row.what if row else ""
+        told = row.what if row and state.awaits is not Waiting.GIL else ""
         partner = self.label(link.state) if link else ""
         if state.awaits is Waiting.THREAD:
             return f"the end of {partner or 'a thread'}"

@@ -127,8 +127,13 @@ def _of_open_file(state: ThreadState) -> str:
 
 
 def _outside(narration: Narration, state: ThreadState) -> str:
-    """Return the words for the other end of a connection that no process of the tree is known to have."""
+    """Return the words for a lock, or the other end of a connection, that no process of the tree is known to have."""
     row = descriptor_of(state)
+    if state.awaits is Waiting.FILE_LOCK:
+        holders = row.holders if row else ()
+        if other := next((pid for pid in holders if pid not in narration.graph.processes), 0):
+            return f"process {number_on_host(other)} holds it, and is not one of the processes seen here"
+        return "whether another program holds it is not known"
     if row is None or state.awaits not in {Waiting.PIPE, Waiting.IO, Waiting.SOCKET}:
         return ""
     if outside := [pid for pid in row.holders if pid not in narration.graph.processes]:

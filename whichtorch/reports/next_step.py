@@ -17,6 +17,7 @@ from whichtorch.failures.hang_kind import HangKind
 from whichtorch.failures.missing_package import absence, missing_module
 from whichtorch.failures.signature import Signature
 from whichtorch.model import Cell, Doubt, Environment, Outcome, Result, StoppedBy, is_command, split_test
+from whichtorch.process.evidence.waiting import Waiting
 from whichtorch.records.compare.factors import age
 from whichtorch.reports import cell_text
 from whichtorch.reports.shown_text import shown_path
@@ -155,7 +156,11 @@ class WrongTest:
     def _remedy(self) -> Iterator[NextStep]:
         """Yield what helps against a hang of its kind, or against too little memory."""
         if self.cell.outcome is Outcome.HANG and (diagnosis := self.cell.diagnosis):
-            yield from (NextStep(kind.remedy) for kind in HangKind if kind == diagnosis.kind)
+            asleep = [edge.text for edge in diagnosis.cycle if edge.waiting == Waiting.SLEEP and edge.text]
+            if asleep and diagnosis.kind not in {HangKind.SLEEP, HangKind.GIL, HangKind.GIL_CYCLE}:
+                yield NextStep(f"Find out why {asleep[-1]}.")
+            else:
+                yield from (NextStep(kind.remedy) for kind in HangKind if kind == diagnosis.kind)
         if self.cell.outcome is Outcome.OOM and self.cell.signature != StoppedBy.PROCESSES:
             yield NextStep("give it more memory: --memory SIZE, or memory_mb in the script's header")
 

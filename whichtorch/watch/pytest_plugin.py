@@ -65,6 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
             with open(order, encoding="utf-8") as file:  # noqa: PTH123
                 sentence = file.read()
             os.unlink(order)  # noqa: PTH108
+            # What the test has started will be killed, for which the handler of torch's loaders raises: in pytest.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             pytest.fail(sentence)
 
     signal.signal(HANG_SIGNAL, fail)

@@ -169,6 +169,7 @@ def _attributes(data: bytes) -> dict[int, bytes]:
     return attributes
 
 
+_OWN_DOOR = "/pymp-"  # in the path of a socket of multiprocessing, which only the tree's own processes are told
 _PIDFD_GETFD = 438  # the same number on all architectures
 
 
@@ -176,10 +177,13 @@ def may_end_from_outside(waiters: Sequence[Waiter], members: frozenset[int], sup
     """Return whether a process that is no member could end one of the waits."""
     links: set[str] = set()  # "pipe:[123]" for each descriptor waited for
     served: set[str] = set()  # of services: who waits for one waits for whoever may come to it
+    doors: set[str] = set()  # of threads that do nothing but accept connections
     for waiter in waiters:
         pid = waiter.process.pid
         if waiter.wait.is_service:
-            served |= {kernel.link(f"/proc/{pid}/fd/{descriptor}") for descriptor in waiter.wait.descriptors}
+            links_of_service = {kernel.link(f"/proc/{pid}/fd/{descriptor}") for descriptor in waiter.wait.descriptors}
+            served |= links_of_service
+            doors |= links_of_service if waiter.wait.waiting is Waiting.SOCKET else set()
             continue
         for descriptor in waiter.wait.descriptors:
             if waiter.wait.waiting is Waiting.LOCK:
@@ -194,6 +198,8 @@ def may_end_from_outside(waiters: Sequence[Waiter], members: frozenset[int], sup
     own = {link for link in links | served if link.startswith("socket:")}
     if own:
         rows = sockets()
+        if not all(link in rows and _OWN_DOOR in rows[link].local for link in doors):
+            return True
         own -= {link for link in served - links if link in rows and rows[link].is_listening}
         if not all(link in rows and rows[link].is_paired for link in own):
             return True

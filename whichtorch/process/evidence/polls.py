@@ -95,6 +95,8 @@ def _goes_on(waiter: Waiter, dumps: Mapping[int, Mapping[int, Any]], rounds: Map
     if waiter.wait.is_beside_stopped:  # in the standard library, it may be a task of the user's, as that of a timer
         files = [frame["filename"] for frame in frames or ()]
         return bool(files) and "-packages/" in files[0] and all(map(LIBRARIES.search, files))
+    if waiter.wait.is_far:  # torch's own code waits so long for nothing but to give up
+        return waiter.thread.name.startswith("pt_") or bool(frames and "/torch/" in frames[0]["filename"])
     if not frames:  # native code, of which only gloo's is known
         return waiter.wait.is_service and bool(waiter.wait.descriptors)
     return loops_for_ever(frames, is_seen=rounds.get(tid, 0) >= ROUNDS)

@@ -40,7 +40,6 @@ RETRY_AFTER = 0.001  # seconds
 POLLED_LIMIT = 4096  # descriptors in one poll or select
 SIGNALS_FROM_KERNEL = 1 << 13 | 1 << 28  # SIGALRM, SIGIO: their timers are not listed in /proc
 _FUTEX_LOCK_PI, _FUTEX_REALTIME = 6, 0x100  # the first has always a time of the clock of the second
-FAR = 600.0  # seconds: a deadline further away, and beyond the limit, is as good as none
 NOT_GIL_LIMIT = 10_000  # addresses remembered
 SYMBOL = b"_PyRuntime"
 
@@ -50,7 +49,7 @@ class ProcView:
 
     def __init__(self, tree: kernel.Tree, supervisor: int, limit: float | None = None) -> None:
         """Look at a tree that is given so many seconds."""
-        self._tree, self._limit = tree, limit
+        self._tree, self.limit = tree, limit
         self._supervisor = supervisor
         self._runtimes: dict[int, tuple[tuple[int, int], ...]] = {}
         self._code: dict[int, bytes] = {}  # address of each process's code: exec changes it
@@ -107,14 +106,12 @@ class ProcView:
         living = frozenset(member.pid for member in self._tree.look(full=True) if member.is_alive)
         return members >= living and not peers.may_end_from_outside(waiters, living, self._supervisor)
 
-    def outlasts(self, pid: int, thread: stall.ThreadSnapshot) -> bool:
-        """Read a deadline from a process's memory; what sleeps without a limit may be meant to."""
-        if thread.call == "clock_nanosleep" and self._limit is None:
-            return False
+    def seconds_left(self, pid: int, thread: stall.ThreadSnapshot) -> float:
+        """Read a deadline from a process's memory; a span may have begun when the process did."""
         try:
-            return _seconds_left(pid, thread) > max(FAR, self._limit or 0.0)
+            return _seconds_left(pid, thread)
         except (OSError, ValueError, OverflowError, struct.error):
-            return False
+            return 0.0
 
     def go_on_for_ever(self, waiters: Sequence[stall.Waiter], rounds: Mapping[int, int]) -> bool:
         """Read the stacks of threads with py-spy, and the source of what they run."""
@@ -166,7 +163,7 @@ def polled(pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | N
 
 
 def _seconds_left(pid: int, thread: stall.ThreadSnapshot) -> float:
-    """Return for how long a wait with a deadline lasts at least; a span may have begun when the process did."""
+    """Return for how long a wait with a deadline lasts at least."""
     call, arguments = thread.call or "", thread.arguments
     if call in stall.MILLISECONDS_AT:
         seconds, since = arguments[stall.MILLISECONDS_AT[call]] / 1000, _age(pid)

@@ -33,6 +33,7 @@ QUIET_GIL = 0.02  # of a core for each thread that waits for the GIL: it wakes 2
 QUIET_TICKS = 0.02  # seconds: CPU time is counted in ticks of 10 ms
 SLEEPERS_WINDOW = 7.0  # seconds, instead of WINDOW, beside a thread that sleeps: what it looks for may still come
 BLINKS = 20  # snapshots in a row in which a thread that wakes may be awake, because it queues for a core
+FAR = 600.0  # seconds: a deadline further away, and beyond the limit, is as good as none
 STORE = "pt_tcpstore"  # begins the name of the thread in which a store of torch answers its clients
 GLOO = "pt_gloo"  # begins the names of threads of gloo, beside one without a name that polls its connections
 BACK_OFF = 2.0  # factor on the time until peers are searched for again: the search reads every process
@@ -74,6 +75,7 @@ class BlockedCall:
     child: int | None = None  # process id of the child it waits for; 0 for any
     descriptors: tuple[int, ...] = ()
     is_open: bool = False  # it ends, or may be ended from outside: only its frames tell whether it then goes on
+    is_far: bool = False  # it ends so late that a library may only give up then
     is_beside_stopped: bool = False  # a sleep that a package's own thread may be in
     is_service: bool = False  # it serves connections, and does nothing by itself
 
@@ -110,8 +112,10 @@ class KernelView(Protocol):
     def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
         """Return the descriptors that a poll, select or epoll waits for, None when not known."""
 
-    def outlasts(self, pid: int, thread: ThreadSnapshot) -> bool:
-        """Return whether it is certain that a wait with a deadline outlasts every look at the tree."""
+    limit: float | None  # seconds that the tree is given
+
+    def seconds_left(self, pid: int, thread: ThreadSnapshot) -> float:
+        """Return for how many seconds more a wait with a deadline lasts at least; 0 where that is not known."""
 
     def go_on_for_ever(self, waiters: Sequence[Waiter], rounds: Mapping[int, int]) -> bool:
         """Return whether it is certain that open waits are begun anew for ever, by the `rounds` that were seen."""
@@ -144,7 +148,8 @@ def classify(pid: int, thread: ThreadSnapshot, view: KernelView) -> BlockedCall 
         return BlockedCall(waiting=Waiting.LOCK, detail=f"fd {fd}", descriptors=(fd,)) if waits else None
     if thread.call in {"accept", "accept4"}:
         detail = f"{thread.call} of fd {arguments[0]}"
-        return BlockedCall(waiting=Waiting.SOCKET, detail=detail, is_open=True, is_service=True)
+        door = (arguments[0],)
+        return BlockedCall(waiting=Waiting.SOCKET, detail=detail, descriptors=door, is_open=True, is_service=True)
     if thread.call == "clock_nanosleep":
         return _timed(Waiting.SLEEP, pid, thread, view)
     if thread.call in _POLLS and (descriptors := view.polled(pid, thread.call, arguments)):
@@ -157,7 +162,10 @@ def classify(pid: int, thread: ThreadSnapshot, view: KernelView) -> BlockedCall 
 
 
 def _timed(waiting: Waiting, pid: int, thread: ThreadSnapshot, view: KernelView, **fields: Any) -> BlockedCall:
-    return BlockedCall(waiting=waiting, is_open=not view.outlasts(pid, thread), **fields)
+    left, limit = view.seconds_left(pid, thread), view.limit
+    if limit is not None and left > max(FAR, limit):
+        return BlockedCall(waiting=waiting, **fields)
+    return BlockedCall(waiting=waiting, is_open=True, is_far=left > FAR, **fields)
 
 
 def _futex(pid: int, thread: ThreadSnapshot, view: KernelView) -> BlockedCall | None:
@@ -257,7 +265,7 @@ class Watch:
         if any(member.has_terminal and member.stop != SIGSTOP for member in stopped):
             return None  # by the terminal, whose user may let it go on
         for member in sorted(members, key=lambda member: member.pid != self._suspect[0]):
-            key.append((member.pid, member.started, member.state))
+            key.append((member.pid, member.started, member.is_alive))
             if not member.is_alive:
                 continue  # all threads of a zombie have ended
             before = len(waiters)
