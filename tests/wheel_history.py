@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import random
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,9 +56,7 @@ class WheelHistory:
         rnd, (path, texts) = random.Random(self.seed), self.fix
         read = [name for name in self.read if name in self.old and name in self.new and name != path]
         unread = sorted(
-            name
-            for name in {*self.old, *self.new} - {*read, path}
-            if self.old.get(name) != self.new.get(name)
+            name for name in {*self.old, *self.new} - {*read, path} if self.old.get(name) != self.new.get(name)
         )
         size = max(1, len(unread) // commits)
         steps: list[tuple[str, list[str]]] = [("unread", unread[at : at + size]) for at in range(0, len(unread), size)]

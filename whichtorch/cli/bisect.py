@@ -142,8 +142,8 @@ def bisect(options: BisectOptions) -> Exit:
     which the same requirements were resolved; with lock files or Pythons as --good and --bad, the packages in
     which they differ; with --git the commits of a checkout, of torch or of the --package: each is the wheel of the
     nearest release with the commit's Python laid over it. With --build-command each is built, and --interpreter is the
-    Python that sees the build, CHECKOUT/.venv/bin/python if none is named. --axis config, python or build
-    compares the values that --config, --python or --build name. Both bounds are checked first. If the test is a command that runs
+    Python that sees the build, CHECKOUT/.venv/bin/python if none is named. --axis config, python or build compares the
+    values that --config, --python or --build name. Both bounds are checked first. If the test is a command that runs
     pytest, as in `-- pytest tests`, all of its tests whose outcome differs between the bounds are searched at once. The
     same command goes on where it was interrupted, and what `matrix` has run counts. Exit code: 0 answered; 4
     inconclusive; 2 wrong usage; 3 an index or the machine is in the way; 130 interrupted.
