@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import random
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,34 +25,23 @@ def tree_of(site: Path) -> Tree:
     return {name: (site / name).read_bytes() for name in ours if name != "torch/version.py"}
 
 
-def patched(text: bytes, patch: Path, *options: str) -> bytes:
-    """Return a file with the patch that fixes it, or without it."""
-    folder = patch.with_suffix(".tree")
-    name = next(line[6:] for line in patch.read_text().splitlines() if line.startswith("+++ b/"))
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(text)
-    subprocess.run(["git", "apply", "-p1", *options, str(patch.absolute())], cwd=folder, check=True)
-    return (folder / name).read_bytes()
-
-
 @dataclass
 class WheelHistory:
-    """A repository that is made of two trees; `fix` are the states of one file: without and with, old and new."""
+    """A repository that is made of two trees; `fix` is a file of the old one that cures a script, by its path."""
 
     folder: Path
     old: Tree
     new: Tree
-    fix: tuple[str, Mapping[tuple[bool, bool], bytes]]  # its path, and its texts by whether it is new, and fixed
+    fix: tuple[str, bytes]
     read: tuple[str, ...]  # files that the script reads
     seed: int
     fixes: list[str] = field(default_factory=list)  # commits that fix it, in order
-    mates: list[str] = field(default_factory=list)  # the commit that hangs together
     _stream: list[bytes] = field(default_factory=list)
     _marks: int = 0
 
     def make(self, *, is_reverted: bool, commits: int = 150) -> None:
         """Write the history."""
-        rnd, (path, texts) = random.Random(self.seed), self.fix
+        rnd, (path, cured) = random.Random(self.seed), self.fix
         read = [name for name in self.read if name in self.old and name in self.new and name != path]
         unread = sorted(
             name for name in {*self.old, *self.new} - {*read, path} if self.old.get(name) != self.new.get(name)
@@ -63,11 +51,11 @@ class WheelHistory:
         steps = [*steps, *(("read", [rnd.choice(read)]) for _ in range(18))]
         steps += [("broken", [rnd.choice(read)]) for _ in range(3)]
         rnd.shuffle(steps)
-        places = sorted(rnd.sample(range(5, len(steps) - 5), 3 if is_reverted else 1))
+        places = sorted(rnd.sample(range(5, len(steps) - 20), 3 if is_reverted else 1))
         for place, kind in reversed(list(zip(places, ("fix", "revert", "fix"), strict=False))):
             steps.insert(place, (kind, [path]))
-        steps.insert(rnd.randrange(5, len(steps) - 5), ("together", []))
-        state, is_new, is_fixed = dict(self.old), False, False
+        steps.insert(rnd.randrange(len(steps) - 10, len(steps)), ("together", []))
+        state = dict(self.old)
         tip = self._commit("main", state, {}, "Begin")
         self._tag("v2.11.0", self._commit("release-old", state | {"release.md": b"old"}, state, "Release", tip))
         marks: dict[int, str] = {}
@@ -79,20 +67,18 @@ class WheelHistory:
                 added = f"# touched {number}\n" if kind == "read" else f"import torch; torch._C._no_such_{number}\n"
                 state[names[0]] = state[names[0]] + b"\n" + added.encode()
             if kind == "together":
-                is_new = True
                 for name in {*self.old, *self.new} - set(unread):
                     _take(state, name, self.new)
             if kind in {"fix", "revert"}:
-                is_fixed = kind == "fix"
+                state[path] = cured if kind == "fix" else self.old[path]
                 title = "Keep the device of FakeTensor.add_"
                 subject = f'Revert "{title} (#177524)"' if kind == "revert" else f"{title} (#177524)"
-            state[path] = texts[is_new, is_fixed]
             if rnd.random() < 0.15:
                 side = self._commit(f"side{number}", state, before, subject, tip)
                 tip = self._commit("main", state, before, f"Merge {number}", tip, side)
             else:
                 side = tip = self._commit("main", state, before, subject, tip)
-            marks |= {side: kind} if kind in {"fix", "together"} else {}
+            marks |= {side: kind} if kind == "fix" else {}
             if kind == "broken":
                 mended = state | {names[0]: before[names[0]]}
                 tip = self._commit("main", mended, state, f"Mend {number}", tip)
@@ -103,8 +89,7 @@ class WheelHistory:
         for asked in (["init", "-q", "-b", "main"], ["fast-import", "--quiet", f"--export-marks={self.folder}/marks"]):
             subprocess.run(["git", *asked], cwd=self.folder, input=b"".join(self._stream), check=True)
         hashes = dict(line.split() for line in (self.folder / "marks").read_text().splitlines())
-        self.fixes = [hashes[f":{mark}"] for mark, kind in marks.items() if kind == "fix"]
-        self.mates = [hashes[f":{mark}"] for mark, kind in marks.items() if kind == "together"]
+        self.fixes = [hashes[f":{mark}"] for mark in marks]
 
     def _commit(self, branch: str, state: Tree, before: Tree, subject: str, *parents: int) -> int:
         blobs = [(name, self._blob(text)) for name, text in state.items() if before.get(name) != text]

@@ -235,8 +235,8 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
         wrong.append("--since and --until go with --axis date")
     if "--measure" in given:
         foreign = [name for name in given if name in {"--failure", "--flaky", "--executor", *_CHAINS}]
-        if not searched.row.is_ordered or searched is AxisName.LOCK:
-            wrong.append("--measure searches releases, days or commits, which have an order")
+        if not searched.row.is_ordered or searched is AxisName.LOCK or (searched is AxisName.COMMIT and not builds):
+            wrong.append("--measure searches releases, days or commits that are built, which have an order")
         wrong += [f"{' and '.join(foreign)} cannot go with --measure"] if foreign else []
     if "--executor" in given and not searched.row.runs_on_cluster:
         options = " and ".join(searched.row.options)

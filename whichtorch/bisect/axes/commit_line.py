@@ -35,7 +35,7 @@ from whichtorch.bisect.workbench import workbench
 from whichtorch.environments.index.version_specs import EVERY_RELEASE, find
 from whichtorch.environments.laid_commits import LaidCommits
 from whichtorch.environments.overlay import site_packages
-from whichtorch.environments.patches import sort_of
+from whichtorch.environments.patches import listed, sort_of
 from whichtorch.matrix.lab import Runner
 from whichtorch.matrix.planning import PlannedCell
 from whichtorch.matrix.site import ThisMachine
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from whichtorch.model.events import Show
 
 PASS_RUNS = 3  # of the commit that passes beside the one that does not: others beyond it pass as well
-NATIVE_NAMED = 8  # commits that touch native code; more are counted
 TELLING = 12  # characters of a subject by which another commit is known to be the same change
 _VERSION = re.compile(r"\d.*")
 _PICKED = re.compile(r"cherry picked from commit ([0-9a-f]{7,})")
@@ -80,7 +79,8 @@ class Wheels:
     package: str
     tagged: Mapping[str, str]  # commits by version
     request_of: Callable[[str], Request]
-    _trees: dict[str, WheelTree] = field(default_factory=dict)  # by install key
+    _chosen: dict[str, str] = field(default_factory=dict)  # commits by install key
+    _trees: dict[str, WheelTree] = field(default_factory=dict)  # likewise
 
     @classmethod
     def of(cls, request: SearchRequest, checkout: Checkout, cache: EnvironmentCache) -> Wheels:
@@ -110,8 +110,11 @@ class Wheels:
 
     def nearest(self, commit: str) -> Wheel:
         """Return the release whose tree differs least from a commit's: in native files, else in all."""
-        version = min(self.tagged, key=lambda each: self.distance(self.tagged[each], commit))
-        return Wheel(version, self.tagged[version], self.request_of(version))
+        exact = [version for version, tagged in self.tagged.items() if tagged == commit]
+        version = min(exact or self.tagged, key=lambda each: self.distance(self.tagged[each], commit))
+        request = self.request_of(version)
+        self._chosen[request.install_key] = self.tagged[version]
+        return Wheel(version, self.tagged[version], request)
 
     def distance(self, one: str, other: str) -> tuple[int, int]:
         """Return in how many native files two commits differ, and in how many of all."""
@@ -122,10 +125,10 @@ class Wheels:
 
     def tree(self, wheel: Request, site: Path) -> WheelTree:
         """Return what the files of an installed release are in the checkout."""
-        if wheel.install_key not in self._trees:
-            version = next(each for each in self.tagged if self.request_of(each).install_key == wheel.install_key)
-            self._trees[wheel.install_key] = WheelTree.read(self.checkout, self.tagged[version], site, self.package)
-        return self._trees[wheel.install_key]
+        key = wheel.install_key
+        if key not in self._trees:
+            self._trees[key] = WheelTree.read(self.checkout, self._chosen[key], site, self.package)
+        return self._trees[key]
 
     def files(self, request: Request, site: Path) -> LaidFiles:
         """Return what a request's commit makes of its wheel."""
@@ -277,7 +280,8 @@ class LineSearch:
 
     def _found(self, rough: Bisection, part: Sequence[str], wheels: Sequence[Wheel]) -> Bisection:
         """Return the commit in a part of the line that matters, else what is known; the wheels are tried in turn."""
-        if self._sides(rough) is None or self.bench.stopped or rough.has_tests or rough.curve:
+        if self._sides(rough) is None or self.bench.stopped:
+            self._notes += self._native_changes() if len(wheels) == 1 else ()
             return self._completed(rough)
         best = rough
         for wheel in wheels:
@@ -381,6 +385,7 @@ class LineSearch:
                 )
                 bracket = found.boundaries[-1].model_copy(update={"from_": self.line[0], "to": self.line[-1]})
                 return self._completed(_undecided(found, bracket))
+        checked += [] if others else self._native_changes()
         merges: list[str] = []
         while inner := self._merged(pair):
             merges.append(pair[1].commit)
@@ -444,30 +449,28 @@ class LineSearch:
     def _native(self, rough: Bisection, middle: str) -> Bisection:
         """Return that native code decides, and where to go on."""
         (old, left), (new, right) = self.ends
-        native = [
-            commit
-            for commit, paths in zip(self.line, self.checkout.changes(self.line), strict=True)
-            if any(sort_of(path) == "compiled" for path in paths)
-        ]
         shown = self._shown([Spot(middle, left), Spot(middle, right)])
-        self._notes.append(f"native code decides, not Python: {shown}")
-        named = ", ".join(commit[:10] for commit in native[:NATIVE_NAMED]) + (
-            "" if len(native) <= NATIVE_NAMED else ", …"
-        )
-        self._notes.append(
-            f"{len(native)} of {counted(len(self.line), 'commit')} between the bounds touch native code"
-            + (f": {named}; --build-command 'CMD' builds them" if native else ", by their files' names")
-        )
+        self._notes += [f"native code decides, not Python: {shown}", *self._native_changes()]
         bracket = rough.boundaries[-1].model_copy(update={"from_": old, "to": new, "commits": None, "packages": {}})
         return self._completed(_undecided(rough, bracket))
+
+    def _native_changes(self) -> Iterator[str]:
+        """Yield which commits touch native code, if some do."""
+        changed = zip(self.line, self.checkout.changes(self.line), strict=True)
+        native = [commit[:10] for commit, paths in changed if any(sort_of(path) == "compiled" for path in paths)]
+        if native:
+            some = f"{len(native)} of {counted(len(self.line), 'commit')} between the bounds touch native code"
+            yield f"{some}, which only --build-command tries: {listed(native)}"
 
     def _verdict(self, spot: Spot) -> SearchVerdict | None:
         return self._probes[spot].verdict if spot in self._probes else None
 
     def _shown(self, spots: Sequence[Spot]) -> str:
         """Return what some spots showed, in words."""
-        tried = [(spot, self._probes[spot]) for spot in spots if spot in self._probes]
-        return ", ".join(f"{spot.commit[:10]} over {spot.wheel.version}: {probe.outcome.word}" for spot, probe in tried)
+        tried = {f"{spot.commit[:10]} over {spot.wheel.version}": self._probes.get(spot) for spot in spots}
+        another = {SearchVerdict.DIFFERENT: " in another way"}
+        words = {name: probe.outcome + another.get(probe.verdict, "") for name, probe in tried.items() if probe}
+        return ", ".join(f"{name}: {shown}" for name, shown in words.items())
 
     def _completed(self, last: Bisection) -> Bisection:
         """Return the last search as the answer to the whole question, with all that was tried."""

@@ -63,7 +63,7 @@ class WheelTree:
             commit=commit,
             prefixes=prefixes,
             own=own,
-            generated=tuple(name for name in names if name.endswith(".py") and paths.get(name) not in own),
+            generated=tuple(name for name in paths if name.endswith(".py") and paths[name] not in own),
             left_out=frozenset(_inside(blobs, prefixes)).difference(paths.values()),
         )
 

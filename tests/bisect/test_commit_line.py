@@ -1,0 +1,191 @@
+"""A search along a line of commits over wheels: real git, histories that are drawn, runs that are made up."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.bisect.driving import CRASHED, FAILED, MadeUpBench
+from tests.fakes import PASSED, FakeCache
+from whichtorch.bisect.axes.commit_line import LineSearch, Wheels, _older_first
+from whichtorch.bisect.axes.git import Checkout
+from whichtorch.bisect.bisection import Bisection
+from whichtorch.bisect.search_request import SearchRequest
+from whichtorch.environments import matrix_file
+from whichtorch.model import Build, Config, Environment, Request, Scenario
+from whichtorch.process.supervision import Ending
+from whichtorch.records import store
+from whichtorch.search.search_state import AnswerKind, SearchVerdict
+
+FIX, BROKEN, NEEDS_NEW, NATIVE = "fix", "broken", "needs the new native code", "new native code"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A commit as it was drawn."""
+
+    number: int
+    parents: tuple[int, ...]
+    has: frozenset[str]  # what is in its tree
+    is_read: bool  # it changes a file that the script reads
+
+
+@dataclass
+class History:
+    """A history that is drawn: a line with side branches that are merged, and two releases on branches of their own."""
+
+    seed: int
+    native_fixes: bool = False  # the new native code fixes it, too
+    has_fix: bool = True
+    commits: list[Made] = field(default_factory=list)
+    hashes: list[str] = field(default_factory=list)
+
+    def draw(self) -> None:
+        rnd = random.Random(self.seed)
+        tip = self._add(frozenset(), (), is_read=True)
+        self.old = self._add(frozenset(), (tip,), is_read=False)
+        steps = [""] * rnd.randint(5, 40) + [BROKEN] * rnd.randint(0, 2) + [NEEDS_NEW] * rnd.randint(0, 1) + [NATIVE]
+        rnd.shuffle(steps)
+        fixes = ["fix", "revert", "fix"][: rnd.choice((1, 1, 3))] if self.has_fix else []
+        for place, step in zip(sorted(rnd.sample(range(len(steps)), len(fixes))), fixes, strict=True):
+            steps.insert(place, step)
+        if NEEDS_NEW in steps and steps.index(NEEDS_NEW) < steps.index(NATIVE):
+            steps.remove(NEEDS_NEW)
+        for step in steps:
+            has = self.commits[tip].has
+            made = has ^ {step} if step in {FIX, NATIVE, NEEDS_NEW} else has | {BROKEN} if step == BROKEN else has
+            made -= {FIX} if step == "revert" else set()
+            is_read = bool(step and step != NATIVE) or rnd.random() < 0.3
+            if rnd.random() < 0.2:  # with a merge, of a branch that is older than the line's tip
+                side = self._add(has, (tip,), is_read=rnd.random() < 0.5)
+                side = self._add(made, (side,), is_read=is_read)
+                side = self._add(made, (side,), is_read=False)
+                tip = self._add(has, (tip,), is_read=False)
+                tip = self._add(made, (tip, side), is_read=is_read)
+            else:
+                tip = self._add(made, (tip,), is_read=is_read)
+            if step == BROKEN:
+                for _ in range(rnd.randint(0, 2)):
+                    tip = self._add(made, (tip,), is_read=True)
+                tip = self._add(made - {BROKEN}, (tip,), is_read=True)
+        self.new = self._add(self.commits[tip].has, (tip,), is_read=False)
+
+    def _add(self, has: frozenset[str], parents: tuple[int, ...], *, is_read: bool) -> int:
+        self.commits.append(Made(len(self.commits), parents, has, is_read))
+        return len(self.commits) - 1
+
+    def write(self, folder: Path) -> Checkout:
+        """Make the repository."""
+        folder.mkdir()
+        stream = []
+        for made in self.commits:
+            head = f"commit refs/heads/b{made.number}\nmark :{made.number + 1}\ncommitter A <a@b> {made.number} +0000\n"
+            title = f"Commit {made.number}"
+            head += f"data {len(title)}\n{title}\n"
+            head += "".join(
+                f"{word} :{parent + 1}\n" for word, parent in zip(("from", "merge"), made.parents, strict=False)
+            )
+            read = made.number if made.is_read else next((p for p in self._line(made) if self.commits[p].is_read), 0)
+            for name, text in (("core.py", read), ("unread.py", made.number), ("a.cpp", int(NATIVE in made.has))):
+                head += f"M 100644 inline lib/{name}\ndata {len(str(text))}\n{text}\n"
+            stream.append(head + "\n")
+        subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+        asked = ["git", "fast-import", "--quiet", f"--export-marks={folder}/marks"]
+        subprocess.run(asked, cwd=folder, input="".join(stream).encode(), check=True)
+        marks = dict(line.split() for line in (folder / "marks").read_text().splitlines())
+        self.hashes = [marks[f":{made.number + 1}"] for made in self.commits]
+        return Checkout.at(folder)
+
+    def _line(self, made: Made) -> Iterator[int]:
+        while made.parents:
+            yield made.parents[0]
+            made = self.commits[made.parents[0]]
+
+    def passes(self, number: int, *, is_new: bool) -> bool | None:
+        """Return how a commit ends over native code; None for another failure."""
+        has = self.commits[number].has
+        if BROKEN in has or (NEEDS_NEW in has and not is_new):
+            return None
+        return FIX in has or (self.native_fixes and is_new)
+
+    @property
+    def changes(self) -> set[str]:
+        """The commits that really pass although a parent fails, or fail although a parent passes."""
+        real = [self.passes(made.number, is_new=NATIVE in made.has) for made in self.commits]
+        return {
+            self.hashes[made.number]
+            for made in self.commits
+            for parent in made.parents
+            if None not in {real[made.number], real[parent]} and real[made.number] is not real[parent]
+        }
+
+
+class Laid(FakeCache):
+    """Commits that are laid at once."""
+
+    def environment(self, request: Request) -> Environment:
+        return super().environment(request).model_copy(update={"id": f"id-{request.label}"})
+
+
+def searched(history: History, folder: Path) -> Bisection:
+    checkout = history.write(folder / "checkout")
+    hashes = history.hashes
+
+    def request_of(version: str) -> Request:
+        return Request(torch=version, python="3.11", build=Build(name="pypi"), config=Config(name="default"))
+
+    tagged = {"1.0": hashes[history.old], "2.0": hashes[history.new]}
+    wheels = Wheels(checkout=checkout, package="lib", tagged=tagged, request_of=request_of)
+
+    def behave(request: Request) -> Ending:
+        number = hashes.index(request.commit or tagged[request.torch])
+        passes = history.passes(number, is_new=request.torch == "2.0")
+        return CRASHED if passes is None else PASSED if passes else FAILED
+
+    scenario = Scenario(name="repro.py", path=folder / "repro.py", source_hash="1", in_suite=False)
+    file = matrix_file.read_matrix_file(matrix_file.DEFAULT_FILE)
+    request = SearchRequest(home=folder, file=file, scenario=scenario, variant={})
+    with store.new_run(folder, ()) as run_store:
+        bench = MadeUpBench(Laid(folder), run_store, behave)
+        old, new = _older_first(checkout, hashes[history.new], hashes[history.old])
+        search = LineSearch(request, bench, wheels, checkout.line(old, new), SearchVerdict.BAD)
+        tree = SimpleNamespace(place=lambda path: path, own=frozenset({"lib/core.py", "lib/unread.py"}))
+        search.__dict__ |= {"_tree": tree, "_read": frozenset({"lib/core.py"})}
+        return search.run()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_never_a_wrong_commit(tmp_path: Path, seed: int) -> None:
+    """Through merges, reverts, broken commits and native code, the commit is a real change, or a bracket holds one."""
+    history = History(seed, native_fixes=seed % 4 == 3)
+    history.draw()
+    found = searched(history, tmp_path)
+    check(history, found)
+
+
+def check(history: History, found: Bisection) -> str:
+    told = "; ".join(found.reasons)
+    if found.answer is AnswerKind.BOUNDARY and found.boundaries[-1].culprit:
+        assert found.boundaries[-1].culprit.commit in history.changes, told
+        return "right"
+    order = list(found.values)
+    assert found.boundaries, told
+    low, high = (order.index(end[:40]) for end in (found.boundaries[-1].from_, found.boundaries[-1].to))
+    assert history.changes.intersection(order[low + 1 : high + 1]), told
+    return "bracket"
+
+
+def test_native_code_is_told_early(tmp_path: Path) -> None:
+    """Where the wheel alone makes the difference, no commit is blamed, after a few runs."""
+    history = History(3, native_fixes=True, has_fix=False)
+    history.draw()
+    found = searched(history, tmp_path)
+    assert found.answer is AnswerKind.INCONCLUSIVE
+    assert found.reasons[0].startswith("native code decides, not Python")
+    assert found.runs <= 6
