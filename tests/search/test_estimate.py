@@ -8,6 +8,7 @@ import sys
 from statistics import fmean, stdev
 
 import pytest
+from scipy.stats import t
 
 from whichtorch.base.errors import UsageError
 from whichtorch.search.estimate import ALIKE, ALPHA, FIRST_LOOK, Estimate, check_statistics, estimate, looks, pooled
@@ -32,7 +33,7 @@ def test_a_number_that_never_changes_is_exact(value: float) -> None:
 
 
 def test_noise_needs_the_first_look() -> None:
-    """Fewer differences give a guess, whose interval is Student's: 2 degrees of freedom, a sixth of 0.5 %."""
+    """Fewer differences give a rough estimate; the interval is Student's: 2 degrees of freedom, a part of 0.5 %."""
     dice = random.Random(2)
     noise = [dice.gauss(0, 0.01) for _ in range(FIRST_LOOK)]
     assert estimate(noise[: ALIKE - 1], 96) is None
@@ -40,18 +41,18 @@ def test_noise_needs_the_first_look() -> None:
     assert rough is not None
     assert found is not None
     assert (rough.is_rough, found.is_rough) == (True, False)
-    assert (rough.center, rough.error) == pytest.approx((fmean(noise[:3]), stdev(noise[:3]) / math.sqrt(3)))
-    assert rough.margin == pytest.approx(34.619 * rough.error, rel=1e-3)  # as tables have it for a twelfth
+    assert rough.center == pytest.approx(fmean(noise[:3]))
+    level = ALPHA / len(looks(24))
+    assert rough.margin == pytest.approx(t.ppf(1 - level / 2, 2) * stdev(noise[:3]) / math.sqrt(3))
+    assert rough.error == pytest.approx(1.321 * stdev(noise[:3]) / math.sqrt(3), rel=1e-3)
 
 
 def test_differences_that_repeat_are_no_exact_ones() -> None:
     """One that differs from the others is enough for an interval."""
-    guess = estimate([0.0] * (FIRST_LOOK - 2) + [0.5], 96)
-    assert guess is not None
-    assert guess.is_rough
-    found = estimate([0.0] * (FIRST_LOOK - 1) + [0.5], 96)
-    assert found is not None
-    assert found.low <= found.center < found.high
+    for count in (FIRST_LOOK, 12, 30):
+        found = estimate([0.0] * (count - 1) + [0.5], 96)
+        assert found is not None
+        assert found.low <= found.center < found.high
 
 
 def test_infinite_differences_give_no_guess() -> None:
@@ -60,7 +61,7 @@ def test_infinite_differences_give_no_guess() -> None:
 
 
 def test_a_disturbed_run_says_little() -> None:
-    """The interval is one of ranks: one run that took tenfold moves it less than its own width."""
+    """One run that took tenfold moves the interval less than its own width."""
     dice = random.Random(1)
     calm = [dice.gauss(0.05, 0.01) for _ in range(20)]
     before, after = estimate(calm, 96), estimate([*calm[:-1], 2.3], 96)
