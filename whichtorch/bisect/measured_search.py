@@ -130,6 +130,9 @@ class _MeasuredSearch:
         if meter.basis(asked) is not basis and self._numbers:
             raise _OtherBasisError
         self.search.threshold = self.measure.search_threshold
+        found = series.difference(asked, other)
+        if found is None and other.id not in series.missing:
+            series.missing[other.id] = NoNumberError("its runs take too long here to compare it")
         for position, environment in zip(positions.values(), environments, strict=True):
             if reason := series.missing.get(environment.id):
                 self._missing[position] = reason
@@ -138,7 +141,6 @@ class _MeasuredSearch:
         for place, position in positions.items():
             if position in self._missing:
                 return place
-        found = series.difference(asked, other)
         assert found is not None
         return found
 

@@ -193,7 +193,7 @@ class Series:
                     counts = looks(self.meter.most)
                     continue
                 now = time.monotonic()
-                pace = (now - since) / (self.rounds - before)
+                pace = (now - since) / max(1, self.rounds - before)
                 self.most = min(self.meter.most, self.rounds + max(0, int((end - now) / pace)))
                 if is_enough(self):
                     break
