@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import t
 
 from whichtorch.base.errors import UsageError
-from whichtorch.search.estimate import ALIKE, ALPHA, FIRST_LOOK, Estimate, check_statistics, estimate, looks, pooled
+from whichtorch.search.estimate import ALIKE, ALPHA, FIRST_LOOK, check_statistics, estimate, looks
 
 
 @pytest.mark.parametrize("most", [12, 13, 18, 40, 96])
@@ -98,19 +98,3 @@ def test_without_scipy_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(UsageError, match="needs scipy") as refused:
         check_statistics()
     assert refused.value.hint == "install it: pip install 'whichtorch[measure]'"
-
-
-def test_two_series_of_the_same_differences_are_as_good_as_one() -> None:
-    """Of two estimates the surer one counts more; an exact one decides alone."""
-    dice = random.Random(5)
-    noise = [dice.gauss(0.05, 0.01) for _ in range(48)]
-    one, other, whole = (estimate(part, 96) for part in (noise[:12], noise[12:], noise))
-    assert one is not None
-    assert other is not None
-    assert whole is not None
-    both = pooled(one, other)
-    assert (both.rounds, both.low < both.center < both.high) == (48, True)
-    assert both.center == pytest.approx(whole.center, abs=0.002)
-    assert both.error == pytest.approx(whole.error, rel=0.4)
-    exact = Estimate(center=0.04, low=0.04, high=0.04, rounds=3)
-    assert pooled(both, exact) == pooled(exact, both) == exact

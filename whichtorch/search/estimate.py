@@ -90,29 +90,11 @@ def estimate(differences: Sequence[float], most: int) -> Estimate | None:
 
     def interval(alpha: float) -> tuple[float, float]:
         """Return that of all differences where there are few, or those that are left are all the same."""
-        low = high = 0.0
-        if count * TRIMMED >= 1:
-            low, high = mstats.trimmed_mean_ci(differences, (TRIMMED, TRIMMED), alpha=alpha)
-        if low == high:
-            low, high = ttest_1samp(differences, 0).confidence_interval(1 - alpha)
+        low, high = mstats.trimmed_mean_ci(differences, (TRIMMED, TRIMMED), alpha=alpha)
+        is_whole = count * TRIMMED < 1 or low == high
+        low, high = ttest_1samp(differences, 0).confidence_interval(1 - alpha) if is_whole else (low, high)
         return float(low), float(high)
 
     (low, high), likely = interval(ALPHA / len(looks(most))), interval(ONE_SIGMA)
     error = (likely[1] - likely[0]) / 2
     return Estimate(center=(low + high) / 2, low=low, high=high, rounds=count, error=error)
-
-
-def pooled(one: Estimate, other: Estimate) -> Estimate:
-    """Return the estimate of two series of the same differences."""
-    if not (one.error and other.error):
-        return other if one.error else one
-    first, second = one.error**-2, other.error**-2
-    center, error = (one.center * first + other.center * second) / (first + second), (first + second) ** -0.5
-    margin = error * NormalDist().inv_cdf(1 - ALPHA / 2 / len(looks(one.rounds + other.rounds)))
-    return Estimate(
-        center=center,
-        low=center - margin,
-        high=center + margin,
-        rounds=one.rounds + other.rounds,
-        error=error,
-    )

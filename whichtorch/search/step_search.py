@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import attrgetter
 
 from whichtorch.model.measurement import Effect
-from whichtorch.search.estimate import Estimate, pooled
+from whichtorch.search.estimate import Estimate
 
 # compares a position with another until the estimate of the difference is enough; or returns one that has no number
 Comparing = Callable[[int, int, Callable[[Estimate], bool]], Estimate | int]
@@ -181,7 +182,7 @@ class StepSearch:
             return False
         if found.is_rough:  # three numbers may agree by chance
             found = replace(found, error=max(found.error, FINE * size))
-        self.levels[position] = pooled(self.levels[position], found) if position in self.levels else found
+        self.levels[position] = min(found, self.levels.get(position, found), key=attrgetter("error"))
         self.comparisons[position] += 1
         return True
 
