@@ -222,6 +222,7 @@ def test_rounding_does_not_hide_a_change_of_the_size(value: float, size: float) 
     ("change", "unit", "is_share", "words"),
     [
         ((0.072, 0.059, 0.084), "s", True, "+7.2 % [+5.9, +8.4]"),
+        ((-0.03, -0.23, 10.5), "s", True, "0.97 times [0.77, 11.5]"),
         ((100.0, 99.0, 101.5), "kB a line", False, "+100 kB a line [+99, +102]"),
         ((0.25, 0.25, 0.25), "", False, "+0.25"),
         (None, "s", True, "too few runs to compare"),

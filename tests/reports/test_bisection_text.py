@@ -306,19 +306,6 @@ def test_a_number_that_changes_gradually_has_no_step(tmp_path: Path) -> None:
     assert "- peak: +10 % [+9, +11] from 2.0.0 to 2.7.0, but no single step of 5 %\n" in text
 
 
-def test_a_value_of_a_few_runs_is_told_without_an_interval() -> None:
-    """As a share, or in the unit of the number."""
-    levels = {"2.0.0": (0, 0, 0), "2.7.0": (0.1, 0.1, 0.1)}
-    guessed = curve(levels=levels, guesses={"2.2.0": 0.001, "2.3.0": 0.1})
-    found = bisection("H.pp...p", curve=guessed, boundaries=(boundary("2.2.0", "2.3.0"),))
-    lines = [line.split() for line in bisection_lines(found, 100)]
-    assert ["2.3.0", "550", "MB", "about", "+10", "%"] in lines
-    assert ["2.7.0", "550", "MB", "+10", "%"] in lines
-    absolute = curve(levels=levels, guesses={"2.3.0": 50}, is_share=False)
-    lines = [line.split() for line in bisection_lines(found.model_copy(update={"curve": absolute}), 100)]
-    assert ["2.3.0", "550", "MB", "about", "+50", "MB"] in lines
-
-
 def test_two_neighbors_without_a_step_are_told() -> None:
     """With the size that counts, because they may differ by less."""
     found = bisection("p.pp...p", AnswerKind.NONE, curve=curve(steps=(), threshold=0.05, alike=(("2.2.0", "2.3.0"),)))

@@ -118,8 +118,8 @@ class _MeasuredSearch:
 
         def is_told(so_far: Series) -> bool:
             ledger.check_budget()
-            found = so_far.guess(asked, other)
-            if found is not None and not found.is_rough:
+            found = so_far.difference(asked, other)
+            if found is not None:
                 what = self.measure.words(found)
                 ledger.bench.emit(NumbersCompared(environment=other.label, reference=reference.label, what=what))
             return other.id in so_far.missing or (found is not None and is_enough(found))
@@ -129,6 +129,9 @@ class _MeasuredSearch:
         if meter.basis(asked) is not basis and self._numbers:
             raise _OtherBasisError
         self.search.threshold = self.measure.search_threshold
+        found = series.difference(asked, other)
+        if found is None and other.id not in series.missing:
+            series.missing[other.id] = NoNumberError("its runs take too long here to compare it")
         for position, environment in zip(positions.values(), environments, strict=True):
             if reason := series.missing.get(environment.id):
                 self._missing[position] = reason
@@ -137,7 +140,6 @@ class _MeasuredSearch:
         for place, position in positions.items():
             if position in self._missing:
                 return place
-        found = series.guess(asked, other)
         assert found is not None
         return found
 
@@ -171,7 +173,7 @@ class _MeasuredSearch:
         worse = {
             ledger.axis.values[self.low + place]
             for place, level in search.levels.items()
-            if level.is_rough and (abs(level.center) if self.measure.either_way else level.center) > half
+            if (abs(level.center) if self.measure.either_way else level.center) > half
         }
         probes = tuple(_with_number(probe, is_worse=probe.value in worse) for probe in found.probes)
         curve = self._curve(search, probes)
@@ -197,14 +199,7 @@ class _MeasuredSearch:
                 )
                 for step in search.steps
             ),
-            levels={
-                values[place]: measure.change_in(level)
-                for place, level in sorted(search.levels.items())
-                if not level.is_rough
-            },
-            guesses={
-                values[place]: measure.change_in(level)[0] for place, level in search.levels.items() if level.is_rough
-            },
+            levels={values[place]: measure.change_in(level) for place, level in sorted(search.levels.items())},
             values={probe.value: number.value for probe in probes for number in probe.cell.numbers},
             missing={probe.value: probe.message for probe in probes if probe.outcome is not Outcome.PASS},
             alike=tuple((values[before], values[after]) for before, after in search.alike),
@@ -231,9 +226,10 @@ class _MeasuredSearch:
 
 
 def _with_number(probe: Probe, *, is_worse: bool) -> Probe:
-    """Return a probe with what its number says, or a guess where its runs are too few to say it."""
+    """Return a probe with what its number says, or what it seems to say."""
     number = next(iter(probe.cell.numbers), None)
-    is_bad = is_worse if number is None or number.effect is None else number.effect in {Effect.WORSE, Effect.DIFFERENT}
+    is_open = number is None or number.effect in {None, Effect.UNDECIDED}
+    is_bad = is_worse if is_open or number is None else number.effect in {Effect.WORSE, Effect.DIFFERENT}
     shown = SearchVerdict.BAD if is_bad else SearchVerdict.GOOD
     verdict = shown if probe.outcome is Outcome.PASS else SearchVerdict.UNTESTABLE
     rounds = len(number.samples) if number else 0

@@ -377,14 +377,14 @@ class Series:
 
     def run(self, is_enough: Callable[[Series], bool]) -> Series:
         """Make rounds until there are enough, or as many as may be, or no time is left; return the series."""
-        begun = time.monotonic()
-        order = list(self.environments)
+        begun, order = time.monotonic(), list(self.environments)
+        end = begun + SECONDS * len(order)
         self.most = self.meter.most
         counts = looks(self.most)
         try:
             while counts and self.rounds < self.most:
                 before, since = self.rounds, time.monotonic()
-                self._rounds(min(counts[0], self.most), order)
+                self._rounds(min(counts[0], self.most), order, end)
                 counts = counts[1:]
                 if self.reference.id in self.missing:
                     break
@@ -393,8 +393,8 @@ class Series:
                     counts = looks(self.meter.most)
                     continue
                 now = time.monotonic()
-                pace, left = (now - since) / (self.rounds - before), begun + SECONDS * len(order) - now
-                self.most = min(self.meter.most, self.rounds + max(0, int(left / pace)))
+                pace = (now - since) / max(1, self.rounds - before)
+                self.most = min(self.meter.most, self.rounds + max(0, int((end - now) / pace)))
                 if is_enough(self):
                     break
         finally:
@@ -412,9 +412,11 @@ class Series:
         threads = max(sample.threads for own in self.samples.values() for sample in own)
         return bool(disturbed) and self.meter.avoid_waits(disturbed, self.machine.waited, threads)
 
-    def _rounds(self, count: int, order: list[Environment]) -> None:
-        """Make rounds until there are so many, or the reference has no number."""
+    def _rounds(self, count: int, order: list[Environment], end: float) -> None:
+        """Make rounds until there are so many, or the reference has no number, or the time is over."""
         while self.rounds < count and self.reference.id not in self.missing:
+            if self.rounds and time.monotonic() > end:
+                break
             if self.rounds % 2 == 0 and self.rounds:  # the very first run is the reference's
                 self._dice.shuffle(order)
             self._round(order)
@@ -458,11 +460,6 @@ class Series:
 
         None without numbers, or with too few.
         """
-        found = self.guess(measure, environment)
-        return None if found is None or found.is_rough else found
-
-    def guess(self, measure: Measure, environment: Environment) -> Estimate | None:
-        """Return the same, but rough where there are too few numbers to decide anything."""
         by, pairs = self.meter.by_basis(measure), self._pairs(measure, environment)
         scaled = []
         for each, own in zip((environment, self.reference), zip(*pairs, strict=True), strict=False):

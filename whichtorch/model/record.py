@@ -94,7 +94,6 @@ class Curve(Quantity):
     total: ValueChange | None = None  # from the first to the last value that has the number
     steps: tuple[CurveStep, ...] = ()  # changes between neighbors that count, in order
     levels: dict[str, ValueChange] = Field(default_factory=dict)  # by value: the change from the first one
-    guesses: dict[str, float] = Field(default_factory=dict)  # likewise, after too few runs for an interval
     values: dict[str, float] = Field(default_factory=dict)  # by value: the median of its runs
     missing: dict[str, str] = Field(default_factory=dict)  # values without the number: why
     alike: tuple[tuple[str, str], ...] = ()  # neighbors whose levels differ, between which no step was found

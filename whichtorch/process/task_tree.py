@@ -180,7 +180,7 @@ class TreeUsage:
         self.peak_rss = 0  # bytes
         self.next_look = 0.0  # seconds, monotonic
         self._processes: int = task["processes"]
-        self._is_measured: bool = task["is_measured"]
+        self._is_measured: bool = task.get("is_measured", False)
         self._sandbox: dict[str, Any] | None = task.get("sandbox")
         self._memory = task["memory_mb"] * 1_000_000 if task.get("memory_mb") else 1 << 60  # bytes
         self._children = children

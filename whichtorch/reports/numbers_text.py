@@ -193,7 +193,7 @@ def level_table(search: Bisection, curve: Curve) -> Iterator[Table]:
         (
             value,
             value_words(curve.values[value], curve.unit) if value in curve.values else "",
-            _change_from_first(value, curve) if value != measured[0] else "",
+            in_words(curve.levels[value], curve) if value != measured[0] else "",
         )
         for value in measured
     ]
@@ -202,15 +202,7 @@ def level_table(search: Bisection, curve: Curve) -> Iterator[Table]:
 
 
 def _measured(search: Bisection, curve: Curve) -> list[str]:
-    return [value for value in search.values if value in curve.levels or value in curve.guesses]
-
-
-def _change_from_first(value: str, curve: Curve) -> str:
-    """Return the change of a value with its interval; a guess has none."""
-    if value in curve.levels:
-        return in_words(curve.levels[value], curve)
-    guess = curve.guesses[value]
-    return f"about {in_words((guess, guess, guess), curve)}"
+    return [value for value in search.values if value in curve.levels]
 
 
 def _without_step(search: Bisection, curve: Curve, measured: Sequence[str]) -> str:

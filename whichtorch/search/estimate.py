@@ -1,28 +1,26 @@
 """What a series of paired differences says: an interval for their center, valid however often one looks at it.
 
-The center is the median of all means of two differences (Hodges and Lehmann, Annals of Mathematical Statistics 34,
-1963), and the interval holds what Wilcoxon's signed-rank test does not reject. Both need no more than that the
-differences scatter as much to the one side as to the other, so that disturbed runs do no harm. With too few rounds for
-a rank test, it is Student's, which disturbed runs only make wider. The series is looked at after so many rounds as
-`looks` names, and each look has an equal part of the error that the whole series may make (Bonferroni's inequality): a
-decision at any look keeps the error level. Before the first look that decides, an estimate is rough: it tells what to
-measure next.
+The center is their mean without the tenth at each end, and the interval is Student's for it (Tukey and McLaughlin,
+Sankhya A 25, 1963): disturbed runs, which are as likely on either side, do no harm. The series is looked at after so
+many rounds as `looks` names, and each look has an equal part of the error that the whole series may make (Bonferroni's
+inequality): a decision at any look keeps the error level. Before the first look that decides, an estimate is rough: it
+tells what to measure next.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import combinations_with_replacement
-from statistics import NormalDist, fmean, median, stdev
+from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import UsageError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 FIRST_LOOK = 4  # rounds: with fewer, chance may put all disturbed runs on one side
-RANKED = 12  # rounds: with fewer, no rank test has the level of a look
+TRIMMED = 0.1  # of the differences at each end: the most disturbed rounds
 MOST_ROUNDS = 96  # runs of each environment in a comparison
 GROWTH = 1.5  # of the number of rounds from look to look
 ALPHA = 0.005  # the probability that a series' intervals ever miss the center
@@ -39,8 +37,12 @@ class Estimate:
     high: float
     rounds: int
     error: float = 0.0  # standard error of the center; 0 of an exact one
-    is_rough: bool = False  # from too few rounds to decide anything
     most: int = MOST_ROUNDS  # rounds that the series may have: there is no time for more
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether it is from too few rounds to decide anything."""
+        return self.error > 0 and self.rounds < FIRST_LOOK
 
     @property
     def margin(self) -> float:
@@ -82,61 +84,17 @@ def estimate(differences: Sequence[float], most: int) -> Estimate | None:
     if len(set(differences)) == 1:
         (value,) = set(differences)
         return Estimate(center=value, low=value, high=value, rounds=count)
-    if count < RANKED:
-        return _of_few(differences, most) if all(map(math.isfinite, differences)) else None
-    means = sorted(sum(pair) / 2 for pair in combinations_with_replacement(differences, 2))
-    left_out, likely = _rejected(count, ALPHA / len(looks(most))), _rejected(count, ONE_SIGMA)
-    return Estimate(
-        center=median(means),
-        low=means[left_out],
-        high=means[-1 - left_out],
-        rounds=count,
-        error=(means[-1 - likely] - means[likely]) / 2,
-    )
+    if not all(map(math.isfinite, differences)):  # of outputs whose words differ now and then
+        return None
+    from scipy.stats import mstats, ttest_1samp  # it takes a second
 
+    def interval(alpha: float) -> tuple[float, float]:
+        """Return that of all differences where there are few, or those that are left are all the same."""
+        low, high = mstats.trimmed_mean_ci(differences, (TRIMMED, TRIMMED), alpha=alpha)
+        is_whole = count * TRIMMED < 1 or low == high
+        low, high = ttest_1samp(differences, 0).confidence_interval(1 - alpha) if is_whole else (low, high)
+        return float(low), float(high)
 
-def _of_few(differences: Sequence[float], most: int) -> Estimate:
-    """Return the mean of a few differences, with Student's interval."""
-    from scipy.stats import t  # it takes a second
-
-    count, center = len(differences), fmean(differences)
-    error = stdev(differences, center) / math.sqrt(count)
-    margin = error * float(t.ppf(1 - ALPHA / 2 / len(looks(most)), count - 1))
-    low, high = center - margin, center + margin
-    return Estimate(center=center, low=low, high=high, rounds=count, error=error, is_rough=count < FIRST_LOOK)
-
-
-def pooled(series: Estimate, other: Estimate) -> Estimate:
-    """Return the estimate of two series of the same differences."""
-    if not (series.error and other.error):
-        return other if series.error else series
-    weight, other_weight = series.error**-2, other.error**-2
-    total = weight + other_weight
-    center, error = (series.center * weight + other.center * other_weight) / total, total**-0.5
-    margin = error * NormalDist().inv_cdf(1 - ALPHA / 2 / len(looks(series.rounds + other.rounds)))
-    return Estimate(
-        center=center,
-        low=center - margin,
-        high=center + margin,
-        rounds=series.rounds + other.rounds,
-        error=error,
-        is_rough=series.is_rough and other.is_rough and series.rounds + other.rounds < FIRST_LOOK,
-    )
-
-
-@lru_cache
-def _rejected(count: int, alpha: float) -> int:
-    """Return how many of the ordered means the test rejects at each end.
-
-    That is the largest sum of ranks whose p-value is at most alpha, plus one; 0 if even a sum of zero is likely.
-    """
-    from scipy.stats import wilcoxon  # it takes a second
-
-    def is_rejected(total: int) -> bool:
-        ranks, left = [], total
-        for rank in range(count, 0, -1):
-            ranks.append(rank if rank <= left else -rank)
-            left -= rank if rank <= left else 0
-        return bool(wilcoxon(ranks, method="exact").pvalue <= alpha)
-
-    return bisect_left(range(count * (count + 1) // 4), True, key=lambda total: not is_rejected(total))
+    (low, high), likely = interval(ALPHA / len(looks(most))), interval(ONE_SIGMA)
+    error = (likely[1] - likely[0]) / 2
+    return Estimate(center=(low + high) / 2, low=low, high=high, rounds=count, error=error)

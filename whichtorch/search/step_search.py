@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import attrgetter
 
 from whichtorch.model.record import Effect
-from whichtorch.search.estimate import RANKED, Estimate, pooled
+from whichtorch.search.estimate import Estimate
 
 # compares a position with another until the estimate of the difference is enough; or returns one that has no number
 Comparing = Callable[[int, int, Callable[[Estimate], bool]], Estimate | int]
@@ -20,6 +21,7 @@ FINE = 0.25  # of the size that is asked for: an interval this narrow tells a pl
 QUIET = 0.125  # of the size: with at most this standard error, three rounds tell which of two levels a place has
 COARSE = 0.5  # of the distance of two levels, where that is more than the size: an eighth of it is seen beside it
 HOPE = 0.5  # of the margin that is expected after the last round: few rounds do not tell it exactly
+ENOUGH = 12  # rounds of a place that seems to have neither of two levels
 SURE = 0.97  # the chance of a gap from which on its two positions are compared with each other
 MOST_SAID = 6.0  # how much of a log-likelihood one comparison may add: an outlier must not decide
 QUESTIONS = 6  # for each halving of a range
@@ -172,7 +174,7 @@ class StepSearch:
             distance = min(_distance(so_far.center, self._level(end)) for end in (before, after))
             if distance <= FINE * size:
                 return not so_far.is_rough or so_far.error <= QUIET * size
-            return so_far.rounds >= RANKED or so_far.margin < distance - FINE * size
+            return so_far.rounds >= ENOUGH or so_far.margin < distance - FINE * size
 
         found = self.compare(self.ends[0], position, is_enough)
         if isinstance(found, int):  # it, or the first one, which fails now and then
@@ -180,7 +182,7 @@ class StepSearch:
             return False
         if found.is_rough:  # three numbers may agree by chance
             found = replace(found, error=max(found.error, FINE * size))
-        self.levels[position] = pooled(self.levels[position], found) if position in self.levels else found
+        self.levels[position] = min(found, self.levels.get(position, found), key=attrgetter("error"))
         self.comparisons[position] += 1
         return True
 
