@@ -13,7 +13,7 @@ from tests.results import FAIL, HANG, PASS, attempt, environment, result
 from tests.results import cell as made_cell
 from whichtorch.bisect.position_evidence import PositionEvidence, observations_of, reference_of
 from whichtorch.cli.command import Exit, exit_code
-from whichtorch.matrix.judgement import judge
+from whichtorch.matrix.judgement import judge_cell
 from whichtorch.matrix.planning import PlannedCell
 from whichtorch.matrix.run_options import RunOptions
 from whichtorch.model import (
@@ -63,7 +63,7 @@ def cell_of(folder: Path, records: Sequence[Record]) -> Cell:
     """Return the cell that a matrix makes of records."""
     request = Request(torch="2.11.0", python="3.11", build=Build(name="pypi"), config=Config(name="default"))
     scenario = Scenario(name="s", path=folder / "s.py", source_hash="h")
-    return judge(PlannedCell(request=request, scenario=scenario, variant={}, options=RunOptions()), HERE, records)
+    return judge_cell(PlannedCell(request=request, scenario=scenario, variant={}, options=RunOptions()), HERE, records)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

@@ -11,7 +11,7 @@ from whichtorch.base.errors import UsageError
 from whichtorch.environments.configs import BUILTIN
 from whichtorch.environments.expansion import environment_named
 from whichtorch.explain.explainer import Explainer, Explanations, RecordedEvidence
-from whichtorch.matrix.judgement import judge
+from whichtorch.matrix.judgement import judge_cell
 from whichtorch.matrix.planning import PlannedCell, RunOptions
 from whichtorch.model import Attempt, Build, Cell, Environment, Outcome, Record, Request, Scenario, StoppedBy
 from whichtorch.records.known_records import Records
@@ -40,7 +40,7 @@ class Bench:
         environment = self.cache.environment(cell.request)
         known = [] if cell.options.fresh else self.records.of(cell.key(environment))
         if known or not environment.is_usable:
-            return [environment], [judge(cell, environment, known, reused=len(known))]
+            return [environment], [judge_cell(cell, environment, known, reused=len(known))]
         self.ran.append((environment.torch, environment.config))
         outcome = self.behave(environment.torch, environment.config)
         record = Record(
@@ -53,7 +53,7 @@ class Bench:
             attempt=Attempt(outcome=outcome, seconds=1, stopped_by=StoppedBy.EXIT),
         )
         self.records.add(record)
-        return [environment], [judge(cell, environment, [record])]
+        return [environment], [judge_cell(cell, environment, [record])]
 
 
 def explainer(bench: Bench, *pool: Request, here: Request | None = None) -> Explainer:
@@ -147,7 +147,7 @@ def test_runs_are_read_back(tmp_path: Path) -> None:
     planned = PlannedCell(request=request("2.11.0"), scenario=CASE, variant={}, options=RunOptions())
     with new_run(tmp_path, ()) as stored:
         stored.add_environment(environment)
-        stored.add_cell(judge(planned, environment, []), ["key"])
+        stored.add_cell(judge_cell(planned, environment, []), ["key"])
         with (stored.folder / "cells.jsonl").open("a") as file:
             file.write('{"environment": "torn')
     assert read_environments(tmp_path) == {environment.id: environment}

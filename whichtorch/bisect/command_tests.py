@@ -20,7 +20,7 @@ from whichtorch.bisect.position_evidence import PositionEvidence
 from whichtorch.bisect.probe_oracle import ProbeRunner, collected, driven
 from whichtorch.failures.failure import is_alike
 from whichtorch.failures.signature import described, gist
-from whichtorch.matrix.judgement import decided, judge
+from whichtorch.matrix.judgement import decided, judge_cell
 from whichtorch.model import Outcome, judging_records
 from whichtorch.search.decision import answer_so_far
 from whichtorch.search.search_state import AnswerKind, Change, Costs, Find, NextProbe, SearchAnswer, SearchState
@@ -86,7 +86,7 @@ class CommandTests:
         ledger.evidence[position] = PositionEvidence(
             position=position,
             environment=seen.environment,
-            cell=judge(ledger.planned(position), seen.environment, records, problem=problem),
+            cell=judge_cell(ledger.planned(position), seen.environment, records, problem=problem),
             records=tuple(records),
             reused=len(records) - len(now),
         )

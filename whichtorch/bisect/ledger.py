@@ -12,7 +12,7 @@ from whichtorch.base.grouping import counted
 from whichtorch.bisect.bisection import Bisection, Boundary, Probe, Stretch, timeline_of, unjudged_in
 from whichtorch.bisect.position_evidence import PositionEvidence, observations_of, reference_of
 from whichtorch.failures.missing_package import missing_in_all
-from whichtorch.matrix.judgement import judge, wants_observation
+from whichtorch.matrix.judgement import judge_cell, wants_observation
 from whichtorch.matrix.planning import PlannedCell
 from whichtorch.model import Cell, Environment, Outcome, combine, judging_records, lasting_records, name_of_test
 from whichtorch.records.compare.factors import changed_packages, commit_of, compare_link
@@ -143,7 +143,7 @@ class Ledger:
         self.evidence[position] = PositionEvidence(
             position=position,
             environment=environment,
-            cell=judge(planned, environment, records) if records or cell is None else cell,
+            cell=judge_cell(planned, environment, records) if records or cell is None else cell,
             records=tuple(judging_records(records)),
             reused=self._reused.get(position, 0),
         )

@@ -14,9 +14,8 @@ from whichtorch.model import WaitEdge
 from whichtorch.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from whichtorch.hangs.partners import PartnerLink
     from whichtorch.hangs.thread_state import ThreadState
-    from whichtorch.hangs.wait_graph import WaitChain, WaitGraph
+    from whichtorch.hangs.wait_graph import PartnerLink, WaitChain, WaitGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,10 +16,9 @@ from whichtorch.process.evidence.waiting import Waiting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from whichtorch.hangs.partners import PartnerLink
     from whichtorch.hangs.stacks import Process
     from whichtorch.hangs.thread_state import ThreadState
-    from whichtorch.hangs.wait_graph import WaitGraph
+    from whichtorch.hangs.wait_graph import PartnerLink, WaitGraph
     from whichtorch.model import WaitEdge
 
 _UNNAMED_THREAD = re.compile(r"^(?:|python[\d.]*|pt_\w+|MainThread|Thread-\d+.*)$")

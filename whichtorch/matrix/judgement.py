@@ -117,7 +117,7 @@ def wants_observation(cell: PlannedCell, records: Sequence[Record]) -> bool:
     return not is_observed and bool(cell.scenario.declared(cell.variant))
 
 
-def judge(
+def judge_cell(
     cell: PlannedCell, environment: Environment, records: Sequence[Record], *, reused: int = 0, problem: str = ""
 ) -> Cell:
     """Return the cell with the outcome that its records come to.

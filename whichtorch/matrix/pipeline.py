@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import FailFastError, UsageError, why_stopped
 from whichtorch.base.grouping import counted
-from whichtorch.matrix.judgement import counting, is_settled, judge
+from whichtorch.matrix.judgement import counting, is_settled, judge_cell
 from whichtorch.matrix.planning import PlannedCell, PlannedShare
 from whichtorch.matrix.work import CellEnd, EnvironmentWork
 from whichtorch.model import NO_COMMAND, NOT_TAKEN, Cell, Environment, Outcome, Record, Request, judging_records
@@ -132,13 +132,13 @@ class MatrixRun:
         A command that is red, or was prevented, has its own cell beside them.
         """
         planned = self._planned[end.position]
-        own = judge(planned, environment, end.records, reused=end.reused, problem=end.problem)
+        own = judge_cell(planned, environment, end.records, reused=end.reused, problem=end.problem)
         is_shown = own.is_red or own.outcome.is_prevented or not end.tests
         cells = [(planned, own, end.records)] if is_shown else []
         for id_, records in end.tests.items():
             test = planned.of_test(id_)
             reused = min(end.reused, len(judging_records(records)))
-            cells.append((test, judge(test, environment, records, reused=reused), records))
+            cells.append((test, judge_cell(test, environment, records, reused=reused), records))
         if end.tests:
             self._site.emit(TestsFound(environment=environment.label, cells=len(cells)))
         for test, cell, records in cells:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from whichtorch.base.errors import GOES_ON
 from whichtorch.base.grouping import counted, grouped
 from whichtorch.failures.failure import different
-from whichtorch.matrix.judgement import judge
+from whichtorch.matrix.judgement import judge_cell
 from whichtorch.matrix.pipeline import with_answers
 from whichtorch.model import NO_PATCH, Cell, Doubt, Environment, Outcome, Result
 from whichtorch.records.store import MOST_SHOWN
@@ -281,7 +281,7 @@ def plan_lines(planned: Plan, environments: Environments, records: Records) -> I
     rows: dict[str, dict[str, Cell | None]] = {}
     runs: Counter[str] = Counter()
     for _, cell, environment, answer in with_answers(planned, environments, records):
-        judged = judge(cell, environment, answer.records) if environment and answer else None
+        judged = judge_cell(cell, environment, answer.records) if environment and answer else None
         rows.setdefault(cell.name, {})[cell.request.label] = judged
         runs[cell.request.label] += judged is None
     others = different(cell for row in rows.values() for cell in row.values() if cell)
