@@ -389,7 +389,7 @@ def bisection_blocks(search: Bisection, file: Callable[[str], Path | None]) -> I
             yield Fold(f"Packages that differ, {ends}", [Table(["package", boundary.from_, boundary.to], versions)])
     if shown := bad or next(reversed(search.probes), None):
         yield Fold(f"Environment, in {shown.value}", [Items([*_environment_lines(shown.environment)])])
-    yield from (Heading("To repeat it", 3), Listing([search.command]), Paragraph(f"{cost(search)}."))
+    yield from (Heading("To repeat it", 3), Paragraph(f"It took {cost(search)}."), Listing([search.command]))
 
 
 def _failure_blocks(bad: Probe, file: Callable[[str], Path | None]) -> Iterator[Block]:
