@@ -70,12 +70,14 @@ def test_an_exact_boundary() -> None:
     assert list(bisection_lines(found, 100)) == [
         "repro.py: 8 versions of torch, 2.0.0 to 2.7.0; build cpu, python 3.11, config default",
         "",
+        "fixed in 2.3.0: last that hangs 2.2.0, first that passes 2.3.0; confidence 0.999",
+        "",
         "  2.0.0 HANG  ..1..  2.2.0 HANG |  2.3.0 pass  ..3..  2.7.0 pass",
         "",
-        "fixed in 2.3.0: last that hangs 2.2.0, first that passes 2.3.0; confidence 0.999",
         f"  commits: {link}",
         "  changed with it: numpy 2.2.0 -> 2.3.0, triton none -> 3.1.0",
         "  it hangs: stuck in take (repro.py)",
+        "next: whichtorch fix repro.py --bad 2.2.0 --good 2.3.0  # shows what changed as a patch",
         "4 probes, 4 installs, 9 runs, 61 s",
     ]
 
@@ -94,9 +96,9 @@ def test_a_block_between() -> None:
     found = bisection("H.Huf.pp", boundaries=(boundary("2.2.0", "2.6.0", **between),))
     lines = list(bisection_lines(found, 200))
     assert (
-        lines[2] == "  2.0.0 HANG  ..1..  2.2.0 HANG |  2.3.0 (unbuildable)  2.4.0 FAIL~  ..1..  2.6.0 pass  2.7.0 pass"
+        lines[4] == "  2.0.0 HANG  ..1..  2.2.0 HANG |  2.3.0 (unbuildable)  2.4.0 FAIL~  ..1..  2.6.0 pass  2.7.0 pass"
     )
-    assert lines[4:8] == [
+    assert [lines[2], *lines[6:9]] == [
         "fixed after 2.2.0 and not after 2.6.0; confidence 0.999",
         "  between them, could not be tested: 2.3.0",
         "  between them, fails in another way: 2.4.0",
@@ -118,7 +120,7 @@ def test_releases_that_were_not_asked_for(unasked: tuple[str, ...], words: str) 
     found = bisection(
         "H.Hp...p", boundaries=(boundary("2.2.0", "2.5.0", unasked_between=unasked, attribution=attribution),)
     )
-    assert list(bisection_lines(found, 200))[4] == (
+    assert list(bisection_lines(found, 200))[2] == (
         f"fixed after 2.2.0 and not after 2.5.0, by torch itself; {words}; confidence 0.999"
     )
 
@@ -127,7 +129,7 @@ def test_no_fix() -> None:
     """Where it fails everywhere, none fixes it, and the bounds are named below."""
     found = bisection("H..H...H", AnswerKind.NONE, reasons=("3 positions were tested: all are bad",))
     lines = list(bisection_lines(found, 100))
-    assert lines[4:7] == [
+    assert [lines[2], *lines[6:8]] == [
         "none fixes it: it hangs in all 3 versions of torch tried",
         "  it hangs: stuck in take (repro.py)",
         "  note: 3 positions were tested: all are bad",
@@ -163,13 +165,13 @@ def test_it_passes_only_where_it_could_be_judged() -> None:
         "torch cannot be imported": ("2.1.0",),
         "it fails in another way": ("2.2.0",),
     }
-    assert list(bisection_lines(found, 200))[4] == (
+    assert list(bisection_lines(found, 200))[2] == (
         "no change was seen: it passes in all 2 versions of torch that were tested, 2.3.0 to 2.7.0; "
         "no environment can be made with 2.0.0; torch cannot be imported with 2.1.0; it fails in another way with 2.2.0"
     )
     newest = bisection("pp.....b", AnswerKind.INCONCLUSIVE, reference=None)
     newest = newest.model_copy(update={"unjudged": unjudged_in(newest.probes)})
-    assert list(bisection_lines(newest, 200))[4] == (
+    assert list(bisection_lines(newest, 200))[2] == (
         "inconclusive: it passes in all 2 versions of torch that were tested, 2.0.0 to 2.1.0; "
         "torch cannot be imported with 2.7.0"
     )
@@ -200,14 +202,14 @@ def test_an_inconclusive_bracket_blames_nobody() -> None:
     """A bracket is told with its probability, without a culprit and without a bar."""
     found = bisection("H..p....", AnswerKind.INCONCLUSIVE, boundaries=(boundary("2.0.0", "2.3.0", confidence=0.62),))
     lines = list(bisection_lines(found, 100))
-    assert lines[2] == "  2.0.0 HANG  ..2..  2.3.0 pass  ..4.."
-    assert lines[4] == "inconclusive: a fix after 2.0.0 and not after 2.3.0, with probability 0.62"
+    assert lines[4] == "  2.0.0 HANG  ..2..  2.3.0 pass  ..4.."
+    assert lines[2] == "inconclusive: a fix after 2.0.0 and not after 2.3.0, with probability 0.62"
 
 
 def test_no_two_positions() -> None:
     """Where nothing could be told apart, that is the answer."""
     lines = list(bisection_lines(bisection("u......u", AnswerKind.INCONCLUSIVE, reference=None), 100))
-    assert lines[4] == "inconclusive: no two values could be told apart"
+    assert lines[2] == "inconclusive: no two values could be told apart"
 
 
 def test_flaky_values_show_how_often() -> None:
@@ -223,7 +225,7 @@ def test_a_long_line_of_values_is_wrapped_between_them(width: int, expected: int
     """The line of values is broken where the terminal ends, never inside a value."""
     found = bisection("HHHHpppp", boundaries=(boundary("2.3.0", "2.4.0"),))
     lines = list(bisection_lines(found, width))
-    strip = lines[2 : lines.index("", 2)]
+    strip = lines[4 : lines.index("", 4)]
     assert len(strip) == expected
     assert "".join(strip).count("HANG") == 4
     assert all(len(line) <= width for line in strip)
@@ -254,8 +256,9 @@ def test_it_holds_all_that_an_issue_needs(tmp_path: Path) -> None:
     text = "\n".join(markdown(bisection_blocks(found, tmp_path.joinpath)))
     assert text.startswith("## repro.py: 8 versions of torch, 2.0.0 to 2.7.0; build cpu, python 3.11, config default\n")
     answer = "fixed in 2.3.0: last that hangs 2.2.0, first that passes 2.3.0; confidence 0.999"
-    assert f"- {answer}\n  - commits: <{LINK}>\n" in text
-    first, second = reading.tables(text)
+    assert f"\n\n{answer}\n\n|" in text
+    assert f"\n| commits | <{LINK}> |\n" in text
+    _evidence, first, second = reading.tables(text)
     assert [row[:3] for row in first] == [
         ["version", "outcome", "runs"],
         ["2.2.0", "HANG", "1 of 1"],
@@ -285,10 +288,9 @@ def test_a_search_for_a_change_of_a_number_has_the_numbers(tmp_path: Path) -> No
     """Each value with its change and the interval, and no runs, seconds or failures, of which it has none."""
     found = bisection("H.pp...p", reference=None, curve=curve(), boundaries=(boundary("2.2.0", "2.3.0"),))
     text = "\n".join(markdown(bisection_blocks(found, tmp_path.joinpath)))
-    assert (
-        "- peak is worse in 2.3.0: +10 % [+9, +11] against 2.2.0\n  - no evidence: 2.5.0: it prints no loss\n" in text
-    )
-    (table,) = reading.tables(text)
+    assert "\n\npeak is worse in 2.3.0: +10 % [+9, +11] against 2.2.0\n\n" in text
+    table, evidence = reading.tables(text)
+    assert ["no evidence", "2.5.0: it prints no loss"] in evidence
     assert table == [
         ["version", "peak", "against 2.0.0"],
         ["2.0.0", "500 MB", ""],
@@ -303,7 +305,7 @@ def test_a_number_that_changes_gradually_has_no_step(tmp_path: Path) -> None:
     """The answer does not say that nothing changed."""
     found = bisection("p.pp...p", AnswerKind.NONE, reference=None, curve=curve(steps=(), threshold=0.05))
     text = "\n".join(markdown(bisection_blocks(found, tmp_path.joinpath)))
-    assert "- peak: +10 % [+9, +11] from 2.0.0 to 2.7.0, but no single step of 5 %\n" in text
+    assert "\n\npeak: +10 % [+9, +11] from 2.0.0 to 2.7.0, but no single step of 5 %\n" in text
 
 
 def test_two_neighbors_without_a_step_are_told() -> None:
@@ -321,9 +323,12 @@ def test_no_text_breaks_it(tmp_path: Path) -> None:
         "H......p", boundaries=(boundary("2.0.0", "2.7.0"),), scenario=HOSTILE, probes=probes, reasons=(HOSTILE,)
     )
     text = "\n".join(markdown(bisection_blocks(found, tmp_path.joinpath)))
+    text = "\n".join(
+        line for line in text.splitlines() if not line.startswith(("<details>", "<summary>", "</details>"))
+    )
     assert not {kind for kind in reading.kinds(text) if kind.startswith(("html", "link", "image", "em_", "s_", "hr"))}
     assert not [mark for mark in ("@", "#", "://", "<", "\x1b", "\x00") if mark in reading.bare(text)]
-    (table,) = reading.tables(text)
+    _evidence, table = reading.tables(text)
     assert [len(row) for row in table] == [5, 5, 5]
 
 

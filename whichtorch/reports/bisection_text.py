@@ -12,7 +12,7 @@ from whichtorch.bisect.search_request import AxisName
 from whichtorch.failures.signature import described
 from whichtorch.model import NO_PATCH, Environment, Outcome
 from whichtorch.reports import cell_text
-from whichtorch.reports.document import Code, Heading, Items, Link, Listing, Paragraph, Table, screen
+from whichtorch.reports.document import Code, Fold, Heading, Items, Link, Listing, Paragraph, Table, screen
 from whichtorch.reports.numbers_text import curve_lines, level_table
 from whichtorch.reports.shown_text import first_and_last_lines, short_list
 from whichtorch.search.search_state import AnswerKind, Change, SearchVerdict
@@ -41,13 +41,54 @@ PLURALS = {
 
 
 def bisection_lines(search: Bisection, width: int) -> Iterator[str]:
-    """Yield what was searched, what each value showed, the answer, and what it cost."""
-    yield from (heading(search), "")
+    """Yield what was searched, the answer, what each value showed, the evidence, what to do, and what it cost."""
+    answer, evidence = _parts(search)
+    yield from (heading(search), "", *map("".join, answer), "")
     if not search.curve:
         yield from (*_values(search, width), "")
     yield from screen(shown_values(search), width)
-    yield from map("".join, answer_lines(search))
+    yield from map("".join, evidence)
+    if command := next_command(search):
+        yield f"next: {command}  # shows what changed as a patch"
     yield cost(search)
+
+
+def answer_blocks(search: Bisection) -> Iterator[Block]:
+    """Yield the answer, the evidence as a table, and what to do."""
+    answer, evidence = _parts(search)
+    yield from (Paragraph(answer[0]) if len(answer) == 1 else Items(answer), *shown_values(search))
+    if evidence and not search.has_tests:
+        yield Table(["evidence", ""], [*map(_titled, evidence)])
+    if command := next_command(search):
+        yield Items([("to do: ", Code(command), " shows what changed as a patch")])
+
+
+def _parts(search: Bisection) -> tuple[list[Line], list[Line]]:
+    """Return the answer and its evidence; where there are several changes, each is followed by its own."""
+    lines = [*answer_lines(search)]
+    answer = [line for line in lines if not "".join(line).startswith("  ")]
+    return (answer, [line for line in lines if line not in answer]) if len(answer) == 1 else (lines, [])
+
+
+def _titled(line: Line) -> tuple[Line, Line]:
+    """Return a line of evidence as title and words."""
+    first, *rest = (line,) if isinstance(line, str) else line
+    title, colon, words = f"{''.join(first).strip()} ".partition(": ")
+    return (title, (words.rstrip(), *rest)) if colon else ("note", title.rstrip())
+
+
+def next_command(search: Bisection) -> str:
+    """Return the command that shows what changed in a release; "" where there is none."""
+    is_told = search.answer is AnswerKind.BOUNDARY and search.axis is AxisName.VERSION
+    exact = [boundary for boundary in search.boundaries if boundary.is_exact and not boundary.tests]
+    does = search.reference[0] if search.reference else None
+    if not (is_told and exact and does in {Outcome.FAIL, Outcome.HANG}):
+        return ""
+    ends = exact[-1].from_, exact[-1].to
+    bad, good = ends if exact[-1].change is Change.FIX else ends[::-1]
+    probe = search.probe_at(bad)
+    options = cell_text.options_without_torch(probe.environment) if probe else []
+    return cell_text.in_shell("whichtorch fix", search.scenario, *options, "--bad", bad, "--good", good)
 
 
 def heading(search: Bisection) -> str:
@@ -341,9 +382,7 @@ def bisection_blocks(search: Bisection, file: Callable[[str], Path | None]) -> I
     `file` finds the path of an attempt's file.
     """
     yield Heading(heading(search))
-    lines = [line for line in answer_lines(search) if not (search.has_tests and "".join(line).startswith("  "))]
-    yield from (Items(lines), Paragraph(f"{cost(search)}."))
-    yield from shown_values(search)
+    yield from answer_blocks(search)
     bad = _bad_probe(search)
     if search.probes and not search.curve:
         rows = [
@@ -365,13 +404,10 @@ def bisection_blocks(search: Bisection, file: Callable[[str], Path | None]) -> I
             yield from (Heading(f"{ends}: {boundary.what}", 3), Listing(boundary.tests))
         if boundary.packages:
             versions = [[name, *(each or "none" for each in pair)] for name, pair in boundary.packages.items()]
-            yield from (
-                Heading(f"Packages that differ, {ends}", 3),
-                Table(["package", boundary.from_, boundary.to], versions),
-            )
+            yield Fold(f"Packages that differ, {ends}", [Table(["package", boundary.from_, boundary.to], versions)])
     if shown := bad or next(reversed(search.probes), None):
-        yield from (Heading(f"Environment, in {shown.value}", 3), Items([*_environment_lines(shown.environment)]))
-    yield from (Heading("To repeat it", 3), Listing([search.command]))
+        yield Fold(f"Environment, in {shown.value}", [Items([*_environment_lines(shown.environment)])])
+    yield from (Heading("To repeat it", 3), Paragraph(f"It took {cost(search)}."), Listing([search.command]))
 
 
 def _failure_blocks(bad: Probe, file: Callable[[str], Path | None]) -> Iterator[Block]:

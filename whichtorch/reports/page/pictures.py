@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.bisect.search_request import AxisName
 from whichtorch.model import Outcome
-from whichtorch.reports.bisection_text import answer_lines, cost, heading, probe_word, shown_values, value_name
-from whichtorch.reports.document import Items, Paragraph
+from whichtorch.reports.bisection_text import answer_blocks, cost, heading, probe_word, value_name
+from whichtorch.reports.document import Paragraph
 from whichtorch.reports.shown_text import one_line, plain
 
 if TYPE_CHECKING:
@@ -35,11 +35,7 @@ _UNORDERED = {AxisName.LOCK, AxisName.CONFIG, AxisName.BUILD}
 def bisection_picture(bisection: Bisection) -> Picture:
     """Return a search as a page shows it."""
     return {
-        "blocks": [
-            Paragraph(heading(bisection)),
-            Items([*answer_lines(bisection), cost(bisection)]),
-            *shown_values(bisection),
-        ],
+        "blocks": [Paragraph(heading(bisection)), *answer_blocks(bisection), Paragraph(cost(bisection))],
         "line": version_line(bisection),
         "command": bisection.command,
     }
