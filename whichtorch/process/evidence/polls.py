@@ -82,7 +82,7 @@ def read_frames(pids: set[int]) -> dict[int, dict[int, list[dict[str, Any]]]] | 
         finally:
             for reader in readers.values():
                 reader.kill()
-                reader.wait()
+                reader.communicate()  # it closes the pipe, too
     except (OSError, ValueError, KeyError, TypeError, subprocess.SubprocessError):
         return None
     return dumps
