@@ -125,3 +125,33 @@ def test_commit_inside_a_merge_is_named_with_the_merge(user: User, project: Proj
     (boundary,) = answer["boundaries"]
     assert (boundary["to"], boundary["change"]) == (broken, "regression"), answer["said"]
     assert boundary["culprit"]["merges"] == [merge]
+
+
+def test_what_is_wrong_with_a_checkout_is_said_in_one_line(user: User, project: Project, tmp_path: Path) -> None:
+    """A commit that is not there, a history that is cut off, a package without tags, the checkout of something else."""
+
+    def refused(folder: Path, *bounds: str) -> str:
+        (user.folder / "repro.py").write_text(SCRIPT)
+        where = ("--axis", "commit", "--git", str(folder), "--package", "lib", "--build", "pypi")
+        ended = user.run("bisect", "repro.py", *where, *bounds)
+        assert ended.returncode in {2, 3}, ended.stdout + ended.stderr
+        assert "Traceback" not in ended.stderr
+        return ended.stdout + ended.stderr
+
+    folder = project.repository.folder
+    project.commit(module("41"), "begin")
+    project.release("1.0")
+    project.repository.git("checkout", "--quiet", "--orphan", "other")
+    project.commit(module("42"), "begin again")
+    project.release("2.0")
+    bounds = ("--bad", "lib-1.0", "--good", "lib-2.0")
+    assert "'nowhere' is no commit of" in refused(folder, "--good", "nowhere", "--bad", "lib-1.0")
+    assert "needs both bounds, or none" in refused(folder, "--good", "lib-2.0")
+    assert "have no common history" in refused(folder, *bounds)
+    other = Project(tmp_path / "other", tmp_path / "unused")
+    first = other.commit({"lib/__init__.py": "", "lib/core.py": ""}, "something else")
+    assert "has no tag of a release of lib that has a wheel" in refused(tmp_path / "other", *bounds)
+    other.repository.git("tag", "v1.0")
+    other.commit({"lib/core.py": "answer = 42"}, "go on")
+    other.repository.git("tag", "v2.0")
+    assert "is no checkout of the installed lib" in refused(tmp_path / "other", "--bad", first, "--good", "v2.0")

@@ -24,7 +24,7 @@ from whichtorch.base.errors import PreventedError, UsageError
 from whichtorch.base.grouping import counted
 from whichtorch.base.version_parsing import parse_version
 from whichtorch.bisect.axes import package_releases, versions
-from whichtorch.bisect.axes.commit_tree import WheelTree
+from whichtorch.bisect.axes.commit_tree import WheelTree, native_among
 from whichtorch.bisect.axes.git import Checkout, pull_request_of
 from whichtorch.bisect.axes.packages import base_request
 from whichtorch.bisect.bisection import Culprit, timeline_of, unjudged_in
@@ -35,7 +35,7 @@ from whichtorch.bisect.workbench import workbench
 from whichtorch.environments.index.version_specs import EVERY_RELEASE, find
 from whichtorch.environments.laid_commits import LaidCommits
 from whichtorch.environments.overlay import site_packages
-from whichtorch.environments.patches import listed, sort_of
+from whichtorch.environments.patches import listed
 from whichtorch.matrix.lab import Runner
 from whichtorch.matrix.planning import PlannedCell
 from whichtorch.matrix.site import ThisMachine
@@ -121,7 +121,7 @@ class Wheels:
         if one == other:
             return 0, 0
         changed = self.checkout.changes([one, other])[1]
-        return sum(sort_of(path) == "compiled" for path in changed), len(changed)
+        return len(native_among(changed)), len(changed)
 
     def tree(self, wheel: Request, site: Path) -> WheelTree:
         """Return what the files of an installed release are in the checkout."""
@@ -457,7 +457,7 @@ class LineSearch:
     def _native_changes(self) -> Iterator[str]:
         """Yield which commits touch native code, if some do."""
         changed = zip(self.line, self.checkout.changes(self.line), strict=True)
-        native = [commit[:10] for commit, paths in changed if any(sort_of(path) == "compiled" for path in paths)]
+        native = [commit[:10] for commit, paths in changed if native_among(paths)]
         if native:
             some = f"{len(native)} of {counted(len(self.line), 'commit')} between the bounds touch native code"
             yield f"{some}, which only --build-command tries: {listed(native)}"

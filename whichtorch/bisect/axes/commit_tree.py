@@ -101,7 +101,7 @@ class WheelTree:
         there = [blob for blob in carried.values() if blob]
         texts = iter(self.checkout.texts(there))
         files = {name: next(texts) if blob else None for name, blob in carried.items()}
-        native = [path for path in others if sort_of(path) == "compiled"]
+        native = native_among(others)
         note = f"{counted(len(files), 'file')} of {commit[:10]}, over the wheel of {self.commit[:10]}"
         note += f"; as in the wheel: {listed(self.generated)}" if self.generated else ""
         note += f"; native files that differ: {listed(native)}" if native else ""
@@ -121,6 +121,11 @@ class WheelTree:
                 if any(path.startswith(f"{folder}/") and path.endswith(new.suffix) for path in files):
                     return files is self.own
         return False
+
+
+def native_among(paths: Iterable[str]) -> list[str]:
+    """Return the files that a build compiles; `setup.py` alone changes with each release."""
+    return [path for path in paths if sort_of(path) == "compiled" and path != "setup.py"]
 
 
 def _tree(checkout: Checkout, commit: str) -> dict[str, str]:
