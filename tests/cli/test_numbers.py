@@ -47,7 +47,7 @@ def numbers(user: User) -> list[dict[str, Any]]:
 
 @pytest.mark.thorough
 def test_a_matrix_compares_a_printed_number(user: User) -> None:
-    """A number without noise takes three rounds, after a run that warms up; the exit code says that it differs."""
+    """A number without noise takes three rounds, perhaps after one that warms up; the exit code tells a change."""
     user.script("repro.py", PRINTS_LOSS)
     asked = ("matrix", "repro.py", "--torch", "9.1.0,9.2.0,9.3.0", "--measure", "loss")
     said = given(user, *asked, "--worse", "+-1e-4", "--json", "answer.json", code=1)
@@ -57,7 +57,7 @@ def test_a_matrix_compares_a_printed_number(user: User) -> None:
         (0.75, "different"),
     ]
     assert [each["change"] for each in numbers(user)] == [None, [0.0] * 3, [0.25] * 3]
-    assert user.runs("repro.py") == 3 * (1 + 3)
+    assert 3 * 3 <= user.runs("repro.py") <= 3 * (1 + 3)
     assert "0.75  +0.25  different" in said
     assert "loss: 3 runs of each; load" in said
 
