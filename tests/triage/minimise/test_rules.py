@@ -6,7 +6,7 @@ from textwrap import dedent
 import pytest
 
 from whichtorch.triage.minimise.expressions import inline_constants, inline_variables, shrink_numbers
-from whichtorch.triage.minimise.inlining import functions_to_lambdas, inline_functions
+from whichtorch.triage.minimise.inlining import inline_functions
 from whichtorch.triage.minimise.reduction import Rule, try_edits
 from whichtorch.triage.minimise.single_instance import inline_single_instance
 from whichtorch.triage.minimise.statements import drop_async, drop_unneeded, unwrap_blocks
@@ -48,11 +48,6 @@ EDITS = {
         "class A(B):\n    def __init__(self, n):\n        super().__init__()\n        self.n = n\n"
         "    def forward(self, x):\n        return self.n + x\nimport B\na = A(3)\nprint(a(4))\n",
         "def forward(x):\n    return n_2 + x\nn_2 = 3\nprint(forward(4))\n",
-    ),
-    "a function of one expression is a lambda": (
-        functions_to_lambdas,
-        "import functools\n@functools.cache\ndef f(x):\n    return x\ng = f\n",
-        "import functools\ng = functools.cache(lambda x: x)\n",
     ),
     "a constant stands where its name is read": (inline_constants, "N = 3\nprint(N, N)\n", "print(3, 3)\n"),
     "a loop is its first turn": (

@@ -16,7 +16,6 @@ from whichtorch.source.syntax import (
     is_simple,
     statements_in,
 )
-from whichtorch.triage.minimise.statements import hints_of
 from whichtorch.triage.minimise.tree_edit import Edit, Program, ReductionState, assignment, copied
 
 _ONCE = (
@@ -253,18 +252,3 @@ def _first_taken(call: ast.Call, layout: Layout) -> ast.Assign | None:
     if names in (["iter", "next"], ["next"]) and isinstance(taken, ast.Assign) and outer.index(taken) == len(names):
         return taken
     return None
-
-
-def functions_to_lambdas(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield edits that put a lambda where a function of one expression is named."""
-    layout = layout_of(program.tree)
-    for function, uses in _functions(layout):
-        match [statement for statement in function.body if not is_docstring(statement)]:
-            case [ast.Return(value=ast.expr() as value) | ast.Expr(value=value)] if not _yields(value):
-                if len(uses) > 1:
-                    continue
-                made: ast.expr = ast.Lambda(args=function.args, body=value)
-                for decorator in reversed(function.decorator_list):
-                    made = ast.Call(func=decorator, args=[made], keywords=[])
-                hints: dict[ast.AST, list[ast.AST]] = {hint: [] for hint in hints_of(function)}
-                yield Edit(key=f"lambda {function.name}", replaced={function: [], uses[0]: [made], **hints})

@@ -23,7 +23,7 @@ from whichtorch.triage.minimise.expressions import (
     keep_any_part,
     shrink_numbers,
 )
-from whichtorch.triage.minimise.inlining import functions_to_lambdas, inline_functions
+from whichtorch.triage.minimise.inlining import inline_functions
 from whichtorch.triage.minimise.single_instance import inline_single_instance
 from whichtorch.triage.minimise.statements import (
     cleaned,
@@ -51,7 +51,7 @@ _UNUSED = (drop_output, drop_unexecuted)
 _SETTINGS = (inline_constants, drop_async)
 _STRUCTURE = (inline_functions, inline_single_instance, inline_constants)
 _EXPRESSIONS = (drop_decorators, drop_keywords)
-_NAMES = (inline_variables, functions_to_lambdas)
+_NAMES = (inline_variables,)
 _LAST = (drop_elements, keep_any_part)  # they take the most questions for what they leave out
 MOST_QUESTIONS = 150  # from then on hardly anything is gained
 SHORT = 15  # lines: a script so short is read at a glance
