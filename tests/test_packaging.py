@@ -96,7 +96,7 @@ def test_it_is_installed_beside_a_users_modules(
     else:
         calls.append("whichtorch")
     user = trapped(tmp_path / "user")
-    assert "Commands:" in run([*calls, "--help"], user, **places).stdout
+    assert "Many machines" in run([*calls, "--help"], user, **places).stdout
     assert run([*calls, "--version"], user, **places).stdout.split()[-1] == version("whichtorch")
 
 

@@ -32,4 +32,4 @@ def test_a_hang_is_named(line: str, tmp_path: Path) -> None:
     )
     assert ended.returncode == 124, ended.stdout + ended.stderr
     assert "in tests/test_it.py::test_hang" in ended.stderr
-    assert "test_it.py:5" in json.loads((tmp_path / "hang.json").read_text())["hang"]["summary"]
+    assert "test_it.py:5" in json.dumps(json.loads((tmp_path / "hang.json").read_text())["hang"])

@@ -57,7 +57,7 @@ def answer_blocks(search: Bisection) -> Iterator[Block]:
     """Yield the answer, the evidence as a table, and what to do."""
     answer, evidence = _parts(search)
     yield from (Paragraph(answer[0]) if len(answer) == 1 else Items(answer), *shown_values(search))
-    if evidence and not search.has_tests:
+    if evidence:
         yield Table(["evidence", ""], [*map(_titled, evidence)])
     if command := next_command(search):
         yield Items([("to do: ", Code(command), " shows what changed as a patch")])
@@ -67,7 +67,8 @@ def _parts(search: Bisection) -> tuple[list[Line], list[Line]]:
     """Return the answer and its evidence; where there are several changes, each is followed by its own."""
     lines = [*answer_lines(search)]
     answer = [line for line in lines if not "".join(line).startswith("  ")]
-    return (answer, [line for line in lines if line not in answer]) if len(answer) == 1 else (lines, [])
+    is_one = len(answer) == 1 and not search.has_tests
+    return (answer, [line for line in lines if line not in answer]) if is_one else (lines, [])
 
 
 def _titled(line: Line) -> tuple[Line, Line]:
@@ -382,7 +383,8 @@ def bisection_blocks(search: Bisection, file: Callable[[str], Path | None]) -> I
     `file` finds the path of an attempt's file.
     """
     yield Heading(heading(search))
-    yield from answer_blocks(search)
+    lines = [line for line in answer_lines(search) if not "".join(line).startswith("  ")]  # tests are named below
+    yield from ([Items(lines)] if search.has_tests else answer_blocks(search))
     bad = _bad_probe(search)
     if search.probes and not search.curve:
         rows = [
