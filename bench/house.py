@@ -223,7 +223,7 @@ def measured() -> Iterator[tuple[str, int, list[str]]]:
         asked = app().commands[command]
         found = [each for each in asked.get_params(click.Context(asked)) if isinstance(each, click.Option)]
         rows[f"options of {command}"] = [
-            each.opts[0] for each in found if not each.hidden and "--help" not in each.opts
+            each.opts[0] for each in found if not each.hidden and not each.opts[-1].startswith("--help")
         ]
     yield from ((what, len(items), items) for what, items in rows.items())
     for room in ("tests", "bench"):

@@ -42,10 +42,10 @@ def cell(where: Environment, outcome: Outcome, name: str = "family/case", **fiel
     return Cell.model_validate(values | fields)
 
 
-def flaky(where: Environment, outcome: Outcome, seen: int, of: int) -> Cell:
+def flaky(where: Environment, outcome: Outcome, seen: int, of: int, name: str = "family/case") -> Cell:
     """Return a cell with so many attempts of an outcome, and passes."""
     attempts = [attempt(outcome)] * seen + [attempt(PASS)] * (of - seen)
-    return cell(where, outcome, attempts=tuple(attempts))
+    return cell(where, outcome, name, attempts=tuple(attempts))
 
 
 def result(environments: Sequence[Environment], cells: Sequence[Cell], id_: str = "r") -> Result:

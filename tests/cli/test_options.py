@@ -36,7 +36,8 @@ def rows() -> Iterator[list[str]]:
     group = app()
     for words, command in [*commands(group), (("runs",), group.commands["runs"])]:
         for parameter in command.get_params(click.Context(command)):
-            if isinstance(parameter, click.Option) and not parameter.hidden and "--help" not in parameter.opts:
+            is_help = parameter.opts[-1].startswith("--help")
+            if isinstance(parameter, click.Option) and not parameter.hidden and not is_help:
                 found.setdefault(row(parameter), []).append(" ".join(words))
     for name, value, default, meaning in sorted(found, key=lambda each: each[0].lower()):
         cells = (name, value, default, ", ".join(found[name, value, default, meaning]), meaning)

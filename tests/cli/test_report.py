@@ -95,7 +95,7 @@ def test_a_search_has_a_page_with_its_picture(run_user: User) -> None:
     run_user.run("report", search.name, "--markdown", "search.md")
     assert "regression" not in (run_user.folder / "search.md").read_text()
     assert (
-        "- fixed in 9.2.0, by torch itself: last that fails 9.1.0, first that passes 9.2.0"
+        "fixed in 9.2.0, by torch itself: last that fails 9.1.0, first that passes 9.2.0"
         in (run_user.folder / "search.md").read_text()
     )
     assert "as it was" in (run_user.folder / "search.md").read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -56,7 +55,7 @@ FILES = (
         ("pkg.tool --size 4", "`-- python -m pkg.tool --size 4`"),
         ("ok", "`ok.py`"),
         ("ok.py", "`whichtorch matrix ok.py`"),
-        (str(os.getpid()), f"`whichtorch stacks {os.getpid()}`"),
+        ("1", "`whichtorch stacks 1`"),
         ("nothing-of-the-kind", ""),
     ],
 )

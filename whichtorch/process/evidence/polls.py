@@ -20,6 +20,7 @@ from whichtorch.process import kernel
 from whichtorch.process.evidence.capture import find_tool
 from whichtorch.process.spawning import QUIET
 from whichtorch.source.code_owner import LIBRARIES
+from whichtorch.source.syntax import parse_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -132,7 +133,7 @@ def loops_for_ever(frames: Sequence[Mapping[str, Any]], *, is_seen: bool) -> boo
 @lru_cache(maxsize=64)
 def _tree(path: str) -> ast.Module | None:
     try:
-        return ast.parse(kernel.read(path, SOURCE))
+        return parse_module(kernel.read(path, SOURCE))
     except (OSError, ValueError, SyntaxError, RecursionError):
         return None
 
