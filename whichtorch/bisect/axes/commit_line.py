@@ -116,11 +116,11 @@ class Wheels:
         self._chosen[request.install_key] = self.tagged[version]
         return Wheel(version, self.tagged[version], request)
 
-    def distance(self, one: str, other: str) -> tuple[int, int]:
+    def distance(self, commit: str, other: str) -> tuple[int, int]:
         """Return in how many native files two commits differ, and in how many of all."""
-        if one == other:
+        if commit == other:
             return 0, 0
-        changed = self.checkout.changes([one, other])[1]
+        changed = self.checkout.changes([commit, other])[1]
         return len(native_among(changed)), len(changed)
 
     def tree(self, wheel: Request, site: Path) -> WheelTree:
@@ -177,13 +177,13 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         return LineSearch(request, bench, wheels, checkout.line(old, new), named).run()
 
 
-def _older_first(checkout: Checkout, one: str, other: str) -> tuple[str, str]:
-    """Return two commits, first the one with fewer commits since they parted: a release branch gets few."""
-    if one == other:
-        raise UsageError(f"--good and --bad both mean {one[:10]}", hint="name two different commits")
-    base = checkout.merge_base(one, other)
-    counts = [int(checkout.git("rev-list", "--count", f"{base}..{each}")) for each in (one, other)]
-    return (one, other) if counts[0] <= counts[1] else (other, one)
+def _older_first(checkout: Checkout, commit: str, other: str) -> tuple[str, str]:
+    """Return two commits, first the commit with fewer commits since they parted: a release branch gets few."""
+    if commit == other:
+        raise UsageError(f"--good and --bad both mean {commit[:10]}", hint="name two different commits")
+    base = checkout.merge_base(commit, other)
+    counts = [int(checkout.git("rev-list", "--count", f"{base}..{each}")) for each in (commit, other)]
+    return (commit, other) if counts[0] <= counts[1] else (other, commit)
 
 
 class Spot(NamedTuple):

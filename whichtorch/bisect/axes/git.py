@@ -160,12 +160,12 @@ class Checkout:
         """Return the commits on any path from one commit to another, without the first one."""
         return frozenset(self.git("rev-list", "--ancestry-path", f"{commit}..{newest}").split())
 
-    def merge_base(self, one: str, other: str) -> str:
+    def merge_base(self, commit: str, other: str) -> str:
         """Return where two commits part; raises UsageError where their histories do not meet here."""
         try:
-            return self.git("merge-base", one, other)
+            return self.git("merge-base", commit, other)
         except GitError:
-            message = f"{one[:10]} and {other[:10]} have no common history in {self.folder}"
+            message = f"{commit[:10]} and {other[:10]} have no common history in {self.folder}"
             raise UsageError(message, hint="`git fetch --unshallow` brings the whole history") from None
 
     def line(self, old: str, new: str) -> list[Commit]:
