@@ -122,7 +122,7 @@ def test_configs_are_told_apart(newcomer: User) -> None:
     assert answer["common"] == {"torch": "9.2.0", "build": "pypi", "python": answer["common"]["python"]}
     assert "fails with default, no-compile-threads; passes with single-thread" in ended.stdout
     report = (newcomer.folder / "report.md").read_text()
-    assert "\n- fails with default, no-compile-threads; passes with single-thread\n" in report
+    assert "\nfails with default, no-compile-threads; passes with single-thread\n" in report
     assert newcomer.runs("repro.py") == 7
 
 
