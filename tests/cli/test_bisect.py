@@ -244,7 +244,7 @@ def test_a_flaky_hang(user: User, wheels: Path) -> None:
     """A hang that shows in two of three runs is found with the confidence asked for, and its rate is told."""
     releases(wheels, "oon")
     hangs = "NOTE\nimport time, torch\nruns = len(open(__file__ + '.runs').readlines())\n"
-    hangs += "if torch.behaviour == 'old' and runs % 3:\n    time.sleep(3600)\n"
+    hangs += "if torch.behaviour == 'old' and runs % 3:\n    time.sleep(300)\n"
     user.script("repro.py", hangs)
     answer = bisect(user, "--timeout", "2")
     assert boundaries(answer) == [("9.1.0", "9.2.0", "fix")]
@@ -327,7 +327,7 @@ def _has_come(user: User, moment: str, records: int, runs: int) -> bool:
     return f": {moment}" in (user.folder / "output.txt").read_text()
 
 
-STUCK_WITHIN = "NOTE\nimport time, torch\ndef stuck():\n    time.sleep(3600)\nstuck()\n"
+STUCK_WITHIN = "NOTE\nimport time, torch\ndef stuck():\n    time.sleep(300)\nstuck()\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs py-spy")
@@ -366,7 +366,7 @@ def test_an_interrupt_before_anything_was_seen(user: User, wheels: Path, index: 
 def test_a_lost_terminal_leaves_the_answer(user: User, wheels: Path) -> None:
     """Where the terminal goes away, what is known is in the file all the same, and nothing runs on."""
     releases(wheels, "on")
-    script = user.script("repro.py", FAILS_IN_OLD + "import time\ntime.sleep(3600)\n")
+    script = user.script("repro.py", FAILS_IN_OLD + "import time\ntime.sleep(300)\n")
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         user.command(*command()),

@@ -60,7 +60,7 @@ def test_too_little_evidence_names_what_to_run(user: User) -> None:
 
 def test_interrupted_it_answers_from_what_has_run(user: User) -> None:
     """Ctrl-C during --run gives the answer that the records allow, with --json, and the exit code 130."""
-    waits = "if torch.behaviour == 'new':\n    import time\n    time.sleep(3600)\n"
+    waits = "if torch.behaviour == 'new':\n    import time\n    time.sleep(300)\n"
     script = user.script("repro.py", FAILS_IN_OLD.replace("assert", f"{waits}assert"))
     options = ("--torch", "9.1.0,9.2.0", "--build", "pypi", "--run", "--json", "why.json")
     process = user.start("explain", script, *options)

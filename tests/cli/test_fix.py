@@ -96,7 +96,7 @@ def test_an_interrupted_fix_tells_what_is_known(user: User, at_run: int, has_pat
     """Ctrl-C before the first trial, and after a cure was found, writes the answer so far; the command goes on."""
     count = f"len(open({str(user.folder / 'repro.py.runs')!r}).readlines())"
     gate = f"not os.path.exists({str(user.folder / 'gate')!r})"
-    waits = f"import os, time\nif {count} == {at_run} and {gate}:\n    time.sleep(3600)\n"
+    waits = f"import os, time\nif {count} == {at_run} and {gate}:\n    time.sleep(300)\n"
     script = user.script("repro.py", FAILS_IN_OLD.replace("assert", f"{waits}assert"))
     asked = ("fix", script, "--bad", "9.1.0", "--good", "9.2.0", "--json", "fix.json")
     process = user.start(*asked)
@@ -114,7 +114,7 @@ def test_an_interrupted_fix_tells_what_is_known(user: User, at_run: int, has_pat
 
 def test_the_time_of_a_fix_ends_what_runs(user: User) -> None:
     """With --max-time a run that would take longer is stopped, and the answer so far is told."""
-    script = user.script("repro.py", "import time, torch\nif torch.behaviour == 'old':\n    time.sleep(3600)\n")
+    script = user.script("repro.py", "import time, torch\nif torch.behaviour == 'old':\n    time.sleep(300)\n")
     ended = user.run("fix", script, "--bad", "9.1.0", "--good", "9.2.0", "--max-time", "16", "--timeout", "50")
     assert ended.returncode == 4, ended.stdout + ended.stderr
     assert "note: the time limit of 16 s is over" in ended.stdout
@@ -124,7 +124,7 @@ def test_the_time_of_a_fix_ends_what_runs(user: User) -> None:
 
 def test_an_interrupted_search_of_a_fix_tells_its_answer(user: User) -> None:
     """Ctrl-C while the two releases are searched tells what is known of them."""
-    script = user.script("repro.py", "NOTE\nimport time, torch\nassert torch.behaviour == 'new'\ntime.sleep(3600)\n")
+    script = user.script("repro.py", "NOTE\nimport time, torch\nassert torch.behaviour == 'new'\ntime.sleep(300)\n")
     process = user.start("fix", script, "--json", "fix.json")
     wait_for(lambda: "probe 2: 9.2.0" in (user.folder / "output.txt").read_text())
     process.send_signal(signal.SIGINT)

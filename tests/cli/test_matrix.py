@@ -158,7 +158,7 @@ def test_matrix_larger_than_the_disk_completes(user: User, wheels: Path) -> None
     assert len(list((user.folder / ".whichtorch" / "envs").glob("*/venv"))) < 3
 
 
-SLEEPS = "NOTE\nimport time\ntime.sleep(3600)\n"
+SLEEPS = "NOTE\nimport time\ntime.sleep(300)\n"
 
 
 def test_interrupt_keeps_what_is_done_and_leaves_nothing(user: User) -> None:

@@ -84,7 +84,7 @@ def test_the_page_has_the_same_step(user: User) -> None:
 def test_an_interrupted_matrix_says_how_to_go_on(user: User) -> None:
     """It does not look as if all were as expected."""
     process = user.start(
-        "matrix", "--torch", "9.2.0", user.script("endless.py", "NOTE\nimport time\ntime.sleep(3600)\n")
+        "matrix", "--torch", "9.2.0", user.script("endless.py", "NOTE\nimport time\ntime.sleep(300)\n")
     )
     wait_for(lambda: user.runs("endless.py") == 1)
     process.send_signal(signal.SIGINT)

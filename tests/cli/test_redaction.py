@@ -32,7 +32,7 @@ subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *shown.sp
 """
 )
 STUCK = (
-    "# /// scenario\n# timeout = 1.5\n# ///\n"  # what is looked at is what it leaves, not how soon it is found
+    "# /// scenario\n# timeout = 30\n# ///\n"  # it is proven before; a short time's stacks are read in a part of it
     + TELLS
     + """import threading
 threading.current_thread().name = shown[:60]

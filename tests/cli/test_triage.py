@@ -133,7 +133,7 @@ def test_an_interrupt_loses_nothing(user: User) -> None:
     assert case_of(user, "repro")["classification"]
 
 
-STUCK_AT = "NOTE\nimport time, torch\ndef stuck():\n    time.sleep(3600)\n"
+STUCK_AT = "NOTE\nimport time, torch\ndef stuck():\n    time.sleep(300)\n"
 
 
 def test_an_interrupted_first_run_says_where_it_was(user: User) -> None:

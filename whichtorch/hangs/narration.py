@@ -87,15 +87,15 @@ class Narration:
         where = place_words(state)
         if state.waiting is Waiting.STOPPED:
             return f"is stopped by a signal{where}, and goes on after SIGCONT"
+        call = self.call(state)
+        inside = f" in {call}" if call else ""
         if state.awaits is Waiting.SLEEP and not state.user.call:
-            return f"sleeps{f' in {self.call(state)}{where}' if where else ''}{_in_loop(state)}"
+            return f"sleeps{f'{inside}{where}' if where else ''}{_in_loop(state)}"
         if state.awaits is None:
             if state.activity:
                 language, inner = "Python" if state.activity.is_python else "native", state.activity.frame.words
                 return f"runs {language} code in {inner}{where if state.place not in inner else ''}"
             return f"is{where or ' in code of which nothing is known'}"
-        call = self.call(state)
-        inside = f" in {call}" if call else ""
         at_exit = " at the interpreter's exit, after the end of the script," if state.user.is_exit else ""
         what = self.what(state, link)
         return f"waits{at_exit}{_on_behalf(state)}{inside}{where}" + (f" for {what}" if what else "") + _in_loop(state)

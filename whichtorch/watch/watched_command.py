@@ -89,20 +89,22 @@ class CommandWatch:
             self._start()
             loops = loop_watch.LoopWatch(self._folder, started)
             clock = headway.TreeClock(started, self._request.timeout) if self._request.timeout else None
-            was_told, begun, size = False, started, 0
+            begun, size = started, 0
+            still_until = 0.0  # a hang that was told goes on if nothing moved after this moment, monotonic
             while not self._ends_within(LOOK_EVERY):
                 elapsed = time.monotonic() - started
                 is_over = self._request.timeout is not None and elapsed >= self._request.timeout
-                now, members = started + elapsed, [] if was_told else self._tree.look()
+                now, members = started + elapsed, self._tree.look()
                 if (written := self._tests_size()) != size:
                     size, begun = written, now
                     loops.restart(now)
-                waits = tuple(self._stalls.observe(now, members) or ()) if members else ()
-                is_stuck = bool(waits) or (bool(members) and loops.look(now, members))
-                if clock and members:
+                waits = tuple(self._stalls.observe(now, members) or ())
+                is_stuck = bool(waits) or loops.look(now, members)
+                if clock:
                     clock.look(now, members, sum(kernel.transfers(each.pid).get(b"wchar", 0) for each in members))
-                    is_stuck = is_stuck or (is_over and clock.is_hung(now, members))
-                if not (is_stuck or is_over):
+                    is_still = clock.pauses.began < still_until
+                    is_stuck = is_stuck or (is_over and (is_still or clock.is_hung(now, members)))
+                if not (is_over or (is_stuck and not still_until)):
                     continue
                 pids = tuple(member.pid for member in self._tree.look(full=True) if member.is_alive)
                 seen = Standstill(
@@ -115,7 +117,7 @@ class CommandWatch:
                 )
                 if tell(seen):
                     continue
-                was_told = True
+                still_until = time.monotonic() + 2 * headway.SPELL  # in the first of them, stacks were read
                 if is_over or self._request.on_hang is OnHang.STOP:
                     self._stop()
                 if is_over or self._request.on_hang is not OnHang.TELL:
