@@ -13,7 +13,8 @@ import pytest
 
 from tests.bisect.driving import CRASHED, FAILED, MadeUpBench
 from tests.fakes import PASSED, FakeCache
-from whichtorch.bisect.axes.commit_line import LineSearch, Wheels, _older_first
+from whichtorch.bisect.axes.commit_line import LineSearch, _older_first
+from whichtorch.bisect.axes.commit_wheels import Wheels
 from whichtorch.bisect.axes.git import Checkout
 from whichtorch.bisect.bisection import Bisection
 from whichtorch.bisect.search_request import SearchRequest

@@ -9,8 +9,9 @@ from typing import cast
 import pytest
 
 from tests.results import environment
-from whichtorch.matrix.interleaving import Meter, NoNumberError, Part, Sample, Series
+from whichtorch.matrix.interleaving import Meter, Series
 from whichtorch.matrix.lab import Runner
+from whichtorch.matrix.sample import NoNumberError, Part, Sample
 from whichtorch.measure.measure import measures_named
 from whichtorch.model import Basis, Effect, Environment, MachineState
 from whichtorch.search.estimate import FIRST_LOOK

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.results import attempt
-from whichtorch.matrix.interleaving import NOTE, NoNumberError, Part, Sample, compile_total, distance, growth, sample_of
+from whichtorch.matrix.sample import NOTE, NoNumberError, Part, Sample, compile_total, distance, growth, sample_of
 from whichtorch.matrix.variation import Observation
 from whichtorch.measure.measure import Measure, measures_named
 from whichtorch.model import Limits, MachineState, Outcome, Record

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from whichtorch.base.errors import UsageError
 from whichtorch.base.grouping import grouped
 from whichtorch.bisect.position_evidence import PositionEvidence
-from whichtorch.matrix.interleaving import Meter, NoNumberError, Series, measured_cell
+from whichtorch.matrix.interleaving import Meter, Series, measured_cell
+from whichtorch.matrix.sample import NoNumberError
 from whichtorch.model import Basis, Outcome
 from whichtorch.model.events import NumbersCompared
 from whichtorch.model.record import Curve, CurveStep, Effect, MachineState

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import why_stopped
 from whichtorch.base.grouping import grouped
-from whichtorch.matrix.interleaving import Meter, NoNumberError, Series, measured_cell
+from whichtorch.matrix.interleaving import Meter, Series, measured_cell
 from whichtorch.matrix.lab import Lab, opened_lab
 from whichtorch.model.events import CellDone, EnvironmentReady, Interrupted, NumbersCompared, Show
 from whichtorch.records.known_records import Records
 
 if TYPE_CHECKING:
     from whichtorch.matrix.planning import Plan, PlannedCell
+    from whichtorch.matrix.sample import NoNumberError
     from whichtorch.matrix.site import ThisMachine
     from whichtorch.measure.measure import Measure
     from whichtorch.model import Environment

@@ -190,8 +190,7 @@ class ForkingExecutor(LocalExecutor):
         if level:
             slot, because = self._take(task, task.fork_level or level)
         if slot is None:
-            # what ends a fork early, because it is made again cold, ends nothing that counts
-            ending = super().run(replace(task, idle_limit=None) if task.fork_level else task, cancelled)
+            ending = super().run(task, cancelled)
             return replace(ending, cold_because=because) if ending else None
         ending = None
         try:

@@ -234,7 +234,7 @@ class Supervisor:
     @property
     def idle_limit(self) -> float | None:
         """Seconds without headway that end the task; one that was to be forked for that, and was not, has none."""
-        was_not_forked = self.task["server"] is not None and self.children.started_by == "cold"
+        was_not_forked = bool(self.task["fork_level"]) and self.children.started_by == "cold"
         return None if was_not_forked else self.task["idle_limit"]
 
     def _aim(self, now: float) -> None:

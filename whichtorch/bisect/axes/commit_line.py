@@ -14,25 +14,21 @@ import os
 import re
 from bisect import bisect_left
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from packaging.version import Version
-
 from whichtorch.base.errors import PreventedError, UsageError
 from whichtorch.base.grouping import counted
-from whichtorch.base.version_parsing import parse_version
 from whichtorch.bisect.axes import package_releases, versions
 from whichtorch.bisect.axes.commit_tree import WheelTree, native_among
+from whichtorch.bisect.axes.commit_wheels import Wheel, Wheels
 from whichtorch.bisect.axes.git import Checkout, pull_request_of
-from whichtorch.bisect.axes.packages import base_request
 from whichtorch.bisect.bisection import Culprit, timeline_of, unjudged_in
 from whichtorch.bisect.driver import bisected
 from whichtorch.bisect.ledger import Ledger
 from whichtorch.bisect.search_request import Axis, AxisName, common
 from whichtorch.bisect.workbench import workbench
-from whichtorch.environments.index.version_specs import EVERY_RELEASE, find
 from whichtorch.environments.laid_commits import LaidCommits
 from whichtorch.environments.overlay import site_packages
 from whichtorch.environments.patches import listed
@@ -43,108 +39,20 @@ from whichtorch.matrix.variation import NOTES, Variation
 from whichtorch.search.search_state import AnswerKind, Find, SearchVerdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from whichtorch.bisect.axes.git import Commit
     from whichtorch.bisect.bisection import Bisection, Boundary, Probe
     from whichtorch.bisect.search_request import SearchRequest
     from whichtorch.bisect.workbench import Workbench
     from whichtorch.environments.cache import EnvironmentCache
-    from whichtorch.environments.laid_commits import LaidFiles
     from whichtorch.model import Request
     from whichtorch.model.events import Show
 
 PASS_RUNS = 3  # of the commit that passes beside the one that does not: others beyond it pass as well
 TELLING = 12  # characters of a subject by which another commit is known to be the same change
-_VERSION = re.compile(r"\d.*")
 _PICKED = re.compile(r"cherry picked from commit ([0-9a-f]{7,})")
 _AROUND = re.compile(r'^(?:(?:re-?land|re-?apply|\[re-?land\]|revert|back out) *:? *)+|"| *\(#\d+\)', re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Wheel:
-    """A release whose commit the checkout has."""
-
-    version: str
-    commit: str
-    request: Request = field(compare=False)
-
-
-@dataclass(kw_only=True)
-class Wheels:
-    """The releases of what is searched, as far as the checkout has their tags."""
-
-    checkout: Checkout
-    package: str
-    tagged: Mapping[str, str]  # commits by version
-    request_of: Callable[[str], Request]
-    _chosen: dict[str, str] = field(default_factory=dict)  # commits by install key
-    _trees: dict[str, WheelTree] = field(default_factory=dict)  # likewise
-
-    @classmethod
-    def of(cls, request: SearchRequest, checkout: Checkout, cache: EnvironmentCache) -> Wheels:
-        """Return the releases of torch, or of the package that a request names. Raises UsageError for none."""
-        if request.package:
-            axis, _ = package_releases.releases_of(request, cache, least=1)
-            axis = replace(axis, is_override=True)
-            package, released = axis.package, dict(zip(axis.values, range(len(axis.values)), strict=True))
-
-            def request_of(version: str) -> Request:
-                return axis.request(released[version])
-
-        else:
-            base = base_request(request)
-            package = "torch"
-            released = dict.fromkeys(find(EVERY_RELEASE, base.build, base.python, request.home / "cache")[0], 0)
-
-            def request_of(version: str) -> Request:
-                return base_request(request, version)
-
-        tags = _tags(checkout)
-        tagged = {each: commit for each in released if (commit := tags.get(Version(Version(each).public)))}
-        if not tagged:
-            hint = "`git fetch --tags` brings the tags; --package says what else than torch it is a checkout of"
-            raise UsageError(f"{checkout.folder} has no tag of a release of {package} that has a wheel", hint=hint)
-        return cls(checkout=checkout, package=package, tagged=tagged, request_of=request_of)
-
-    def nearest(self, commit: str) -> Wheel:
-        """Return the release whose tree differs least from a commit's: in native files, else in all."""
-        exact = [version for version, tagged in self.tagged.items() if tagged == commit]
-        version = min(exact or self.tagged, key=lambda each: self.distance(self.tagged[each], commit))
-        request = self.request_of(version)
-        self._chosen[request.install_key] = self.tagged[version]
-        return Wheel(version, self.tagged[version], request)
-
-    def distance(self, commit: str, other: str) -> tuple[int, int]:
-        """Return in how many native files two commits differ, and in how many of all."""
-        if commit == other:
-            return 0, 0
-        changed = self.checkout.changes([commit, other])[1]
-        return len(native_among(changed)), len(changed)
-
-    def tree(self, wheel: Request, site: Path) -> WheelTree:
-        """Return what the files of an installed release are in the checkout."""
-        key = wheel.install_key
-        if key not in self._trees:
-            self._trees[key] = WheelTree.read(self.checkout, self._chosen[key], site, self.package)
-        return self._trees[key]
-
-    def files(self, request: Request, site: Path) -> LaidFiles:
-        """Return what a request's commit makes of its wheel."""
-        return self.tree(request.unlaid, site).files(request.commit)
-
-
-def _tags(checkout: Checkout) -> dict[Version, str]:
-    """Return the commits of the tags that are versions, such as v2.11.0 and sympy-1.13.3."""
-    told = checkout.git("for-each-ref", "--format=%(objectname) %(*objectname) %(refname:short)", "refs/tags")
-    found: dict[Version, str] = {}
-    for line in told.splitlines():
-        commits, _, tag = line.rpartition(" ")
-        match = _VERSION.search(tag)
-        if match and (version := parse_version(match[0])):
-            found[version] = commits.split()[-1]
-    return found
 
 
 def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisection:
