@@ -113,15 +113,14 @@ def test_nothing_planted_is_left_behind(carol: User, wheels: Path) -> None:
 
 
 def test_what_is_recorded_below_home_is_found_again(carol: User) -> None:
-    """With state and interpreter below `~`, dispatch knows an environment by its label, and a report's command runs."""
+    """With state and a Python's folder below `~`, dispatch knows its label, and a report's command runs."""
     script = str(carol.folder / carol.script("fails.py", "NOTE\nassert False\n"))
     venv.create(carol.folder / "venv", symlinks=True)
     (packages,) = (carol.folder / "venv").glob("lib/python*/site-packages")
     for name, text in source_files("9.2.0").items():
         (packages / name).parent.mkdir(exist_ok=True)
         (packages / name).write_text(text)
-    python = carol.folder / "venv" / "bin" / "python"
-    ended = carol.run("matrix", "--interpreter", str(python), script, "--markdown", "report.md")
+    ended = carol.run("matrix", "--interpreter", str(carol.folder / "venv"), script, "--markdown", "report.md")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     shown = carol.run("dispatch", "aten::mm", "python-venv")
     assert shown.returncode == 0, shown.stdout + shown.stderr

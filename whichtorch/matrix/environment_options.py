@@ -28,11 +28,20 @@ _names = partial(environment_option, default=(), metavar="NAME[,NAME]")
 _torch = partial(environment_option, "--torch", default=(), metavar="SPEC[,SPEC]")
 _python = partial(environment_option, "--python", default=(), metavar="3.11[,3.12]")
 _patch = partial(environment_option, "--patch", default=(), metavar="FILE[,FILE]")
+
+
+def _python_of(text: str) -> Path:
+    """Return the Python of an environment's folder, as of conda's; a path of anything else as it is."""
+    path = Path(text)
+    return path / "bin" / "python" if (path / "bin" / "python").exists() else path
+
+
 interpreter_option = partial(
     environment_option,
     "--interpreter",
     metavar="PYTHON",
-    help="The Python of an existing environment, used as it is.",
+    parse=_python_of,
+    help="The Python of an existing environment, or its folder, used as it is.",
 )
 known_environment = partial(
     environment_option, "--environment", metavar="ID|LABEL", help="An environment of an earlier run."
