@@ -1,6 +1,7 @@
 """A signal asks what runs."""
 
 import io
+import json
 import os
 import queue
 import signal
@@ -14,6 +15,7 @@ from unittest.mock import Mock
 import pytest
 from rich.console import Console
 
+from tests.cli.shell import wait_for
 from tests.patience import PATIENCE
 from whichtorch.cli.command import terminating_like_interrupt
 from whichtorch.matrix import signals
@@ -82,6 +84,27 @@ def test_what_runs_for_a_while_is_looked_at(tmp_path: Path, monkeypatch: pytest.
                 lines.update(looked.lines.values())
         assert time.monotonic() - begun >= 0.5
         assert "stuck (a.py:3)" in lines
+    finally:
+        supervised.interrupt()
+        supervised.wait()
+
+
+@pytest.mark.skipif(find_tool("py-spy") is None, reason="needs py-spy")
+def test_the_test_that_runs_is_told(tmp_path: Path) -> None:
+    """Of a command's pytest the running test is named, with how many have ended, before the line that it is at."""
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    said = [{"event": "collected", "ids": ["a.py::one", "a.py::two"]}, {"event": "start", "id": "a.py::one"}]
+    said += [{"event": "end", "id": "a.py::one", "outcome": "pass"}, {"event": "start", "id": "a.py::two"}]
+    (tests / "tests.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in said))
+    (tmp_path / "a.py").write_text("import time\ntime.sleep(60)\n")
+    log, argv = str(tmp_path / "log"), (sys.executable, str(tmp_path / "a.py"))
+    environ = {"WHICHTORCH_TESTS": str(tests)}
+    task = Task(argv=argv, cwd=str(tmp_path), env=environ, stdout=log, stderr=log, timeout=PATIENCE, name="pytest")
+    supervised = start(task)
+    try:
+        told = "  a.py::two, 1 of 2 tests done, <module> (a.py:2)"
+        wait_for(lambda: signals.running_lines([supervised])[0].endswith(told))
     finally:
         supervised.interrupt()
         supervised.wait()

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Self
 
+from whichtorch.matrix.test_session import VARIABLE, read_session
 from whichtorch.model.events import Emit, StacksSeen, StatusShown, time_words
 from whichtorch.process import kernel
 from whichtorch.process.evidence.capture import find_tool
@@ -105,8 +106,15 @@ def _line(supervised: Supervised) -> str:
 
 
 def _where(supervised: Supervised) -> str:
-    leader = leader_of(supervised.pid)
-    return current_line(leader) if leader else "starting"
+    leader, tests = leader_of(supervised.pid), supervised.task.env.get(VARIABLE, "")
+    return ", ".join(filter(None, (_running_test(tests), current_line(leader)))) if leader else "starting"
+
+
+def _running_test(folder: str) -> str:
+    """Return which test of a command's pytest runs, and how many have ended; "" where none is known to run."""
+    session = read_session(Path(folder).parent) if folder else None
+    running = next(iter(session.running), "") if session else ""
+    return f"{running}, {len(session.ended)} of {len(session.ids)} tests done" if session and running else ""
 
 
 def leader_of(supervisor: int) -> int | None:
