@@ -227,22 +227,32 @@ def shown_side(change: CellChange) -> RunSide:
 def change_items(
     comparison: Comparison, commands: Callable[[CellChange], Iterable[str]] = lambda _change: ()
 ) -> Iterator[Line]:
-    """Yield each cell that changed, the worst first, with what changed besides and what `commands` has for it."""
+    """Yield each cell that changed, the worst first, with what changed besides and what `commands` has for it.
+
+    Cells that changed for one cause are one item, with the first of them as the example.
+    """
     shown = [change for kind in CHANGED for change in comparison.of(kind)]
     shown += [
         change
         for change in comparison.of(ChangeKind.INCONCLUSIVE)
         if change.why or (change.old and change.new and change.old.outcome is not change.new.outcome)
     ]
-    for change in shown:
-        side = shown_side(change)
-        what = f": {side.what}" if change.change is not ChangeKind.FIXED and side.what else ""
-        name, environment = Code(change.name), Code(side.environment)
-        became = f"  {_word(change.old)} -> {_word(change.new)}  "
-        yield Strong(change.change), became, name, "  ", environment, what
-        yield from (f"    {remark}" for remark in (*remarks_of(change), *commands(change)))
+    for change, *others in grouped(shown, _cause).values():
+        _, was, now, environment, what, remarks = _cause(change)
+        name = Code(change.name)
+        yield Strong(change.change), f"  {was} -> {now}  ", name, "  ", Code(environment), what and f": {what}"
+        yield from (f"    {remark}" for remark in (*remarks, *commands(change)))
+        if others:
+            yield f"    and {len(others)} more like it: {short_list([each.name for each in others], CELLS_NAMED)}"
     for kind in (ChangeKind.APPEARED, ChangeKind.DISAPPEARED):
         yield from _names(kind, comparison.of(kind))
+
+
+def _cause(change: CellChange) -> tuple[ChangeKind, str, str, str, str, tuple[str, ...]]:
+    """Return what cells that changed for one cause share: how, where, what they show, and what changed besides."""
+    side = shown_side(change)
+    what = side.what if change.change is not ChangeKind.FIXED else ""
+    return change.change, _word(change.old), _word(change.new), side.environment, what, tuple(remarks_of(change))
 
 
 def _commands(

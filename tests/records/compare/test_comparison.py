@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, flaky, result
 from whichtorch.model import UNOBSERVED, Cell, Environment, Outcome, ProjectCommand, Scenario
 from whichtorch.records.compare.comparison import ChangeKind, classify, compare, stream
+from whichtorch.reports.stored_run_text import change_items
 
 HERE = environment()
 OUTCOMES = st.sampled_from(list(Outcome))
@@ -287,3 +288,15 @@ def test_a_release_is_compared_with_the_one_that_took_its_place() -> None:
     other = environment("2.12.0", config="single-thread")
     apart = compare(result([before], [cell(before, PASS)]), result([other], [cell(other, FAIL)]))
     assert {change.change for change in apart.cells} == {ChangeKind.NEW_FAILURE, ChangeKind.DISAPPEARED}
+
+
+def test_tests_that_fail_for_one_cause_are_one_item() -> None:
+    """The first is the example, the others are named; one that fails otherwise is an item of its own."""
+    names = [f"tests/test_a.py::test_one[{number}]" for number in range(4)]
+    old = [cell(HERE, PASS, name=name) for name in names]
+    new = [cell(HERE, FAIL, name=name, signature="KeyError: 'w'" if name != names[2] else "OSError") for name in names]
+    compared = compare(result([HERE], old), result([HERE], new))
+    first, others, alone = map("".join, change_items(compared))
+    assert f"pass -> FAIL!  {names[0]}  {HERE.label}: KeyError: 'w'" in first
+    assert others == f"    and 2 more like it: {names[1]}, {names[3]}"
+    assert names[2] in alone
