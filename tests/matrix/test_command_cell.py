@@ -1,6 +1,7 @@
 """The tests of a command, with a fake executor that tells what its pytest would."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +36,9 @@ def test_a_test_that_is_busy_gets_the_longer_look_in_one_environment_only(tmp_pa
     assert {(cell.scenario, cell.outcome) for cell in ended.run.cells} == {("test_it", Outcome.HANG)}
 
 
-def pytest_that(tmp_path: Path, sessions: list[tuple[list[dict[str, object]], Ending]]) -> Outcomes:
+def pytest_that(
+    tmp_path: Path, sessions: list[tuple[list[dict[str, object]], Ending]], ids: Sequence[str] = ("test_a", "test_b")
+) -> Outcomes:
     """Run a command whose pytest tells and ends so in one session after another."""
     (tmp_path / "pytest").touch(0o755)
     command = ProjectCommand(words=("pytest",), project="digest", in_place=tmp_path)
@@ -43,7 +46,7 @@ def pytest_that(tmp_path: Path, sessions: list[tuple[list[dict[str, object]], En
 
     def behave(task: Task) -> Ending:
         lines, ending = sessions.pop(0)
-        session = {"event": "session", "pid": 1}, {"event": "collected", "pid": 1, "ids": ["test_a", "test_b"]}
+        session = {"event": "session", "pid": 1}, {"event": "collected", "pid": 1, "ids": ids}
         told = [*session, *({"pid": 1, **line} for line in lines)] if lines else []
         file = Path(task.env[VARIABLE]) / EVENTS
         file.write_text("".join(json.dumps(line) + "\n" for line in told))
@@ -99,3 +102,28 @@ def test_a_test_without_room_on_the_disk_has_not_failed(tmp_path: Path) -> None:
         ("test_a", Outcome.PASS, None),
         ("test_b", Outcome.PASS, None),
     }
+
+
+def test_of_tests_that_fail_for_one_cause_one_is_run_alone(tmp_path: Path) -> None:
+    """It fails so alone, too: the others of its signature count as they were. One of another signature is run."""
+
+    def failed(id_: str, error: str) -> list[dict[str, object]]:
+        words = f'Traceback (most recent call last):\n  File "a.py", line 1, in weights\n{error}\n'
+        return of(id_, "fail", traceback=words)
+
+    ending = replace(PASSED, exit_code=1)
+    alike = [line for id_ in ("test_b", "test_c", "test_d") for line in failed(id_, "KeyError: 'w'")]
+    sessions = [
+        (of("test_a", "pass") + alike + failed("test_e", "OSError: w") + DONE, ending),
+        (failed("test_b", "KeyError: 'w'") + DONE, ending),
+        (of("test_e", "pass") + DONE, PASSED),
+    ]
+    ended = pytest_that(tmp_path, sessions, ["test_a", "test_b", "test_c", "test_d", "test_e"])
+    assert not sessions
+    outcomes = {cell.scenario: (cell.outcome, cell.attempts[-1].note) for cell in ended.run.cells}
+    said = "fails like test_b, which fails so alone, too"
+    assert {id_: outcomes[id_] for id_ in ("test_c", "test_d")} == dict.fromkeys(
+        ("test_c", "test_d"), (Outcome.FAIL, said)
+    )
+    assert outcomes["test_b"][0] is Outcome.FAIL
+    assert outcomes["test_e"][0] is Outcome.PASS
