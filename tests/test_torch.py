@@ -66,3 +66,37 @@ def test_crash_is_seen_on_its_side_of_the_boundary(tmp_path: Path) -> None:
     """channel_shuffle with no groups kills 2.7.1 by SIGFPE, and no later release."""
     found = outcomes(tmp_path, "--torch", "2.7.1,2.8.0", "eager/channel_shuffle_zero")
     assert [found["eager/channel_shuffle_zero", torch, "default"] for torch in ("2.7.1", "2.8.0")] == ["crash", "pass"]
+
+
+DRAWS = """\
+import threading, torch
+from torch.utils.data import DataLoader
+
+def draw():
+    while True:
+        torch.rand(2_000_000)
+
+for _ in range(2):
+    threading.Thread(target=draw, daemon=True).start()
+while True:
+    for batch in DataLoader(torch.arange(64), batch_size=8, num_workers=2):
+        pass
+"""
+
+
+def test_a_worker_that_inherits_a_locked_generator_hangs(tmp_path: Path) -> None:
+    """Though threads of the parent draw on, the worker that waits for the mutex of the generator is named."""
+    (tmp_path / "draws.py").write_text(DRAWS)
+    command = [sys.executable, "-m", "whichtorch", "matrix", "--build", "pypi", "--torch", "2.11.0"]
+    ended = subprocess.run(
+        [*command, "--timeout", "30", "--json", "draws.json", "draws.py"],
+        cwd=tmp_path,
+        env=dict(os.environ) | {"WHICHTORCH_HOME": str(ROOT / ".whichtorch")},
+        timeout=PATIENCE,
+        check=False,
+    )
+    (cell,) = json.loads((tmp_path / "draws.json").read_text())["cells"]
+    assert (ended.returncode, cell["outcome"]) == (1, "hang")
+    diagnosis = cell["attempts"][-1]["diagnosis"]
+    assert diagnosis["kind"] == "lock copied by fork"
+    assert "THPGenerator_manualSeed" in diagnosis["summary"]

@@ -26,6 +26,12 @@ def test_the_sentence_says_where_what_and_why(name: str) -> None:
     assert "nobody else runs" not in slow
 
 
+def test_a_circle_of_locks_is_a_hang_whatever_else_works() -> None:
+    """So is a lock that fork copied; a wait with a deadline may end, and who works may release a lock for another."""
+    proven = {name for name in NAMES if name.startswith("work_beside") and diagnosed(name).proven}
+    assert proven == {"work_beside_circle", "work_beside_fork"}
+
+
 def test_every_program_is_recorded_and_expected() -> None:
     """No program lies about without a recording, no recording without its program and what is expected of it."""
     assert NAMES == sorted(path.stem for path in PROGRAMS.glob("*.py")) == sorted(EXPECTED)

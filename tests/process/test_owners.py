@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.process.running import family
 from tests.process.small_programs import STOP, look, python, started, waits
+from whichtorch.process import kernel
 from whichtorch.process.evidence import snapshots
 
 pytestmark = pytest.mark.skipif(not snapshots.CALLS, reason="needs /proc and a machine whose system calls are known")
@@ -39,6 +41,21 @@ int main() {
 """
 
 
+FORKED = r"""
+#include <mutex>
+#include <thread>
+#include <cstdio>
+#include <unistd.h>
+static std::mutex generator;
+int main() {
+    std::thread([] { generator.lock(); pause(); }).detach();
+    while (generator.try_lock()) generator.unlock();
+    if (!fork()) generator.lock();
+    puts("up"); fflush(stdout); pause();
+}
+"""
+
+
 @pytest.mark.skipif(CXX is None, reason="needs g++")
 def test_mutexes_of_cpp_name_their_owner(tmp_path: Path) -> None:
     """Each kind of mutex names the thread that holds it, also the waiting one itself; conditions and readers do not."""
@@ -54,6 +71,19 @@ def test_mutexes_of_cpp_name_their_owner(tmp_path: Path) -> None:
             "plain": pid, "again": pid, "timed": pid, "reader": pid, "writer": pid,
             "behind": None, "condition": None,
         }  # fmt: skip
+
+
+@pytest.mark.skipif(CXX is None, reason="needs g++")
+def test_a_mutex_copied_by_fork_names_a_thread_that_is_not_there(tmp_path: Path) -> None:
+    """A child waits for a mutex that a thread of its parent holds: that thread owns no mutex of the child."""
+    (tmp_path / "forked.cpp").write_text(FORKED)
+    program = str(tmp_path / "forked")
+    subprocess.run([CXX or "", "-std=c++17", "-pthread", str(tmp_path / "forked.cpp"), "-o", program], check=True)
+    with started(program) as pid:
+        (child,) = family(pid)
+        assert waits(child, "futex")
+        (thread,) = look(pid, child)[child].threads
+        assert (thread.owner, thread.gone in kernel.thread_ids(pid)) == (None, True)
 
 
 def test_locks_of_python_name_no_owner() -> None:

@@ -57,6 +57,7 @@ class StoppedLook:
     """What a verdict on a stopped attempt takes into account beyond its ending: facts, not what is said of them."""
 
     kind: HangKind | None = None  # that the stacks show; None where none could be read
+    is_proven: bool = False  # these show that its main thread never goes on, whatever others do
     place: str = ""  # the user's line that is busy: "train.py:4"
     goal: float | None = None  # seconds with a core that the longer look at what was slow is to give
     is_brief: bool = False  # shorter than the test is due
@@ -98,6 +99,8 @@ def timeout_outcome(ending: Ending, look: StoppedLook) -> tuple[Outcome, str, De
     this is the longer look.
     """
     evidence = ending.evidence
+    if look.is_proven:
+        return Outcome.HANG, "", Decider.STALL
     if evidence.loop is not None and evidence.loop.moves:
         words = "still moving when the clock ended: the variables of its loop were changing"
         return Outcome.SLOW, words, Decider.PROGRESS

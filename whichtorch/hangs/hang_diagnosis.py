@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 
 from pydantic import Field
@@ -35,6 +36,7 @@ from whichtorch.hangs.thread_state import (
 from whichtorch.hangs.wait_graph import WaitGraph
 from whichtorch.hangs.waits import is_lock, is_means, is_openmp
 from whichtorch.model import BusyLoop, Model, Outcome, WaitEdge
+from whichtorch.process.evidence.polls import loops_for_ever
 from whichtorch.process.evidence.waiting import Waiting
 
 SIGNATURE_FRAMES = 5  # innermost named ones: down to the operator, not to who happened to call it
@@ -60,6 +62,7 @@ class HangDiagnosis(Model):
     key: str | None = None
     cycle: tuple[WaitEdge, ...] = ()  # from the stuck thread on; or the chain of waits that leads to it
     closed: bool = False  # `cycle` comes back to its start: nothing in it can ever go on
+    proven: bool = False  # the main thread never goes on, whatever threads outside of `cycle` do
     summary: str = ""
     stuck_pid: int | None = None
     stuck_thread: int | None = None
@@ -101,6 +104,7 @@ def diagnose(
         key=place.key if place else None,
         cycle=cause.cycle if cause else (),
         closed=cause is not None and cause.is_closed,
+        proven=cause is not None and cause.is_proven,
         summary=_summary(cause, place),
         stuck_pid=stuck.pid if stuck else None,
         stuck_thread=stuck.tid if stuck else None,
@@ -118,6 +122,7 @@ def _cause(processes: Sequence[Process], graph: WaitGraph, stderr: str) -> HangC
         or fork_after_threads(processes, states)
         or _compiling(processes, states, narration)
         or disagreement(narration)
+        or _deadlocked(narration)
         or _running(states, narration)
         or _stopped(narration)
         or blocked(narration)
@@ -175,6 +180,31 @@ def _named(process: Process) -> str:
     words = process.command.split()
     is_shell = len(words) > 1 and PurePath(words[0]).name in {"sh", "bash", "dash"} and not words[1].startswith("-")
     return f"`{' '.join(words[: 2 if is_shell else 1])}` (process {number_on_host(process.pid)})"
+
+
+def _deadlocked(narration: Narration) -> HangCause | None:
+    """Return why the main thread waits for locks that nobody releases, although other threads may go on.
+
+    A lock that one thread takes twice is none: another thread of the process, which runs, may release it.
+    """
+    waits, graph = blocked(narration), narration.graph
+    if waits is None or not (waits.is_closed or waits.kind is HangKind.FORKED_LOCK):
+        return None
+    circle = graph.chain(waits.stuck).cycle
+    is_of_locks = {state.awaits for state in circle} <= {Waiting.LOCK, Waiting.THREAD, Waiting.CHILD}
+    may_be_ended = len(circle) == 1 and any(state.activity for state in graph.beside(waits.stuck))
+    by_number = {state.tid: state for state in graph.states}
+    is_endless = all(_waits_for_ever(by_number[edge.tid].thread) for edge in waits.cycle)
+    return replace(waits, is_proven=True) if is_of_locks and is_endless and not may_be_ended else None
+
+
+def _waits_for_ever(thread: Thread) -> bool:
+    """Return whether a thread waits without a deadline, or in a loop that begins the wait anew."""
+    if thread.kernel and thread.kernel.has_no_deadline:
+        return True
+    own = (frame for frame in thread.frames if frame.is_python)
+    rows = [{"filename": frame.file or "", "name": frame.function, "line": frame.line or 0} for frame in own]
+    return loops_for_ever(rows, is_seen=True)
 
 
 def _running(states: Sequence[ThreadState], narration: Narration) -> HangCause | None:

@@ -169,6 +169,11 @@ class KernelWait(Model):
         return Waiting.of_word(self.word)
 
     @property
+    def has_no_deadline(self) -> bool:
+        """True where it waits for a lock or a child, and nothing but that ends it."""
+        return self.wchan.startswith("do_wait") or (self.is_futex and self.syscall[4:5] == (0,))
+
+    @property
     def is_futex(self) -> bool:
         """True where the thread sleeps in a futex, by any name that kernels give it."""
         return self.wchan.startswith("futex") or self.waiting in {Waiting.FUTEX, Waiting.GIL}
@@ -192,6 +197,9 @@ class Thread(Model):
     active: bool | None = None  # py-spy's opinion: on a core, and not in a known wait
     joins: int | None = None  # tid of the thread whose end it waits for
     owner: int | None = None  # tid of the thread that holds the native mutex it waits for
+    gone: int | None = (
+        None  # likewise, where no thread of its process has that tid: it was copied by fork, or has ended
+    )
     descriptor: int | None = None  # that its system call reads, writes, locks or accepts on
     kernel: KernelWait | None = None
 

@@ -120,7 +120,9 @@ def workers(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
             continue
         if other.waiting is Waiting.STOPPED and other.is_main and other.pid in children:
             yield PartnerLink(other, "a child that is stopped")
-        elif not other.is_idle and is_pool_worker(other) and (other.user.place or is_at_task(other)):
+        elif (
+            not other.is_idle and is_pool_worker(other) and (other.user.place or is_at_task(other) or other.thread.gone)
+        ):
             found = True
             yield PartnerLink(other, "a worker at a task")
     if not found and state.awaits is Waiting.FUTURE:
@@ -358,6 +360,8 @@ class WaitGraph:
 
     def is_forked_alone(self, state: ThreadState) -> bool:
         """Return whether a thread waits for a lock in a forked process that has no other thread to release it."""
+        if state.thread.gone:
+            return self.is_forked(state.process)
         others = self.beside(state)
         is_users = state.user.place is not None
         return is_users and self.is_forked(state.process) and not any(other.user.is_known for other in others)

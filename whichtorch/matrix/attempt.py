@@ -211,6 +211,7 @@ def _look(
     ended = {process.ended for process in diagnosis[1]} if diagnosis else set[str]()
     return StoppedLook(
         kind=diagnosis[0].kind if diagnosis else None,
+        is_proven=diagnosis is not None and diagnosis[0].proven,
         killed=min(ended & SENT_SIGNALS - {*ending.sent}, default=""),
         place=loop.place if loop else "",
         goal=order.goal,

@@ -104,7 +104,7 @@ def read_hang(seen: Standstill, folder: Path) -> tuple[SeenHang, list[str]]:
     if tests:
         sentence = f"in {' and '.join(tests[:TESTS_NAMED])}: {sentence or NO_STACK}"
     hang = SeenHang(
-        is_stuck=seen.is_stuck,
+        is_stuck=seen.is_stuck or (shown is not None and shown[0].proven),
         after=round(seen.elapsed, 1),
         tests=tests,
         sentence=sentence,

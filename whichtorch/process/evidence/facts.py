@@ -106,10 +106,14 @@ def _thread_rows(
     rows = []
     for thread in threads:
         numbers = list(waits[thread.tid])
+        owner = _owner(pid, thread)
+        is_private = owner is not None and bool(thread.arguments[1] & FUTEX_PRIVATE)
+        is_there = owner in (own_tids if is_private else all_tids)
         row = {
             "name": thread.name if thread.name != inherited else "",
             "descriptor": numbers[0] if len(numbers) == 1 else None,
-            "owner": _owner(pid, thread, own_tids, all_tids),
+            "owner": owner if is_there else None,
+            "gone": owner if is_private and not is_there else None,
         }
         known = {name: value for name, value in row.items() if value not in (None, "")}
         if known:
@@ -206,7 +210,7 @@ def _awaited(pid: int, thread: ThreadSnapshot) -> dict[int, str]:
     return {}
 
 
-def _owner(pid: int, thread: ThreadSnapshot, own_tids: Container[int], all_tids: Container[int]) -> int | None:
+def _owner(pid: int, thread: ThreadSnapshot) -> int | None:
     """Return the thread that holds the mutex a thread waits for, None where the futex is none or it is not known.
 
     Locks of Python are semaphores, and their memory means something else: everything must fit.
@@ -215,7 +219,6 @@ def _owner(pid: int, thread: ThreadSnapshot, own_tids: Container[int], all_tids:
         return None
     address, operation, expected = thread.arguments[:3]
     command = operation & FUTEX_COMMAND
-    tids = own_tids if operation & FUTEX_PRIVATE else all_tids
     owner = 0
     with contextlib.suppress(*_UNREADABLE):
         if command in _FUTEX_LOCK_PI:
@@ -224,7 +227,7 @@ def _owner(pid: int, thread: ThreadSnapshot, own_tids: Container[int], all_tids:
         elif command in (_FUTEX_WAIT, _FUTEX_WAIT_BITSET):
             owner = _mutex_owner(kernel.memory(pid, address, _MUTEX.size), expected)
             owner = owner or (_writer(pid, address) if expected == _FUTEX_OF_WRITER else 0)
-    return owner if owner in tids else None
+    return owner or None
 
 
 def _mutex_owner(content: bytes, expected: int) -> int:
