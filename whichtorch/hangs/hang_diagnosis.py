@@ -281,7 +281,7 @@ def agreeing(diagnosis: HangDiagnosis, outcome: Outcome, loop: BusyLoop | None) 
     """
     if loop is not None and loop.repeats:
         diagnosis = diagnosis.model_copy(update={"kind": HangKind.ENDLESS_LOOP})
-    if loop is not None:
+    if loop is not None and not diagnosis.proven:
         diagnosis = diagnosis.model_copy(update={"summary": f"{loop.words}; {diagnosis.summary}"})
     if outcome is Outcome.SLOW and (summary := without_deadlock_claim(diagnosis.summary)) != diagnosis.summary:
         return diagnosis.model_copy(update={"summary": summary})

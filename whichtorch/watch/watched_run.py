@@ -100,11 +100,12 @@ def read_hang(seen: Standstill, folder: Path) -> tuple[SeenHang, list[str]]:
         loop = None if seen.waits else busy_loop(_ANSWERS.validate_python(seen.loops), seen.in_test)
     except Exception as error:  # noqa: BLE001 - a command goes on, or is stopped, without a diagnosis
         notes.append(f"diagnosis failed: {error!r}")
-    sentence = loop.words if loop else f"{shown[0].kind}: {shown[0].summary}" if shown else ""
+    is_proven = shown is not None and shown[0].proven
+    sentence = loop.words if loop and not is_proven else f"{shown[0].kind}: {shown[0].summary}" if shown else ""
     if tests:
         sentence = f"in {' and '.join(tests[:TESTS_NAMED])}: {sentence or NO_STACK}"
     hang = SeenHang(
-        is_stuck=seen.is_stuck or (shown is not None and shown[0].proven),
+        is_stuck=seen.is_stuck or is_proven,
         after=round(seen.elapsed, 1),
         tests=tests,
         sentence=sentence,
