@@ -145,10 +145,10 @@ def test_releases_that_were_not_asked_for_are_told(user: User, wheels: Path) -> 
     found = answered(user, "--torch", "9.1.0,9.4.0")
     assert found["boundaries"][0]["unasked_between"] == ["9.2.0", "9.3.0"]
     who = "by lib 1.2 -> 1.4 that came with it"
-    told = f"broken after 9.1.0 and not after 9.4.0, {who}; 9.2.0 and 9.3.0 were not asked for; confidence"
+    told = f"broken between 9.1.0 and 9.4.0, {who}; 9.2.0 and 9.3.0 were not asked for; confidence"
     assert told in found["said"]
     found = answered(user, "--package", "lib!=1.3", "--torch", "9.3.0")
-    assert "broken after 1.2 and not after 1.4, by lib itself; 1.3 was not asked for; confidence" in found["said"]
+    assert "broken between 1.2 and 1.4, by lib itself; 1.3 was not asked for; confidence" in found["said"]
     assert "asked for" not in answered(user, "--package", "lib>=1.1", "--torch", "9.3.0")["said"]
 
 

@@ -99,7 +99,7 @@ def test_a_block_between() -> None:
         lines[4] == "  2.0.0 HANG  ..1..  2.2.0 HANG |  2.3.0 (unbuildable)  2.4.0 FAIL~  ..1..  2.6.0 pass  2.7.0 pass"
     )
     assert [lines[2], *lines[6:9]] == [
-        "fixed after 2.2.0 and not after 2.6.0; confidence 0.999",
+        "fixed between 2.2.0 and 2.6.0; confidence 0.999",
         "  between them, could not be tested: 2.3.0",
         "  between them, fails in another way: 2.4.0",
         "  between them, not tried: 2.5.0",
@@ -121,7 +121,7 @@ def test_releases_that_were_not_asked_for(unasked: tuple[str, ...], words: str) 
         "H.Hp...p", boundaries=(boundary("2.2.0", "2.5.0", unasked_between=unasked, attribution=attribution),)
     )
     assert list(bisection_lines(found, 200))[2] == (
-        f"fixed after 2.2.0 and not after 2.5.0, by torch itself; {words}; confidence 0.999"
+        f"fixed between 2.2.0 and 2.5.0, by torch itself; {words}; confidence 0.999"
     )
 
 
@@ -203,7 +203,7 @@ def test_an_inconclusive_bracket_blames_nobody() -> None:
     found = bisection("H..p....", AnswerKind.INCONCLUSIVE, boundaries=(boundary("2.0.0", "2.3.0", confidence=0.62),))
     lines = list(bisection_lines(found, 100))
     assert lines[4] == "  2.0.0 HANG  ..2..  2.3.0 pass  ..4.."
-    assert lines[2] == "inconclusive: a fix after 2.0.0 and not after 2.3.0, with probability 0.62"
+    assert lines[2] == "inconclusive: a fix between 2.0.0 and 2.3.0, with probability 0.62"
 
 
 def test_no_two_positions() -> None:

@@ -45,7 +45,7 @@ def test_a_line_has_parts() -> None:
     )
     assert list(screen([Items([line])])) == [f"FAIL  a/_b_: it is `_x_`, not _y_; commits {COMMITS} (#12)", ""]
     pull = "https://github.com/pytorch/pytorch/pull/12"
-    shown = f"**FAIL** `a/_b_`: it is `_x_`, not `_y_;` commits <{COMMITS}> ([#12]({pull}))"
+    shown = f"**FAIL** `a/_b_`: it is `_x_`, not `_y_`; commits <{COMMITS}> ([#12]({pull}))"
     assert markdown([Items(["head", ("  ", *line)])]) == ["- head", f"  - {shown}"]
 
 

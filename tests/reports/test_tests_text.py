@@ -69,7 +69,7 @@ def test_what_could_not_be_told_is_said_with_its_reason() -> None:
     mixed = SURE.model_copy(update={"outcomes": {"2.1.0": Outcome.FAIL}, "flaky": {"2.1.0": "3 of 8"}})
     tests = {"a::one": unsure, "a::two": unsure, "a::coin": flaky, "a::same": same, "a::mostly": mixed}
     lines = list(bisection_lines(search(tests=tests, boundaries=(change("a::mostly"),)), 80))
-    at = lines.index("inconclusive, 2 tests: after 2.0.0 and not after 2.3.0; the limit of 28 runs is reached")
+    at = lines.index("inconclusive, 2 tests: between 2.0.0 and 2.3.0; the limit of 28 runs is reached")
     assert lines[at + 1 : at + 8] == [
         "  a::one",
         "  a::two",

@@ -287,12 +287,12 @@ def _boundary_words(boundary: Boundary, search: Bisection, does: str) -> str:
     what, guess = ("fixed", "a fix") if is_fix else ("broken", "a regression")
     confidence = f"confidence {min(boundary.confidence, 0.999):.3g}"
     if search.answer is AnswerKind.INCONCLUSIVE:
-        return f"inconclusive: {guess} after {first} and not after {last}, with probability {boundary.confidence:.2g}"
+        return f"inconclusive: {guess} between {first} and {last}, with probability {boundary.confidence:.2g}"
     if search.axis is AxisName.LOCK:
         return f"{what} by the packages: {first} {'fails' if is_fix else 'passes'}, {last} does not; {confidence}"
     by = f", {boundary.attribution.words}" if boundary.attribution and boundary.attribution.words else ""
     if not boundary.is_exact:
-        return f"{what} after {first} and not after {last}{by}{boundary.unasked}; {confidence}"
+        return f"{what} between {first} and {last}{by}{boundary.unasked}; {confidence}"
     where = f"on {last}" if search.axis is AxisName.DATE else f"in {last}"
     where = (f"in {search.common['package']} {last}" if search.axis is AxisName.PACKAGE else where) + by
     before, after = (does, "passes") if is_fix else ("passes", does)
@@ -481,7 +481,7 @@ def _undecided_because(test: SearchedTest) -> tuple[str, str]:
     """Return why a test has no boundary: a title and a reason."""
     none = "flaky" if test.flaky else "no change"
     title = none if test.answer is AnswerKind.NONE else "inconclusive"
-    spans = ", ".join(f"after {first} and not after {last}" for first, last in test.boundaries)
+    spans = ", ".join(f"between {first} and {last}" for first, last in test.boundaries)
     return title, "; ".join(filter(None, (spans, *test.reasons[:1])))
 
 

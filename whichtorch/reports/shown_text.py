@@ -137,11 +137,11 @@ def code_span(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return text as one line in which the words that Markdown would take for markup are code."""
-    words = one_line(text, sys.maxsize).split(" ")
+    """Return text as one line in which the words that Markdown would take for markup are code, without their comma."""
+    words = re.split(r"((?:[,;:])? )", one_line(text, sys.maxsize))
     needs_code = [bool(_MARKUP.search(word)) for word in words]
     needs_code[0] = needs_code[0] or bool(_BEGINS_BLOCK.fullmatch(words[0]))
-    return " ".join(code_span(word) if is_code else word for word, is_code in zip(words, needs_code, strict=True))
+    return "".join(code_span(word) if is_code else word for word, is_code in zip(words, needs_code, strict=True))
 
 
 def fenced(lines: Iterable[str], language: str = "text") -> Iterator[str]:
