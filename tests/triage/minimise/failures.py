@@ -3,10 +3,9 @@
 import contextlib
 import io
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
 from unittest import mock
 
 SCRIPT = "script.py"
@@ -33,27 +32,13 @@ def same_failure(source: str) -> Callable[[str], bool]:
     return lambda candidate: failure(candidate) == expected
 
 
-def traced(source: str) -> tuple[set[int], tuple[int, ...]]:
-    """Return the lines of a source that run, and those that it was in when it failed."""
-    lines: set[int] = set()
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename == SCRIPT and event == "line":
-            lines.add(frame.f_lineno)
-        return trace
-
-    failing = []
-    before = sys.gettrace()
-    sys.settrace(trace)
+def traced(source: str) -> tuple[int, ...]:
+    """Return the lines of a source that it was in when it failed, the innermost last."""
+    failing: list[int] = []
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(source, SCRIPT, "exec"), {"__name__": "__main__"})  # noqa: S102
     except Exception as error:  # noqa: BLE001
-        place = error.__traceback__
-        while place is not None:
-            if place.tb_frame.f_code.co_filename == SCRIPT:
-                failing.append(place.tb_lineno)
-            place = place.tb_next
-    finally:
-        sys.settrace(before)
-    return lines, tuple(failing)
+        frames = traceback.extract_tb(error.__traceback__)
+        failing += [frame.lineno or 0 for frame in frames if frame.filename == SCRIPT]
+    return tuple(failing)

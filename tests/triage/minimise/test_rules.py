@@ -16,7 +16,7 @@ from whichtorch.triage.minimise.tree_edit import Program, ReductionState
 def first_edit(rule: Rule, source: str, failing_lines: tuple[int, ...] = ()) -> str:
     """Return the source after a rule's first edit that can run."""
     program = Program(tree=ast.parse(dedent(source)))
-    case = ReductionState.of(program, None, failing_lines)
+    case = ReductionState.of(program, failing_lines)
     candidates = (try_edits(case, program, [edit]) for edit in rule(program, case))
     return next((candidate.source for candidate in candidates if candidate is not None), "")
 
@@ -91,7 +91,7 @@ def test_only_what_failed_may_depend_on_is_needed() -> None:
     """All that the failing line's names do not lead to is deleted, edit by edit."""
     source = "a = 1\nb = a\nc = []\nc.append(b)\nlog = print\nlog(b)\ndef f(x):\n    y = 2\n    return x\nf(c)[3]\n"
     program = Program(tree=ast.parse(source))
-    case = ReductionState.of(program, None, [10])
+    case = ReductionState.of(program, [10])
     found = try_edits(case, program, list(drop_unneeded(program, case)))
     assert found is not None
     assert found.source == "a = 1\nb = a\nc = []\nc.append(b)\n\ndef f(x):\n    return x\nf(c)[3]\n"

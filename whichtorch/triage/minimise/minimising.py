@@ -26,7 +26,7 @@ from whichtorch.triage.case import CompileCall, Minimal
 from whichtorch.triage.ladder import NOTED_GRAPH, OFF, STDERR_KEPT, at_rung, noting_operators, operators_in
 from whichtorch.triage.minimise.captured_graph import CapturedGraph
 from whichtorch.triage.minimise.reduction import Reduction, digest_of, reduced
-from whichtorch.triage.minimise.script_places import ScriptPlaces, instrumented, needed_by, registering
+from whichtorch.triage.minimise.script_places import ScriptPlaces, needed_by, registering
 from whichtorch.triage.minimise.standalone_script import (
     calls_under_way,
     has_large_values,
@@ -191,17 +191,15 @@ class Minimising:
             self.tell(f"a part of its graph is enough: {counted(code_lines(graph.source), 'line')}")
             yield graph
         lines = [*self._raised_lines(), *self._compiled_lines()]
-        reduction = self._reduced(source, self._executed(source), lines)
+        reduction = self._reduced(source, lines)
         if reduction.is_smaller:
             # what fails only by chance may have been taken for the failure: what it was made of may still show it
             steps = max(1, len(reduction.larger) // FALLBACKS)
             for text in (reduction.source, *reduction.larger[steps - 1 :: steps]):
                 yield SmallerScript(text, CUT, self.same)
 
-    def _reduced(
-        self, source: str, executed: frozenset[int] | None = None, failing_lines: Sequence[int] = ()
-    ) -> Reduction:
-        return self._driven(lambda: reduced(source, executed, failing_lines))
+    def _reduced(self, source: str, failing_lines: Sequence[int] = ()) -> Reduction:
+        return self._driven(lambda: reduced(source, failing_lines))
 
     def _driven(self, search: Callable[[], Generator[str, bool, Found]]) -> Found:
         return drive(search(), self.oracle, search)
@@ -229,7 +227,8 @@ class Minimising:
         script = ScriptPlaces(source, self._raised_lines(), self._compiled_lines())
         if not script.places:
             return
-        recorded = self.same.noted("values.json", script.recording(f"{NOTES}/values.json"), self._uncompiled)
+        rung = OFF if self.calls else {}  # a compiler would read what writes the notes
+        recorded = self.same.noted("values.json", script.recording(f"{NOTES}/values.json"), rung)
         yield from scripts_of_places(script, recorded, next(iter(self.calls), None))
 
     def _graph(self, source: str) -> SmallerScript | None:
@@ -258,19 +257,6 @@ class Minimising:
         if self.wrong_without and not same.passes_with(found, self.wrong_without):
             return None  # it is wrong for another reason
         return SmallerScript(found, WRONG, same)
-
-    @property
-    def _uncompiled(self) -> Mapping[str, Any]:
-        """The rung at which what a script calls to write notes is read by no compiler."""
-        return OFF if self.calls else {}
-
-    def _executed(self, source: str) -> frozenset[int] | None:
-        """Return the lines that run, with nothing compiled; None where none was noted."""
-        script = instrumented(source, f"{NOTES}/lines.txt")
-        if script is None:
-            return None
-        lines = self.same.noted("lines.txt", script, self._uncompiled).split()
-        return frozenset(int(line) for line in lines if line.isdigit()) or None
 
     def _raised_lines(self) -> list[int]:
         """Return the script's lines on the stack of the first cause, the innermost last."""

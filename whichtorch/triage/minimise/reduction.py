@@ -31,7 +31,6 @@ from whichtorch.triage.minimise.statements import (
     drop_async,
     drop_decorators,
     drop_output,
-    drop_unexecuted,
     drop_unneeded,
     unwrap_blocks,
 )
@@ -47,7 +46,6 @@ SLACK = 3  # lines that a step may add, for others to remove
 MOST_ROUNDS = 12
 FIRST_REJECTIONS = 4  # in a row, of one kind of edit: what is left is tried again later, with more of them
 MOST_REJECTIONS = 60
-_UNUSED = (drop_output, drop_unexecuted)
 _SETTINGS = (inline_constants, drop_async)
 _STRUCTURE = (inline_functions, inline_single_instance, inline_constants)
 _EXPRESSIONS = (drop_decorators, drop_keywords)
@@ -188,8 +186,7 @@ def _next_step(
 
 def smallest(program: Program, state: ReductionState) -> Reducing:
     """Return the smallest program that was found, after at most MOST_ROUNDS rounds whatever the answers."""
-    for rule in _UNUSED:
-        program = yield from in_halves(program, [rule], state)
+    program = yield from in_halves(program, [drop_output], state)
     program = yield from step_by_step(program, _SETTINGS, state)
     for turn in range(MOST_ROUNDS):
         before = program.source
@@ -247,22 +244,17 @@ class Reduction:
 
 
 def reduced(
-    source: str,
-    executed: Iterable[int] | None = None,
-    failing_lines: Iterable[int] = (),
-    *,
-    most_questions: int = MOST_QUESTIONS,
+    source: str, failing_lines: Iterable[int] = (), *, most_questions: int = MOST_QUESTIONS
 ) -> Generator[str, bool, Reduction]:
     """Ask whether smaller sources still fail in the same way; return the smallest, itself where it is no Python.
 
-    No source is asked for twice, and the same answers lead to the same questions. `executed` are the lines that ran;
-    `failing_lines` those that were on the stack when it failed, the innermost last. Both make it faster, and neither
-    needs to be true.
+    No source is asked for twice, and the same answers lead to the same questions. `failing_lines` are those that were
+    on the stack when it failed, the innermost last: they make it faster, and need not be true.
     """
     program, before = _read(source), lines_of(source)
     if program is None:
         return Reduction(source=source, lines=before, lines_before=before, questions=0, is_complete=True)
-    state = ReductionState.of(program, executed, failing_lines)
+    state = ReductionState.of(program, failing_lines)
     accepted, questions, is_complete = yield from _asked(smallest(program, state), program, most_questions)
     *larger, text = [source, *accepted]
     return Reduction(

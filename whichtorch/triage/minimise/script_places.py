@@ -1,4 +1,4 @@
-"""What is noted of a script as it runs: which of its lines, and the values at the places where it was when it failed.
+"""What is noted of a script as it runs: the values at the places where it was when it failed.
 
 Calls are put before the statements, rather than a trace function into the interpreter: that would make the import of a
 compiler take a minute. The script has to run with nothing compiled, because a compiler would read the calls as well.
@@ -14,16 +14,9 @@ from dataclasses import dataclass
 
 from whichtorch import inside
 from whichtorch.source.names import GIVEN, bound, dotted, loads_in, parameters, stores_in
-from whichtorch.source.syntax import Function, blocks_of, in_head, is_docstring, parse_module, statements_in
+from whichtorch.source.syntax import Function, blocks_of, in_head, is_docstring, parse_module
 from whichtorch.triage.minimise.tree_edit import copied
 
-_NOTE_LINE = "_whichtorch_line"
-_LINES_PRELUDE = """\
-def {name}(number, seen=set(), file=open({path!r}, "a", buffering=1)):
-    if number not in seen:
-        seen.add(number)
-        file.write(f"{{number}}\\n")
-"""
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 ROWS = (1, 2, 4)  # how many statements, up to the one that failed, are tried alone
 _NOTE_VALUES = "_whichtorch_values"
@@ -34,23 +27,6 @@ def {name}(place, names, recorders=[]):
         recorders.append(runpy.run_path({recorder!r})["Recorder"]({file!r}, {paths!r}))
     recorders[0].record(place, names)
 """
-
-
-def instrumented(source: str, path: str) -> str | None:
-    """Return a script that writes the numbers of its lines into a file as they run; None for what cannot be read."""
-    try:
-        tree = parse_module(source)
-    except (SyntaxError, ValueError):
-        return None
-    head = first_statements(tree)
-    calls: dict[ast.AST, list[ast.stmt]] = {
-        each: [_noting(each.lineno), each] for each in statements_in(tree) if each not in head
-    }
-    return with_prelude(copied([tree], calls, math.inf)[0], _LINES_PRELUDE.format(name=_NOTE_LINE, path=path))
-
-
-def _noting(line: int) -> ast.stmt:
-    return ast.Expr(ast.Call(ast.Name(_NOTE_LINE, ast.Load()), [ast.Constant(line)], []))
 
 
 def with_prelude(tree: ast.Module, prelude: str) -> str:

@@ -1,10 +1,10 @@
-"""Statements left out: those that did not run, that nothing depends on, any other; and blocks that stand alone."""
+"""Statements left out: those that nothing depends on, any other; and blocks that stand alone."""
 
 from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 
 from whichtorch.base.grouping import reached
@@ -26,35 +26,10 @@ from whichtorch.source.syntax import (
 from whichtorch.triage.minimise.tree_edit import Edit, Program, ReductionState, assignment, called
 
 MOST_ROUNDS = 8  # a deleted statement may have been the last one to use another
-_UNTRACED = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)  # they may run and leave no trace
 _CONTAINERS = {"list", "dict", "set", "defaultdict", "deque", "OrderedDict", "Counter"}
 _EMPTY = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp)
-
-
-def drop_unexecuted(program: Program, state: ReductionState) -> Iterator[Edit]:
-    """Yield the deletion of statements, branches and bodies of which no line ran."""
-    found = [edit for block in blocks_in(program.tree) for edit in _idle(block, state.executed)]
-    yield from sorted(found, key=lambda edit: edit.key.startswith("method"))  # compilers run them unseen
-
-
-def _idle(block: list[ast.stmt], executed: frozenset[int] | None) -> Iterator[Edit]:
-    for statement in block:
-        if executed is None or isinstance(statement, _UNTRACED) or is_docstring(statement):
-            continue
-        if not _has_run(statement, executed):
-            yield Edit(key=f"idle {statement.lineno} {words(statement)[:80]}", replaced={statement: []})
-        elif has_self(statement) and not any(_has_run(inner, executed) for inner in statement.body):
-            yield Edit(key=f"method {statement.lineno} {statement.name}", replaced={statement: []})
-        else:
-            yield from (edit for inner in blocks_in(statement) for edit in _idle(inner, executed))
-
-
-def _has_run(statement: ast.stmt, executed: frozenset[int]) -> bool:
-    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-    first = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
-    return not executed.isdisjoint(range(first, (statement.end_lineno or first) + 1))
 
 
 def drop_output(program: Program, _: ReductionState) -> Iterator[Edit]:
@@ -159,17 +134,13 @@ def drop_unneeded(program: Program, state: ReductionState) -> Iterator[Edit]:
 
 
 def _failing(program: Program, state: ReductionState) -> Iterator[ast.stmt]:
-    """Yield the innermost statements in which the script was; where these are not known, the last that ran."""
+    """Yield the innermost statements in which the script was; where these are not known, the last of its own."""
     found = [
         statement
         for statement in statements_in(program.tree)
         if state.is_open(statement) and not any(state.is_open(each) for block in blocks_in(statement) for each in block)
     ]
-    yield from found
-    if not found and state.executed:
-        runs = [each for each in program.tree.body if not isinstance(each, Definition)]
-        ran = [each for each in runs if not state.executed.isdisjoint(range(each.lineno, (each.end_lineno or 0) + 1))]
-        yield from ran[-1:]
+    yield from found or [each for each in program.tree.body if not isinstance(each, Definition)][-1:]
 
 
 def _needed(program: Program, state: ReductionState) -> set[ast.stmt]:
@@ -270,40 +241,33 @@ def _is_container(node: ast.expr) -> bool:
     return isinstance(node, _EMPTY) or (isinstance(node, ast.Call) and called_name(node) in _CONTAINERS)
 
 
-def unwrap_blocks(program: Program, state: ReductionState) -> Iterator[Edit]:
-    """Yield edits that leave a block alone in place of a statement around it: of several the one that ran."""
+def unwrap_blocks(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield edits that leave a block alone in place of a statement around it."""
     for statement in statements_in(program.tree):
-        if block := _block(statement, state):
+        for place, block in enumerate(filter(None, _blocks(statement))):
             is_loop = isinstance(statement, _LOOPS)
             replaced: dict[ast.AST, list[ast.stmt]] = {statement: block}
             for each in block if is_loop else ():
                 replaced |= {leave: [] for leave in _leaving(each)}
-            yield Edit(key=f"unwrap {words(statement)}{len(block)}", replaced=replaced)
+            yield Edit(key=f"unwrap {place} {words(statement)}{len(block)}", replaced=replaced)
 
 
-def _block(statement: ast.stmt, state: ReductionState) -> list[ast.stmt]:
-    """Return what may stand in place of a statement."""
+def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
+    """Yield what may stand in place of a statement."""
     match statement:
         case ast.If(body=body, orelse=orelse):
-            return max((body, orelse), key=lambda branch: bool(branch) and _ran(branch, state))
+            yield from (body, orelse)
         case ast.For(target=target, iter=iterable, body=body) | ast.AsyncFor(target=target, iter=iterable, body=body):
-            return [*_first(target, iterable, statement), *body]
+            yield [*_first(target, iterable, statement), *body]
         case ast.While(body=body):
-            return body
+            yield body
         case ast.With(items=items, body=body) | ast.AsyncWith(items=items, body=body):
             entered = [(item.optional_vars, item.context_expr) for item in items]
-            return [*(assignment(target, value, statement) for target, value in entered if target), *body]
+            yield [*(assignment(target, value, statement) for target, value in entered if target), *body]
         case ast.Try(body=body, orelse=orelse, finalbody=last):
-            return [*body, *orelse, *last]
+            yield [*body, *orelse, *last]
         case ast.Match(cases=cases):
-            return max((each.body for each in cases), key=lambda branch: _ran(branch, state))
-        case _:
-            return []
-
-
-def _ran(block: Sequence[ast.stmt], state: ReductionState) -> bool:
-    lines = range(block[0].lineno, (block[-1].end_lineno or block[-1].lineno) + 1)
-    return state.executed is None or not state.executed.isdisjoint(lines)
+            yield from (each.body for each in cases)
 
 
 def _leaving(statement: ast.stmt) -> Iterator[ast.stmt]:

@@ -70,7 +70,6 @@ class Program:
 class ReductionState:
     """What is known of the script that is reduced, and what was refused so far."""
 
-    executed: frozenset[int] | None = None  # lines
     failing_lines: tuple[int, ...] = ()  # those that it was in when it failed, the innermost last
     given: frozenset[str] = frozenset()  # names that nothing binds in the script itself
     max_rejections: int = 4  # in a row, after which the next kind of edit is tried
@@ -78,13 +77,9 @@ class ReductionState:
     blocked: set[str] = field(default_factory=set)  # keys of steps that did not work in the program as it was then
 
     @classmethod
-    def of(cls, program: Program, executed: Iterable[int] | None, failing_lines: Iterable[int]) -> ReductionState:
+    def of(cls, program: Program, failing_lines: Iterable[int]) -> ReductionState:
         """Return the state before the first question about a program that compiles."""
-        return cls(
-            executed=None if executed is None else frozenset(executed),
-            failing_lines=tuple(failing_lines),
-            given=unbound_names(program.source),
-        )
+        return cls(failing_lines=tuple(failing_lines), given=unbound_names(program.source))
 
     def fails_in(self, statement: ast.AST) -> bool:
         """Return whether the script was in this very statement when it failed, or in something inside of it."""
