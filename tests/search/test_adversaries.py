@@ -385,7 +385,7 @@ SCRIPT = "".join(f"a{number} = {number}\nprint(a{number} + 1, [a{number}, 'x'])\
 
 def reduced(said: float, seed: int) -> tuple[Program, ReductionState, Callable[[Program], bool]]:
     program, random = Program(tree=ast.parse(SCRIPT)), Random(seed)
-    return program, ReductionState.of(program, None, ()), lambda _candidate: random.random() < said
+    return program, ReductionState.of(program, ()), lambda _candidate: random.random() < said
 
 
 SHARES = st.sampled_from([0.0, 0.3, 0.8, 1.0])
