@@ -1,4 +1,4 @@
-"""Import what forked commands may import: the modules of whichtorch but those for MCP and pytest, scipy, ruptures."""
+"""Import what forked commands may import: the modules of whichtorch but those for MCP, and what these import late."""
 
 import gc
 import pkgutil
@@ -6,10 +6,10 @@ from importlib import import_module
 
 import whichtorch
 
-import_module("ruptures")
-import_module("scipy.stats")
+for late in ("rich._emoji_codes", "scipy.special"):
+    import_module(late)
 
-LEFT_OUT = ("scenarios", "inside", "__main__", "cli.tool_server", "watch.pytest_plugin")
+LEFT_OUT = ("scenarios", "inside", "__main__", "cli.tool_server")
 for module in pkgutil.walk_packages(whichtorch.__path__, "whichtorch."):
     if not module.name.startswith(tuple(f"whichtorch.{name}" for name in LEFT_OUT)):
         import_module(module.name)
