@@ -56,14 +56,16 @@ def index(wheels: Path) -> Iterator[Index]:
         yield served
 
 
-@pytest.fixture(autouse=True)
-def _idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def _idle_machine() -> Iterator[None]:
     """Keep the load of the machine that runs the tests out of the limits, where no other process sets them."""
-    monkeypatch.setattr("whichtorch.matrix.site.load_slowdown", lambda: 1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("whichtorch.matrix.site.load_slowdown", lambda: 1.0)
+        yield
 
 
-@pytest.fixture(autouse=True)
-def _no_record_contradicts_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def _no_record_contradicts_itself() -> Iterator[None]:
     """Look at every record that a test makes: what is diagnosed as a slow compile is not called a hang."""
     add = RunStore.add_record
 
@@ -72,7 +74,9 @@ def _no_record_contradicts_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not (diagnosis and diagnosis.kind == "slow compile" and record.attempt.outcome is Outcome.HANG), record
         add(self, record)
 
-    monkeypatch.setattr(RunStore, "add_record", checked)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunStore, "add_record", checked)
+        yield
 
 
 @pytest.fixture(autouse=True)

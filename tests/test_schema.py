@@ -84,6 +84,7 @@ BISECTION = Bisection(
 )
 
 
+@cache
 def generated(name: str = "result") -> str:
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | MODELS[name].model_json_schema(
         mode="serialization"
