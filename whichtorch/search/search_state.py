@@ -244,9 +244,13 @@ class SearchState:
         """Return the counts of a position."""
         return self.tallies.get(position, NO_RUNS)
 
+    @cached_property
+    def _labels(self) -> dict[int, SearchVerdict | None]:
+        return {position: tally.label for position, tally in self.tallies.items()}
+
     def label(self, position: int) -> SearchVerdict | None:
         """Return the verdict on a position, or None where it was not tried."""
-        return self.at(position).label
+        return self._labels.get(position)
 
     def is_labeled(self, position: int) -> bool:
         """Return whether a position is known to be good or bad."""
