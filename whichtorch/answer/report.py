@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from markdown_it import MarkdownIt
 
 from whichtorch.base.errors import UsageError
-from whichtorch.failures.tracebacks import ESCAPES
+from whichtorch.base.escapes import ESCAPES
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

@@ -190,12 +190,6 @@ def is_linked(lines: list[str], at: int) -> bool:
     return any(line.strip() in LINKS for line in lines[max(0, at - 3) : at])
 
 
-ESCAPES = re.compile(  # of a terminal
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # CSI: colors, cursor
-    r"|\][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC: titles, links
-    r"|[PX^_][^\x1b\n]*\x1b\\"  # DCS, SOS, PM, APC
-    r"|[ -/]*[0-Z\\-~])"
-)
 # a file that Python cannot read is named without a function
 _FRAME = re.compile(r'^[ |+]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?$')
 _REPEATED = re.compile(r"\s*\[Previous line repeated (\d+) more times?\]")

@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from whichtorch.base.escapes import ESCAPES
 from whichtorch.failures.deadline import PLAIN_LOOK, Decider, StoppedLook, hang_signature, timeout_outcome
 from whichtorch.failures.signature import Signature, place_of
 from whichtorch.failures.tracebacks import (
-    ESCAPES,
     FirstFailure,
     first_failure,
     last_words,

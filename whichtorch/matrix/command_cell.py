@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from whichtorch.base.errors import NoCommandError
+from whichtorch.base.escapes import ESCAPES
 from whichtorch.base.grouping import counted
-from whichtorch.failures.tracebacks import ESCAPES
 from whichtorch.failures.verdict import judge
 from whichtorch.matrix.attempt import WITHIN_PYTEST, once_more, ran_in_changed, record_of, run_attempt
 from whichtorch.matrix.judgement import counting, is_settled

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from whichtorch.failures.tracebacks import ESCAPES
+from whichtorch.base.escapes import ESCAPES
 
 LINE = 2000  # characters of one line of a text that the page shows
 _LINE_TAIL = 200  # of them, those from the line's end
