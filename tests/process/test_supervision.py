@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.process.running import PROGRAMS, begin, family, is_alive, run, until
 from whichtorch.inside.startup import FOLDER
 from whichtorch.process import kernel, marks, supervision
@@ -244,6 +245,15 @@ def test_death_of_the_supervisor(tmp_path: Path) -> None:
     assert "supervisor" in ending.problem
     assert len(ending.survivors) == 3
     assert until(lambda: not any(map(is_alive, pids)))
+
+
+def test_a_sweep_without_time_kills_what_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine so busy that one look takes all of its time, nothing is left stopped."""
+    monkeypatch.setattr(marks, "SWEEP_PATIENCE", -1.0)
+    mark = marks.mark_for(Path("here"), "late")
+    with subprocess.Popen(["sleep", "60"], env=os.environ | {marks.MARK_VARIABLE: mark}) as process:
+        assert len(marks.sweep(mark.__eq__)) == 1
+        assert process.wait(PATIENCE) == -signal.SIGKILL
 
 
 def test_supervisor_that_hangs_does_not_hang_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,18 +72,18 @@ def sweep(is_stale: Callable[[str], bool]) -> list[str]:
         return []
     killed: dict[int, str] = {}
     end = time.monotonic() + SWEEP_PATIENCE
-    while time.monotonic() < end:
-        stale = _stale(is_stale)
-        if not stale:
-            break
+    while stale := _stale(is_stale):
         fresh = stale - killed.keys()
         for pid in fresh:
             kernel.send(pid, signal.SIGSTOP)
             killed[pid] = kernel.describe(pid)
-        if fresh:
+        is_late = time.monotonic() > end
+        if fresh and not is_late:
             continue  # until no new process turns up: a frozen process cannot fork
         for pid in stale:
             kernel.send(pid, signal.SIGKILL)
+        if is_late:
+            break
         time.sleep(0.01)  # only a parent is notified of the end
     return list(killed.values())
 
