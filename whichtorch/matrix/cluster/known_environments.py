@@ -68,7 +68,12 @@ class KnownEnvironments:
         """Do nothing: the environment is a worker's."""
 
     def _made(self, request: Request) -> _MadeEnvironment | None:
-        return None if request.problem else read_json(self._file(request), _MadeEnvironment)
+        if request.problem is not None:
+            return None
+        made = read_json(self._file(request), _MadeEnvironment)
+        if made is None and (environment := read_json(self._file(request), Environment)):  # of an older version
+            return _MadeEnvironment(environment=environment, requires={})
+        return made
 
     def _file(self, request: Request) -> Path:
         return self.home / "cache" / "cluster" / f"{digest(request.key, 20)}.json"
