@@ -5,11 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from uv import find_uv_bin
 
 from tests.cli.shell import User
 from tests.cli.test_packages import result_of
 from tests.wheels import build_companions
+from whichtorch.environments.commander import uv_path
 
 PROJECT = """[project]
 name = "tide"
@@ -46,7 +46,7 @@ def project(user: User, wheels: Path) -> User:
     ):
         environ = user.environ | {"UV_CACHE_DIR": str(user.folder.parent / "uv"), "PATH": os.environ["PATH"]}
         done = subprocess.run(
-            [find_uv_bin(), *words], cwd=user.folder, env=environ, capture_output=True, text=True, check=False
+            [uv_path(), *words], cwd=user.folder, env=environ, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
     newer.write_bytes(content)

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from uv import find_uv_bin
 
 from tests.environments.stand_in_uv import StandInUv
 from tests.wheels import Index, build_companion
 from whichtorch.environments.cache import EnvironmentCache
-from whichtorch.environments.commander import Commander
+from whichtorch.environments.commander import Commander, uv_path
 from whichtorch.environments.index.sources import Sources
 from whichtorch.environments.provider import COMMAND_MARK, Stage, silent
 from whichtorch.model import Build, Config, Environment, Request
@@ -67,7 +66,7 @@ def wheels(tmp_path: Path) -> Path:
 def interpreters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return what uv keeps of this Python: a copy saves each test that installs 0.05 CPU seconds."""
     folder = tmp_path_factory.mktemp("uv")
-    words = [find_uv_bin(), "venv", str(folder / "venv"), "--python", sys.executable, "--no-project", "--quiet"]
+    words = [uv_path(), "venv", str(folder / "venv"), "--python", sys.executable, "--no-project", "--quiet"]
     subprocess.run(words, env=os.environ | {"UV_CACHE_DIR": str(folder)}, check=True)
     return next(folder.glob("interpreter-*"))
 

@@ -553,7 +553,7 @@ def test_an_interrupt_ends_the_download_of_a_python(
     uv = tmp_path / "uv"
     uv.write_text(f"#!/bin/sh\ntouch {begun}\nexec sleep 3600\n")
     uv.chmod(0o755)
-    monkeypatch.setattr(commander, "find_uv_bin", lambda: str(uv))
+    monkeypatch.setattr(commander, "uv_path", lambda: str(uv))
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(make_cache().acquire, ask("2.11.0").model_copy(update={"python": "3.99"}), cancelled)
         wait_for(lambda: begun.exists() or future.done())

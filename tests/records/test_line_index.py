@@ -67,6 +67,14 @@ def test_a_command_reads_only_lines_that_no_earlier_one_has_read(tmp_path: Path,
     assert parsed[2:] == ["3", "4"]
 
 
+@pytest.mark.parametrize("batch", [1, 2, 3, 5])
+def test_long_files_are_taken_in_by_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+    """Each line is there once, however many fit a batch."""
+    monkeypatch.setattr(line_index, "BATCH", batch)
+    store_run(tmp_path, 1, 2, 3, 4)
+    assert known(tmp_path) == known(tmp_path) == [1, 2, 3, 4]
+
+
 def test_a_torn_last_line_is_taken_in_once_it_is_whole(tmp_path: Path) -> None:
     """Another command may be about to write the rest of it."""
     file = store_run(tmp_path, 1)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from uv import find_uv_bin
 
 from whichtorch.base.redaction import Redactor
 from whichtorch.environments import INSTALL_TIMEOUT
@@ -19,6 +18,7 @@ from whichtorch.environments.index.releases import kept_folder
 from whichtorch.environments.index.sources import Sources, configured_sources, without_credentials
 from whichtorch.environments.provider import COMMAND_MARK, Stage, silent
 from whichtorch.model import Build
+from whichtorch.process.evidence.capture import find_tool
 from whichtorch.process.executor import Executor, LocalExecutor
 from whichtorch.process.marks import mark_for
 from whichtorch.process.supervision import Ending, Task
@@ -113,9 +113,21 @@ class Commander:
         env = {**variables, **uv_environ(self.sources, build, self.home, lock_timeout=self.timeout)}
         has_index = self.sources.index_url or (build and build.index_url)
         options = ("--no-index",) if arguments[0] == "pip" and not has_index else ()  # uv has no variable for it
-        ending = self.run((find_uv_bin(), *arguments, *options), env=env, log=log, what=what)
+        ending = self.run((uv_path(), *arguments, *options), env=env, log=log, what=what)
         if ending.exit_code != 0:
             raise InstallError(f"{what} failed: {log_summary(log, ending)}", log)
+
+
+def uv_path() -> str:
+    """Return where uv is: the wheel that whichtorch depends on, else beside the interpreter or on PATH."""
+    try:
+        from uv import find_uv_bin
+
+        return str(find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        if (path := find_tool("uv")) is None:
+            raise InstallError(f"uv is neither beside {sys.executable} nor on PATH") from None
+        return path
 
 
 def uv_environ(

@@ -271,8 +271,10 @@ def _built_so(environments: Path) -> set[tuple[str, int]]:
 def _check_installed(request: Request, packages: list[Package], lock: str, log: Path) -> None:
     """Raise InstallError where what is there is not what was asked for: never a silent substitute."""
     versions, locked = {package.name: package.version for package in packages}, locked_versions(lock)
-    if "torch" not in versions:
+    if (torch := versions.get("torch")) is None:
         raise InstallError("torch is not there after the install", log)
+    if not is_same_version(request.torch, torch) and not is_same_version(locked["torch"], torch):
+        raise InstallError(f"asked for torch {request.torch}, but {torch} was installed", log)
     for name, version in locked.items():
         is_own = any(name == project.name for project in request.projects)
         if name in versions and not is_own and not is_same_version(version, versions[name]):

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from whichtorch.source.source_lines import HeldLock, SourceSite, parsed
-from whichtorch.source.syntax import parse_expression, spans
+from whichtorch.source.source_lines import HeldLock, SourceSite, parsed, spans
+from whichtorch.source.syntax import parse_expression
 
 if TYPE_CHECKING:
     from whichtorch.hangs.stacks import Frame

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from whichtorch.matrix.test_session import VARIABLE, read_session
 from whichtorch.model.events import Emit, StacksSeen, StatusShown, time_words
 from whichtorch.process import kernel
-from whichtorch.process.evidence.polls import read_frames
+from whichtorch.process.evidence.capture import find_tool
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -123,8 +125,17 @@ def leader_of(supervisor: int) -> int | None:
 
 def current_line(pid: int) -> str:
     """Return `function (file:line)` of a process's main thread, read without stopping it, or why it is not known."""
-    threads = (read_frames({pid}, PATIENCE) or {pid: {}})[pid]
-    frames = threads.get(pid) or next(iter(threads.values()), [])
-    if not frames:
+    py_spy = find_tool("py-spy")
+    if py_spy is None:
+        return "no py-spy to tell where"
+    command = [py_spy, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+    try:
+        dump = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
+        threads = json.loads(dump.stdout)
+        main = [thread for thread in threads if thread.get("os_thread_id") == pid] or threads
+        frame = main[0]["frames"][0]
+        return f"{frame['name']} ({PurePath(frame['filename']).name}:{frame['line']})"
+    except subprocess.TimeoutExpired:
+        return f"process {pid}: py-spy took too long"
+    except (OSError, ValueError, LookupError, TypeError):
         return f"process {pid}: no Python to be read"
-    return f"{frames[0]['name']} ({PurePath(frames[0]['filename']).name}:{frames[0]['line']})"

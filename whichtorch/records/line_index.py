@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
@@ -69,6 +70,7 @@ def scratch_database(owner: object, tables: str, cache_kib: int = CACHE_KIB) -> 
 Line = TypeVar("Line", bound=Model)
 ADDED_CACHE_KIB = 2048  # memory for added lines: a line takes some 6 kB, and few are read again
 CACHED = 2_000  # questions whose lines are kept in memory
+BATCH = 10_000  # lines in one transaction: other commands can read between two
 _TABLES = """
 drop table if exists files;
 drop table if exists lines;
@@ -223,7 +225,8 @@ class LineIndex(Generic[Line]):
                 database.executemany("delete from files where run = ?", gone)
         for run in sorted(run for run, state in states.items() if known.get(run) != state):
             with suppress(FileNotFoundError):
-                self._take_in(database, run)
+                while not self._take_in(database, run):
+                    pass
         # other commands add the lines of later runs, and those of this command's own run
         (last,) = database.execute("select coalesce(max(id), 0) from lines").fetchone()
         database.execute(_KNOWN.format(last=last))
@@ -240,8 +243,11 @@ class LineIndex(Generic[Line]):
                     database.execute(statement)
                 database.execute(f"pragma user_version = {form}")
 
-    def _take_in(self, database: sqlite3.Connection, run: str) -> None:
-        """Take in the new lines of a run. A torn last line waits until it is whole."""
+    def _take_in(self, database: sqlite3.Connection, run: str) -> bool:
+        """Take in a batch of lines of a run; return whether these were the last.
+
+        A torn last line waits until it is whole.
+        """
         with database, self._file(run).open("rb") as file:
             database.execute("begin immediate")
             state = _state(os.fstat(file.fileno()))
@@ -249,7 +255,7 @@ class LineIndex(Generic[Line]):
             found = database.execute("select id, size, changed, taken from files where run = ?", (run,))
             number, size, changed, taken = found.fetchone()
             if [size, changed] == state:  # by another command
-                return
+                return True
             last = database.execute(_LAST, (number,)).fetchone()
             if state[0] <= size or (
                 last and zlib.crc32(_line_at(file, last[0])) != last[1]
@@ -257,15 +263,18 @@ class LineIndex(Generic[Line]):
                 database.execute("delete from lines where file = ?", (number,))
                 taken = 0
             file.seek(taken)
-            for line in file:
+            is_torn = False
+            for line in islice(file, BATCH):
                 try:
                     values = self._values(self._kind.model.model_validate_json(line))
                     database.execute(self._insert, (number, taken, zlib.crc32(line), None, *values))
                 except ValidationError:
-                    if not line.endswith(b"\n"):
+                    if is_torn := not line.endswith(b"\n"):
                         break
                 taken += len(line)
-            database.execute(_TAKEN, (*state, taken, number))
+            is_done = is_torn or taken >= state[0]
+            database.execute(_TAKEN, (*(state if is_done else [taken, 0]), taken, number))
+            return is_done
 
 
 def _form_of(database: sqlite3.Connection) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from whichtorch.base.redaction import restored
 from whichtorch.model import Model
-from whichtorch.source.syntax import parse_module, spans
+from whichtorch.source.syntax import parse_module
 
 
 class HeldLock(Model):
@@ -43,6 +43,12 @@ def parsed(path: str) -> ast.Module | None:
             return parse_module(file.read(_LARGEST))
     except (OSError, RuntimeError, SyntaxError, ValueError):
         return None
+
+
+def spans(node: ast.AST, line: int) -> bool:
+    """Return whether a line is one of those of a node."""
+    first = getattr(node, "lineno", None)
+    return first is not None and first <= line <= (getattr(node, "end_lineno", None) or first)
 
 
 @lru_cache(maxsize=4096)

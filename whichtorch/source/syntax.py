@@ -29,12 +29,6 @@ def parse_expression(source: str) -> ast.expr:
         return ast.parse(source, mode="eval").body
 
 
-def spans(node: ast.AST, line: int) -> bool:
-    """Return whether a line is one of those of a node."""
-    first = getattr(node, "lineno", None)
-    return first is not None and first <= line <= (getattr(node, "end_lineno", None) or first)
-
-
 def blocks_in(node: ast.AST) -> Iterator[list[ast.stmt]]:
     """Yield the blocks of a statement or module itself, those of its handlers and cases, too."""
     if isinstance(node, (ast.Lambda, ast.IfExp)):

@@ -13,8 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 
 import psutil
-from uv import find_uv_bin
 
+from whichtorch.environments.commander import InstallError, uv_path
 from whichtorch.environments.index.sources import answers, build_named, configured_sources, without_credentials
 from whichtorch.process import kernel, sandbox
 from whichtorch.process.evidence.capture import find_tool
@@ -85,7 +85,10 @@ def _needed(name: str, found: str | None, problem: str, remedy: str) -> Check:
 
 
 def _uv() -> Check:
-    path = find_uv_bin()
+    try:
+        path = uv_path()
+    except InstallError as error:
+        return Check("uv", CheckState.PROBLEM, error.reason, "pip install uv")
     version = _version(path)
     return _needed("uv", version and f"{version}, {path}", f"{path} does not run", "pip install -U uv")
 

@@ -34,9 +34,10 @@ from whichtorch.records.known_records import Records, identity
 
 if TYPE_CHECKING:
     from whichtorch.environments.machine import Machine
-    from whichtorch.matrix.cluster.engine import DaskEngine
+    from whichtorch.matrix.cluster.engine import DaskEngine, Member
     from whichtorch.model import Environment, Record, Request
     from whichtorch.model.events import Emit
+    from whichtorch.records.known_records import Records
     from whichtorch.records.store import RunStore
 
 

@@ -20,7 +20,7 @@ from whichtorch.process import kernel
 from whichtorch.process.evidence.capture import find_tool
 from whichtorch.process.spawning import QUIET
 from whichtorch.source.code_owner import LIBRARIES
-from whichtorch.source.syntax import called_name, parse_module, spans
+from whichtorch.source.syntax import parse_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -63,11 +63,11 @@ def go_on_for_ever(waiters: Sequence[Waiter], rounds: Mapping[int, int]) -> bool
     return dumps is not None and all(_goes_on(waiter, dumps, rounds) for waiter in waiters)
 
 
-def read_frames(pids: set[int], patience: float = PATIENCE) -> dict[int, dict[int, list[dict[str, Any]]]] | None:
+def read_frames(pids: set[int]) -> dict[int, dict[int, list[dict[str, Any]]]] | None:
     """Return the Python frames of processes by process and thread, innermost first; None where one cannot be read."""
     if len(pids) > MOST:
         return None
-    end = time.monotonic() + patience
+    end = time.monotonic() + PATIENCE
     argv = (find_tool("py-spy") or "py-spy", "dump", "--json", "--nonblocking", "--pid")
     dumps: dict[int, dict[int, list[dict[str, Any]]]] = {}
     try:
@@ -138,6 +138,10 @@ def _tree(path: str) -> ast.Module | None:
         return None
 
 
+def _covers(node: ast.AST, line: int) -> bool:
+    return getattr(node, "lineno", line + 1) <= line <= (getattr(node, "end_lineno", 0) or 0)
+
+
 def _body(path: str, function: str, line: int) -> list[ast.stmt] | None:
     """Return the statements of the function that a frame is in, None where its source is not known."""
     tree = _tree(path)
@@ -146,7 +150,7 @@ def _body(path: str, function: str, line: int) -> list[ast.stmt] | None:
     functions = (
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == function and spans(node, line)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == function and _covers(node, line)
     )
     found = max(functions, key=lambda node: node.lineno, default=None)
     return found.body if found else None
@@ -159,7 +163,7 @@ def _loop(body: Sequence[ast.stmt], line: int) -> ast.stmt | None:
         for statement in body
         for node in ast.walk(statement)
         if isinstance(node, ast.For | ast.AsyncFor | ast.While)
-        and any(spans(part, line) for part in (*node.body, *([node.test] if isinstance(node, ast.While) else [])))
+        and any(_covers(part, line) for part in (*node.body, *([node.test] if isinstance(node, ast.While) else [])))
     ]
     return max(loops, key=lambda node: node.lineno, default=None)
 
@@ -174,7 +178,7 @@ def _is_plain_round(path: str, body: Sequence[ast.stmt], loop: ast.stmt | None, 
         node
         for part in parts
         for node in ast.walk(part)
-        if isinstance(node, ast.Call) and spans(node, line) and called_name(node) in ({callee} if callee else _WAITS)
+        if isinstance(node, ast.Call) and _covers(node, line) and _called(node) in ({callee} if callee else _WAITS)
     ]
     return len(calls) == 1 and all(_is_plain(part, calls[0], attributes) for part in parts)
 
@@ -194,9 +198,13 @@ def _each_round(body: Iterable[ast.stmt], line: int, callee: str) -> Iterator[as
 
 def _is_in_vain(statement: ast.Try, line: int, callee: str) -> bool:
     """Return whether a line in a `try` waits with a function that raises where it has waited in vain."""
-    waits = (each for part in statement.body if spans(part, line) for each in ast.walk(part))
-    names = {called_name(each) for each in waits if isinstance(each, ast.Call)}
+    waits = (each for part in statement.body if _covers(part, line) for each in ast.walk(part))
+    names = {_called(each) for each in waits if isinstance(each, ast.Call)}
     return bool(statement.handlers) and bool(names & _RAISE) and (not callee or callee in names & _RAISE)
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 @lru_cache(maxsize=64)
@@ -223,7 +231,7 @@ def _is_plain(node: ast.AST, wait: ast.Call, attributes: frozenset[str]) -> bool
     if isinstance(node, ast.Call):
         receiver = ast.dump(node.func.value) if isinstance(node.func, ast.Attribute) else ""
         looks = _LOOKS | (_LOOKS_AT_AWAITED if receiver == awaited else set())
-        is_plain, parts = node is wait or (bool(receiver) and called_name(node) in looks), (*node.args, *node.keywords)
+        is_plain, parts = node is wait or (bool(receiver) and _called(node) in looks), (*node.args, *node.keywords)
     elif isinstance(node, ast.ExceptHandler):
         is_plain, parts = True, node.body
     elif isinstance(node, ast.Assign):
