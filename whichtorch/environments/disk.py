@@ -63,7 +63,7 @@ class Disk:
         self.folder = home / "envs"
         self._marks = self.folder / ".marks"
         self._uv_cache = home / "cache" / "uv"
-        self._trash = self.folder / ".trash"  # out of use: gigabytes take many seconds to free, without the lock
+        self._trash = self.folder / ".trash"  # out of use, freed in the background: gigabytes take many seconds
         self._budget_mb = budget_mb
         self._unknown_size = int(unknown_size_mb * MEGABYTE)
         self._held: dict[Path, int] = {}  # descriptors of what this object uses, by folder
@@ -186,24 +186,33 @@ class Disk:
         First come, first served. Raises NoRoomError with the figures, CancelledError on an interrupt.
         """
         waiting = _waiting("waiting for disk", cancelled, stage)
+        freed: set[Path] = set()
         with self.locked("room", cancelled):
             while True:
-                self.empty_trash()
                 with self.locked():
                     usage = self.usage()
-                    if need <= min(usage.budget - usage.used, usage.free) - usage.reserved:
+                    is_within_budget = usage.used + usage.reserved + need <= usage.budget
+                    if is_within_budget and usage.reserved + need <= usage.free:
                         self.mark(key, reserved=need)
                         return
                     in_use = self.in_use() - {key}
                     if self.discard_left_over():
                         continue
-                    if need > usage.budget:
-                        raise NoRoomError(self._figures(need, usage))  # evicting all would not help
-                    victim = self._least_recently_used(in_use | {key})
-                    if victim is not None:
-                        stage("evicting")
-                        self._evict(victim)
-                        continue
+                    # a share of what is free is only known when all is freed
+                    unfreed = set(self._trash.glob("*")) - freed
+                    is_freeing = unfreed and (self._budget_mb is None or is_within_budget)
+                    if not is_freeing:
+                        if need > usage.budget:
+                            raise NoRoomError(self._figures(need, usage))  # evicting all would not help
+                        victim = self._least_recently_used(in_use | {key})
+                        if victim is not None:
+                            stage("evicting")
+                            self._evict(victim)
+                            continue
+                if is_freeing:
+                    self._empty_trash()
+                    freed |= unfreed  # what could not be removed is not waited for again
+                    continue
                 if not in_use:
                     raise NoRoomError(self._figures(need, usage))
                 next(waiting)
@@ -265,9 +274,10 @@ class Disk:
         for path in paths:
             with suppress(FileNotFoundError):
                 path.rename(self._trash / f"{path.parent.name}-{path.name}-{os.getpid()}-{time.monotonic_ns()}")
+        threading.Thread(target=self._empty_trash, daemon=True).start()
 
-    def empty_trash(self) -> None:
-        """Free what was moved aside, also by an earlier run."""
+    def _empty_trash(self) -> None:
+        """Free what was moved aside, also by an earlier run that ended meanwhile."""
         with suppress(FileNotFoundError):  # the whole state folder may be deleted meanwhile
             for path in self._trash.iterdir():
                 shutil.rmtree(path, ignore_errors=True)
