@@ -63,7 +63,7 @@ def test_checkout_is_given_back_as_it_was(repository: Repository, tmp_path: Path
     before = (repository.git("rev-parse", "HEAD"), *repository.state)
     checkout = Checkout.at(repository.folder)
     with suppress(KeyboardInterrupt), borrowed(checkout, tmp_path):
-        checkout.go_to(repository.commits[1])
+        checkout.restart(repository.commits[0], repository.commits[2])
         assert checkout.head == repository.commits[1]
         checkout.go_to(repository.commits[0])
         (repository.folder / "build.sh").write_text("changed by a build")
@@ -80,11 +80,12 @@ def test_what_a_killed_search_left_is_put_right(repository: Repository, tmp_path
         "import os, sys\nfrom pathlib import Path\nfrom whichtorch.bisect.axes.git import Checkout, borrowed\n"
         "checkout = Checkout.at(Path(sys.argv[1]))\n"
         "with borrowed(checkout, Path(sys.argv[2])):\n"
-        "    checkout.go_to(sys.argv[3])\n"
+        "    checkout.restart(sys.argv[3], sys.argv[4])\n"
         "    (checkout.folder / 'build.sh').write_text('changed by a build')\n"
         "    os.kill(os.getpid(), 9)\n"
     )
-    argv = [sys.executable, "-c", program, str(repository.folder), str(tmp_path), repository.commits[1]]
+    bounds = repository.commits[0], repository.commits[2]
+    argv = [sys.executable, "-c", program, str(repository.folder), str(tmp_path), *bounds]
     assert subprocess.run(argv, check=False, cwd=Path(__file__).parents[2]).returncode == -9
     assert repository.state == ("HEAD", "M build.sh")
     with borrowed(Checkout.at(repository.folder), tmp_path):

@@ -222,9 +222,12 @@ class Ledger:
         values = {self.axis.values[position] for position in positions}
         return [probe.in_words for probe in self.probes if probe.value in values]
 
-    def boundary(self, bracket: Bracket) -> Boundary:
-        """Describe a change by the values and the environments on its two sides."""
-        names = self.axis.values
+    def boundary(self, bracket: Bracket, names: Sequence[str] = ()) -> Boundary:
+        """Describe a change by the values and the environments on its two sides.
+
+        `names` are the names of the bracket's positions, by default those of the axis.
+        """
+        names = names or self.axis.values
         boundary = Boundary.model_validate(
             {
                 "from": names[bracket.before],

@@ -120,8 +120,7 @@ def rerun(search: SearchState, position: int, runs: int) -> NextProbe:
 
 def confirm(search: SearchState, step: Bracket) -> NextProbe | None:
     """Return the next rerun of the final pair until both have firm runs, and enough of them."""
-    # what is installed now goes first: where the next install takes its place, that saves one
-    pair, options = sorted((step.before, step.after), key=search.costs.install_at), search.options
+    pair, options = (step.before, step.after), search.options
     for end in pair:
         known = search.at(end)
         if known.provisional and known.runs < SETTLING_RUNS and search.is_open(end):  # a longer look may still decide

@@ -1,4 +1,4 @@
-"""A git checkout that a search reads, or borrows to check commits out: at the end all is as it was."""
+"""A git checkout that a search borrows: `git bisect` chooses and checks out commits; at the end all is as it was."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 GIT_TIMEOUT = 900.0  # seconds: to check out 20,000 files on a network drive
 TOO_LONG = "it took too long"
 MARKER = "WHICHTORCH_BISECT"  # in the git folder, while a search of ours uses the checkout
+ONLY_SKIPPED_LEFT = 2  # exit code of `git bisect`: every commit that it could ask for is skipped
+BAD_MERGE_BASE = 3  # exit code of `git bisect`: the change was undone on the line of the older bound
 _GITHUB = re.compile(r"github\.com[:/](?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(?:\.git)?/?$")
 _IN_SUBJECT = re.compile(r"\(#(\d+)\)$")
 _IN_MESSAGE = re.compile(r"^Pull Request resolved: *\S+/pull/(\d+)", re.MULTILINE | re.IGNORECASE)
@@ -39,6 +41,7 @@ class GitError(PreventedError):
 
     def __init__(self, command: str, folder: Path, code: int, explanation: str) -> None:
         super().__init__(f"`git {command}` failed in {folder}: {explanation or f'exit code {code}'}")
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +146,20 @@ class Checkout:
         """Return whether one commit is in the history of another, or is it."""
         return self.git("rev-list", "-1", older, f"^{newer}") == ""
 
+    def between(self, old: str, new: str) -> list[Commit]:
+        """Return both bounds and all commits that only the newer one has, parents before children.
+
+        If the newer bound does not descend from the older, the merge bases come first, because git tests them, too.
+        """
+        bases = [base for base in self.git("merge-base", "--all", old, new).split() if base != old]
+        ends = self.git("log", "--no-walk=unsorted", _LINE, *bases, old)
+        newer = self.git("log", "--topo-order", "--reverse", _LINE, new, f"^{old}")
+        return [Commit.read(line) for line in f"{ends}\n{newer}".splitlines()]
+
+    def descendants(self, commit: str, newest: str) -> frozenset[str]:
+        """Return the commits on any path from one commit to another, without the first one."""
+        return frozenset(self.git("rev-list", "--ancestry-path", f"{commit}..{newest}").split())
+
     def merge_base(self, commit: str, other: str) -> str:
         """Return where two commits part; raises UsageError where their histories do not meet here."""
         try:
@@ -163,7 +180,7 @@ class Checkout:
         """Return the way from a commit to one that descends from it."""
         told = [self.git("log", *asked, _LINE) for asked in (["--no-walk", base], ["--topo-order", tip, f"^{base}"])]
         commits = {commit.hash: commit for commit in map(Commit.read, filter(None, "\n".join(told).splitlines()))}
-        on_way, way = {base, *self.git("rev-list", "--ancestry-path", f"{base}..{tip}").split()}, [tip]
+        on_way, way = {base, *self.descendants(base, tip)}, [tip]
         while way[-1] != base:
             way.append(next(parent for parent in commits[way[-1]].parents if parent in on_way))
         return [commits[each] for each in reversed(way)]
@@ -227,6 +244,35 @@ class Checkout:
             patch = self.git_path(f"whichtorch-discarded-{self.head[:10]}.patch")
             self.git("diff", "HEAD", "--binary", f"--output={patch}")
             self.git("reset", "--quiet", "--hard")
+
+    # git bisect
+
+    def restart(self, old: str, new: str) -> None:
+        """Begin a bisection, or begin it again without the marks of its commits."""
+        self.discard()
+        self.git("bisect", "start")
+        self.mark("new", new)
+        self.mark("old", old)
+
+    def mark(self, term: str, commit: str) -> None:
+        """Mark a commit as "old", "new" or "skip"; git checks out the next one. Raises GitError."""
+        self.discard()
+        try:
+            self.git("bisect", term, commit)
+        except GitError as error:
+            if error.code != ONLY_SKIPPED_LEFT:
+                raise
+
+    @property
+    def suspects(self) -> list[str]:
+        """The commits that may be the first new one, oldest first; a single one once it is found."""
+        known_old = "--glob=refs/bisect/old-*"
+        return self.git("rev-list", "--topo-order", "--reverse", "refs/bisect/new", "--not", known_old).split()
+
+    @property
+    def newest(self) -> str:
+        """The oldest commit that is known to be new."""
+        return self.git("rev-parse", "refs/bisect/new")
 
     def git_path(self, name: str) -> Path:
         """Return the path of a file in the git folder."""
