@@ -171,7 +171,7 @@ def test_end_of_its_time_says_where_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_what_did_nothing_until_its_time_was_over_is_a_hang(tmp_path: Path) -> None:
-    """A hang that was told, and has not gone on since, is one when its time is over; a sleep is only slow."""
+    """A hang that was told, and has not moved since, is still one when its time is over; a sleep is only slow."""
     waits = "import threading\nevent = threading.Event()\nwhile not event.wait(1):\n    pass\n"
     for source, outcome in ((waits, "hang"), ("import time\ntime.sleep(300)\n", "slow")):
         (tmp_path / "idle.py").write_text(source)

@@ -83,7 +83,7 @@ def test_a_mutex_copied_by_fork_names_a_thread_that_is_not_there(tmp_path: Path)
         (child,) = family(pid)
         assert waits(child, "futex")
         (thread,) = look(pid, child)[child].threads
-        assert (thread.owner, thread.gone in kernel.thread_ids(pid)) == (None, True)
+        assert (thread.owner, thread.missing_owner in kernel.thread_ids(pid)) == (None, True)
 
 
 def test_locks_of_python_name_no_owner() -> None:

@@ -1,4 +1,4 @@
-"""What a program writes to a terminal beside text."""
+"""Escape sequences of a terminal in what a program writes."""
 
 import re
 

@@ -57,7 +57,7 @@ class StoppedLook:
     """What a verdict on a stopped attempt takes into account beyond its ending: facts, not what is said of them."""
 
     kind: HangKind | None = None  # that the stacks show; None where none could be read
-    is_proven: bool = False  # these show that its main thread never goes on, whatever others do
+    is_proven: bool = False  # they show that its main thread never goes on
     place: str = ""  # the user's line that is busy: "train.py:4"
     goal: float | None = None  # seconds with a core that the longer look at what was slow is to give
     is_brief: bool = False  # shorter than the test is due

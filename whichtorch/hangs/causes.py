@@ -26,7 +26,7 @@ class HangCause:
     stuck: ThreadState  # the thread that decides
     cycle: tuple[WaitEdge, ...] = ()  # from the stuck thread on; or the chain of waits that leads to it
     is_closed: bool = False  # `cycle` comes back to its start: nothing in it can ever go on
-    is_proven: bool = False  # the main thread never goes on, whatever threads outside of `cycle` do
+    is_proven: bool = False  # the main thread waits for those in `cycle` alone, and they never go on; others may run
     words: str = ""  # shown instead of the cycle's sentences
 
 

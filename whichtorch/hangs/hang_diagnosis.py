@@ -62,7 +62,7 @@ class HangDiagnosis(Model):
     key: str | None = None
     cycle: tuple[WaitEdge, ...] = ()  # from the stuck thread on; or the chain of waits that leads to it
     closed: bool = False  # `cycle` comes back to its start: nothing in it can ever go on
-    proven: bool = False  # the main thread never goes on, whatever threads outside of `cycle` do
+    proven: bool = False  # the main thread waits for those in `cycle` alone, and they never go on; others may run
     summary: str = ""
     stuck_pid: int | None = None
     stuck_thread: int | None = None
@@ -183,9 +183,10 @@ def _named(process: Process) -> str:
 
 
 def _deadlocked(narration: Narration) -> HangCause | None:
-    """Return why the main thread waits for locks that nobody releases, although other threads may go on.
+    """Return why the main thread waits for locks that nobody releases, although other threads may run.
 
-    A lock that one thread takes twice is none: another thread of the process, which runs, may release it.
+    A lock that one thread takes twice does not count if another thread runs, because that one may release it. Nor does
+    a worker that is stuck where another one works, whose result may be what is waited for.
     """
     waits, graph = blocked(narration), narration.graph
     if waits is None or not (waits.is_closed or waits.kind is HangKind.FORKED_LOCK):
@@ -194,7 +195,9 @@ def _deadlocked(narration: Narration) -> HangCause | None:
     is_of_locks = {state.awaits for state in circle} <= {Waiting.LOCK, Waiting.THREAD, Waiting.CHILD}
     may_be_ended = len(circle) == 1 and any(state.activity for state in graph.beside(waits.stuck))
     by_number = {state.tid: state for state in graph.states}
-    is_endless = all(_waits_for_ever(by_number[edge.tid].thread) for edge in waits.cycle)
+    states = [by_number[edge.tid] for edge in waits.cycle]
+    others = (link.state for state in states for link in graph.links(state))
+    is_endless = all(_waits_for_ever(state.thread) for state in states) and not any(each.activity for each in others)
     return replace(waits, is_proven=True) if is_of_locks and is_endless and not may_be_ended else None
 
 

@@ -170,7 +170,7 @@ class KernelWait(Model):
 
     @property
     def has_no_deadline(self) -> bool:
-        """True where it waits for a lock or a child, and nothing but that ends it."""
+        """True where its system call has no timeout: a futex, or a wait for a child."""
         return self.wchan.startswith("do_wait") or (self.is_futex and self.syscall[4:5] == (0,))
 
     @property
@@ -197,9 +197,7 @@ class Thread(Model):
     active: bool | None = None  # py-spy's opinion: on a core, and not in a known wait
     joins: int | None = None  # tid of the thread whose end it waits for
     owner: int | None = None  # tid of the thread that holds the native mutex it waits for
-    gone: int | None = (
-        None  # likewise, where no thread of its process has that tid: it was copied by fork, or has ended
-    )
+    missing_owner: int | None = None  # tid in that mutex which no thread has: it was copied by fork, or has ended
     descriptor: int | None = None  # that its system call reads, writes, locks or accepts on
     kernel: KernelWait | None = None
 

@@ -121,7 +121,9 @@ def workers(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
         if other.waiting is Waiting.STOPPED and other.is_main and other.pid in children:
             yield PartnerLink(other, "a child that is stopped")
         elif (
-            not other.is_idle and is_pool_worker(other) and (other.user.place or is_at_task(other) or other.thread.gone)
+            not other.is_idle
+            and is_pool_worker(other)
+            and (other.user.place or is_at_task(other) or other.thread.missing_owner)
         ):
             found = True
             yield PartnerLink(other, "a worker at a task")
@@ -360,7 +362,7 @@ class WaitGraph:
 
     def is_forked_alone(self, state: ThreadState) -> bool:
         """Return whether a thread waits for a lock in a forked process that has no other thread to release it."""
-        if state.thread.gone:
+        if state.thread.missing_owner:
             return self.is_forked(state.process)
         others = self.beside(state)
         is_users = state.user.place is not None

@@ -233,7 +233,7 @@ class Supervisor:
 
     @property
     def idle_limit(self) -> float | None:
-        """Seconds without headway that end the task; one that was to be forked for that, and was not, has none."""
+        """Seconds without headway that end the task; None for one that was to be forked, and was started cold."""
         was_not_forked = bool(self.task["fork_level"]) and self.children.started_by == "cold"
         return None if was_not_forked else self.task["idle_limit"]
 

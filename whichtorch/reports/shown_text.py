@@ -137,7 +137,7 @@ def code_span(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return text as one line in which the words that Markdown would take for markup are code, without their comma."""
+    """Return text as one line; words that Markdown would take for markup are code, with a comma after them outside."""
     words = re.split(r"((?:[,;:])? )", one_line(text, sys.maxsize))
     needs_code = [bool(_MARKUP.search(word)) for word in words]
     needs_code[0] = needs_code[0] or bool(_BEGINS_BLOCK.fullmatch(words[0]))

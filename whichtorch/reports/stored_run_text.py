@@ -238,7 +238,7 @@ def change_items(
         if change.why or (change.old and change.new and change.old.outcome is not change.new.outcome)
     ]
     for change, *others in grouped(shown, _cause).values():
-        _, was, now, environment, what, remarks = _cause(change)
+        _, was, now, environment, what, remarks, _ = _cause(change)
         name = Code(change.name)
         yield Strong(change.change), f"  {was} -> {now}  ", name, "  ", Code(environment), what and f": {what}"
         yield from (f"    {remark}" for remark in (*remarks, *commands(change)))
@@ -248,11 +248,13 @@ def change_items(
         yield from _names(kind, comparison.of(kind))
 
 
-def _cause(change: CellChange) -> tuple[ChangeKind, str, str, str, str, tuple[str, ...]]:
+def _cause(change: CellChange) -> tuple[ChangeKind, str, str, str, str, tuple[str, ...], str]:
     """Return what cells that changed for one cause share: how, where, what they show, and what changed besides."""
     side = shown_side(change)
-    what = side.what if change.change is not ChangeKind.FIXED else ""
-    return change.change, _word(change.old), _word(change.new), side.environment, what, tuple(remarks_of(change))
+    is_fixed = change.change is ChangeKind.FIXED
+    before = change.old.what if is_fixed and change.old else ""
+    kind = change.change, _word(change.old), _word(change.new), side.environment, "" if is_fixed else side.what
+    return *kind, tuple(remarks_of(change)), before
 
 
 def _commands(

@@ -90,7 +90,7 @@ class CommandWatch:
             loops = loop_watch.LoopWatch(self._folder, started)
             clock = headway.TreeClock(started, self._request.timeout) if self._request.timeout else None
             begun, size = started, 0
-            still_until = 0.0  # a hang that was told goes on if nothing moved after this moment, monotonic
+            settled_at = 0.0  # until a hang is told; then: what moves after this moment, monotonic, has gone on
             while not self._ends_within(LOOK_EVERY):
                 elapsed = time.monotonic() - started
                 is_over = self._request.timeout is not None and elapsed >= self._request.timeout
@@ -102,9 +102,9 @@ class CommandWatch:
                 is_stuck = bool(waits) or loops.look(now, members)
                 if clock:
                     clock.look(now, members, sum(kernel.transfers(each.pid).get(b"wchar", 0) for each in members))
-                    is_still = clock.pauses.began < still_until
+                    is_still = clock.pauses.began < settled_at
                     is_stuck = is_stuck or (is_over and (is_still or clock.is_hung(now, members)))
-                if not (is_over or (is_stuck and not still_until)):
+                if not (is_over or (is_stuck and not settled_at)):
                     continue
                 pids = tuple(member.pid for member in self._tree.look(full=True) if member.is_alive)
                 seen = Standstill(
@@ -117,7 +117,7 @@ class CommandWatch:
                 )
                 if tell(seen):
                     continue
-                still_until = time.monotonic() + 2 * headway.SPELL  # in the first of them, stacks were read
+                settled_at = time.monotonic() + 2 * headway.SPELL  # reading stacks looks like movement in the first
                 if is_over or self._request.on_hang is OnHang.STOP:
                     self._stop()
                 if is_over or self._request.on_hang is not OnHang.TELL:

@@ -113,12 +113,18 @@ def _thread_rows(
             "name": thread.name if thread.name != inherited else "",
             "descriptor": numbers[0] if len(numbers) == 1 else None,
             "owner": owner if is_there else None,
-            "gone": owner if is_private and not is_there else None,
+            "missing_owner": owner if is_private and not is_there and _is_missing(pid, owner) else None,
         }
         known = {name: value for name, value in row.items() if value not in (None, "")}
         if known:
             rows.append({"tid": thread.tid, **known})
     return rows
+
+
+def _is_missing(pid: int, tid: int | None) -> bool:
+    """Return whether no thread of a process has a number that it wrote itself: in a container, it has another one."""
+    numbers = kernel.read(f"/proc/{pid}/status").partition(b"NSpid:")[2].partition(b"\n")[0].split()
+    return len(numbers) == 1 and tid not in kernel.thread_ids(pid)
 
 
 def _ended_children(pids: Sequence[int]) -> list[int]:
