@@ -84,10 +84,14 @@ def is_settled(cell: PlannedCell, records: Sequence[Record]) -> bool:
 
 
 def attempts_needed(cell: PlannedCell, known: Sequence[Record], new: Sequence[Record] = ()) -> int:
-    """Return how many attempts are missing: `known` were made before, `new` since the run began."""
+    """Return how many attempts are missing: `known` were made before, `new` since the run began.
+
+    What waited for a core before is made again: the machine may have room now.
+    """
     if any(record.attempt.outcome in cell.options.until for record in new):
         return 0
-    return max(0, cell.options.repeat - decided(cell, [*known, *new]))
+    before = [record for record in known if record.attempt.evidence.decided != WAITED]
+    return max(0, cell.options.repeat - decided(cell, [*before, *new]))
 
 
 def decided(cell: PlannedCell, records: Sequence[Record]) -> int:
