@@ -1,4 +1,4 @@
-"""Import what forked commands may import: the modules of whichtorch but those for MCP, and what these import late."""
+"""Import what forked commands may import: the modules of whichtorch but those for MCP, and what rich imports late."""
 
 import gc
 import pkgutil
@@ -6,8 +6,7 @@ from importlib import import_module
 
 import whichtorch
 
-for late in ("rich._emoji_codes", "scipy.special"):
-    import_module(late)
+import_module("rich._emoji_codes")
 
 LEFT_OUT = ("scenarios", "inside", "__main__", "cli.tool_server")
 for module in pkgutil.walk_packages(whichtorch.__path__, "whichtorch."):

@@ -56,13 +56,18 @@ int main() {
 """
 
 
+def compiled(source: str, folder: Path) -> str:
+    """Return the program of a text in C++."""
+    file, program = folder / "program.cpp", str(folder / "program")
+    file.write_text(source)
+    subprocess.run([CXX or "", "-std=c++17", "-pthread", str(file), "-o", program], check=True)
+    return program
+
+
 @pytest.mark.skipif(CXX is None, reason="needs g++")
 def test_mutexes_of_cpp_name_their_owner(tmp_path: Path) -> None:
     """Each kind of mutex names the thread that holds it, also the waiting one itself; conditions and readers do not."""
-    (tmp_path / "mutexes.cpp").write_text(MUTEXES)
-    program = str(tmp_path / "mutexes")
-    subprocess.run([CXX or "", "-std=c++17", "-pthread", str(tmp_path / "mutexes.cpp"), "-o", program], check=True)
-    with started(program) as pid:
+    with started(compiled(MUTEXES, tmp_path)) as pid:
         assert waits(pid, *["futex"] * 8)
         owners = {thread.name: (thread.owner, thread.tid) for thread in look(pid)[pid].threads}
         itself = owners.pop("itself")
@@ -76,10 +81,7 @@ def test_mutexes_of_cpp_name_their_owner(tmp_path: Path) -> None:
 @pytest.mark.skipif(CXX is None, reason="needs g++")
 def test_a_mutex_copied_by_fork_names_a_thread_that_is_not_there(tmp_path: Path) -> None:
     """A child waits for a mutex that a thread of its parent holds: that thread owns no mutex of the child."""
-    (tmp_path / "forked.cpp").write_text(FORKED)
-    program = str(tmp_path / "forked")
-    subprocess.run([CXX or "", "-std=c++17", "-pthread", str(tmp_path / "forked.cpp"), "-o", program], check=True)
-    with started(program) as pid:
+    with started(compiled(FORKED, tmp_path)) as pid:
         (child,) = family(pid)
         assert waits(child, "futex")
         (thread,) = look(pid, child)[child].threads

@@ -237,10 +237,9 @@ def change_items(
         for change in comparison.of(ChangeKind.INCONCLUSIVE)
         if change.why or (change.old and change.new and change.old.outcome is not change.new.outcome)
     ]
-    for change, *others in grouped(shown, _cause).values():
-        _, was, now, environment, what, remarks, _ = _cause(change)
-        name = Code(change.name)
-        yield Strong(change.change), f"  {was} -> {now}  ", name, "  ", Code(environment), what and f": {what}"
+    for (kind, was, now, environment, cause, remarks), (change, *others) in grouped(shown, _cause).items():
+        what = f": {cause}" if cause and kind is not ChangeKind.FIXED else ""
+        yield Strong(kind), f"  {was} -> {now}  ", Code(change.name), "  ", Code(environment), what
         yield from (f"    {remark}" for remark in (*remarks, *commands(change)))
         if others:
             yield f"    and {len(others)} more like it: {short_list([each.name for each in others], CELLS_NAMED)}"
@@ -248,13 +247,12 @@ def change_items(
         yield from _names(kind, comparison.of(kind))
 
 
-def _cause(change: CellChange) -> tuple[ChangeKind, str, str, str, str, tuple[str, ...], str]:
-    """Return what cells that changed for one cause share: how, where, what they show, and what changed besides."""
+def _cause(change: CellChange) -> tuple[ChangeKind, str, str, str, str, tuple[str, ...]]:
+    """Return what cells that changed for one cause share: how, where, the failure, and what changed besides."""
     side = shown_side(change)
-    is_fixed = change.change is ChangeKind.FIXED
-    before = change.old.what if is_fixed and change.old else ""
-    kind = change.change, _word(change.old), _word(change.new), side.environment, "" if is_fixed else side.what
-    return *kind, tuple(remarks_of(change)), before
+    failed = change.old if change.change is ChangeKind.FIXED and change.old else side
+    words = _word(change.old), _word(change.new), side.environment, failed.what
+    return change.change, *words, tuple(remarks_of(change))
 
 
 def _commands(
