@@ -129,7 +129,7 @@ def test_the_doctor_takes_no_module_of_the_user(tmp_path: Path, monkeypatch: pyt
     (user / "platform.py").write_text("raise SystemExit('it was imported')\n")
     monkeypatch.chdir(user)
     monkeypatch.setenv("PYTHONPATH", ".")
-    pystack = next(check for check in check_up(tmp_path) if check.name == "pystack")
+    pystack = next(check for check in check_up(tmp_path, Path("python")) if check.name == "pystack")
     assert pystack.state is CheckState.GOOD, pystack.found
     (control,) = run_controls(
         tmp_path, Path(sys.executable), 1, lambda _: nullcontext(lambda _: None), ("control/pass",)

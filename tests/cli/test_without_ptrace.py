@@ -70,7 +70,7 @@ def test_a_process_that_may_not_be_read(user: User) -> None:
 def test_the_doctor_names_the_cause(user: User) -> None:
     """The lack of ptrace is a problem, with what the collector said, what the kernel says, and the remedy."""
     imported = "from pathlib import Path; from whichtorch.watch.checkup import check_up"
-    ended = call(user, "-c", f"{imported}; print(*(c for c in check_up(Path()) if c.name == 'ptrace'))")
+    ended = call(user, "-c", f"{imported}; print(*(c for c in check_up(Path(), Path('python')) if c.name == 'ptrace'))")
     assert ended.returncode == 0, ended.stderr
     assert "py-spy cannot read another process: EPERM: Operation not permitted (" in ended.stdout
     assert "a seccomp filter)" in ended.stdout

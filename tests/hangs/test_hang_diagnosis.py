@@ -124,6 +124,14 @@ def test_fork_after_threads_names_parent_and_child() -> None:
     assert found.operator == "aten::sin"
 
 
+@pytest.mark.parametrize(("beside", "is_told"), [("libiomp5.so", True), ("libgomp.so.1", False)])
+def test_a_wait_in_openmp_names_two_runtimes(beside: str, is_told: bool) -> None:
+    """A process that waits in OpenMP, and has loaded the runtimes of two makers, is told with both."""
+    loaded = {"openmp": ("libgomp-a34b3233.so.1", beside)}
+    found = diagnose([process.model_copy(update=loaded) for process in picture("fork_openmp")])
+    assert (f"has loaded libgomp-a34b3233.so.1 and {beside}: two OpenMP runtimes" in found.summary) is is_told
+
+
 def test_a_lock_copied_by_fork_is_remarked() -> None:
     """A forked child alone with a locked lock: the remark says what fork does to locks."""
     assert "fork copies a lock as it is" in diagnose(picture("forked_lock")).summary

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
@@ -12,6 +14,11 @@ def parse_version(text: str) -> Version | None:
         return Version(text)
     except InvalidVersion:
         return None
+
+
+def minor_python(python: str) -> str:
+    """Return the minor version of a Python: "3.11" of "3.11.7", "3.13t" of "3.13.5t", which has no GIL."""
+    return re.sub(r"^(3\.\d+)[^t]*", r"\1", python)
 
 
 def in_specifier(version: str, specifier: str, *, as_final: bool) -> bool:

@@ -105,7 +105,7 @@ def doctor(options: DoctorOptions) -> Exit:
     home = command.state_folder()
     python = _python_named(options, home)
     problems = 0
-    for check in checkup.check_up(home):
+    for check in checkup.check_up(home, python):
         problems += check.state is checkup.CheckState.PROBLEM
         print(f"{check.state:<8} {check.name}: {check.found}", flush=True)
         if check.remedy:

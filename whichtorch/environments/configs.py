@@ -13,6 +13,7 @@ from pathlib import Path
 
 from whichtorch.base.errors import UsageError
 from whichtorch.base.redaction import TOKEN, is_secret
+from whichtorch.base.version_parsing import minor_python
 from whichtorch.inside.startup import FOLDER
 from whichtorch.model import Config, Environment, Request, digest
 
@@ -125,5 +126,4 @@ def side_packages_folder(config: Config, python: str, home: Path) -> Path | None
     """Return the folder that a config's `beside` requirements are installed into, None where it has none."""
     if not config.beside:
         return None
-    minor = ".".join(python.split(".")[:2])
-    return home / "beside" / digest([sorted(config.beside), minor])
+    return home / "beside" / digest([sorted(config.beside), minor_python(python)])

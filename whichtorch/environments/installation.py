@@ -250,7 +250,7 @@ def install(
     installation = Installation(
         label=request.label,
         build=request.build.name,
-        python=".".join(version[1].split(".")[:3]) if version else "",
+        python=".".join(version[1].split(".")[:3]) + "t" * site.parent.name.endswith("t") if version else "",
         packages=tuple(packages),
         notes=tuple(told),
         watched=stamps_of(wheels),

@@ -70,11 +70,11 @@ def _named(check: Callable[[Any, _OwnTables], object]) -> AfterValidator:
 
 
 def _python_version(value: str) -> str:
-    if not re.fullmatch(r"3\.\d+", value):
-        near = re.match(r"(?:[Pp]ython ?)?(3\.\d+)(?![\d/])", value)
+    if not re.fullmatch(r"3\.\d+t?", value):
+        near = re.match(r"(?:[Pp]ython ?)?(3\.\d+t?)(?![\w/])", value)
         meant = f"; did you mean {near[1]}?" if near else ""
         remedy = "; --interpreter takes the path of one" if "/" in value else meant
-        raise ValueError(f"{value!r} is not a Python version such as 3.11{remedy}")
+        raise ValueError(f"{value!r} is not a Python version such as 3.11 or 3.13t{remedy}")
     return value
 
 

@@ -105,7 +105,7 @@ def diagnose(
         cycle=cause.cycle if cause else (),
         closed=cause is not None and cause.is_closed,
         proven=cause is not None and cause.is_proven,
-        summary=_summary(cause, place),
+        summary="; ".join([_summary(cause, place), *_openmp_notes(states)]),
         stuck_pid=stuck.pid if stuck else None,
         stuck_thread=stuck.tid if stuck else None,
         signature_frames=signature_frames(stuck.thread) if stuck else (),
@@ -274,6 +274,15 @@ def _summary(cause: HangCause | None, place: Place | None) -> str:
     else:
         parts += cycle_sentences(cause.cycle)
     return "; ".join(parts)
+
+
+def _openmp_notes(states: Sequence[ThreadState]) -> Iterator[str]:
+    """Yield the words on a process that waits in OpenMP, and has loaded two runtimes of it."""
+    for state in states:
+        if state.waiting is Waiting.OPENMP and not state.is_idle and state.process.has_two_openmps:
+            names = " and ".join(state.process.openmp)
+            yield f"process {number_on_host(state.pid)} has loaded {names}: two OpenMP runtimes may wait for each other"
+            return
 
 
 def agreeing(diagnosis: HangDiagnosis, outcome: Outcome, loop: BusyLoop | None) -> HangDiagnosis:

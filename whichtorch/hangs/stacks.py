@@ -236,7 +236,13 @@ class Process(Model):
         default_factory=dict
     )  # its place in a distributed job: RANK, WORLD_SIZE, MASTER_ADDR, ...
     descriptors: tuple[Descriptor, ...] = ()
+    openmp: tuple[str, ...] = ()  # the runtimes of OpenMP that it has loaded: "libgomp-a34b3233.so.1", "libiomp5.so"
     threads: tuple[Thread, ...] = ()
+
+    @property
+    def has_two_openmps(self) -> bool:
+        """True where runtimes of two makers are loaded; several copies of one bear with each other."""
+        return len({re.split(r"[-.\d]", name)[0] for name in self.openmp}) > 1
 
 
 def native(raw: str, *, library: str | None = None, file: str | None = None, line: int | None = None) -> Frame:

@@ -18,6 +18,7 @@ import os
 import platform
 import re
 import sys
+import sysconfig
 import traceback
 
 TYPE_CHECKING = False
@@ -44,7 +45,7 @@ def main(path):  # type: (str) -> int
 
     try:
         begin("start")
-        answer["python"] = platform.python_version()
+        answer["python"] = platform.python_version() + "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
         answer["executable"] = sys.executable
         answer["packages"] = packages()
         begin("import torch")
@@ -123,6 +124,8 @@ def fingerprint(torch):  # type: (object) -> dict[str, object]
     found = {
         "torch": str(torch.__version__),  # type: ignore[attr-defined]
         "python": sys.version.replace("\n", " "),
+        "abi": str(sys.implementation.cache_tag) + sys.abiflags,
+        "gil": getattr(sys, "_is_gil_enabled", lambda: True)(),
         "machine": platform.machine(),
         "system": platform.system() + " " + platform.release(),
         "glibc": " ".join(platform.libc_ver()).strip(),

@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, ConfigDict, Field
 
+from whichtorch.base.version_parsing import minor_python
 from whichtorch.model.base import Model, OpenModel, StoredPath, digest
 from whichtorch.model.outcome import Outcome
 
@@ -107,7 +108,7 @@ class Request(Model):
     """One environment as asked for: a torch release from a build, or an existing interpreter."""
 
     torch: str  # "2.11.0", "2.16.0.dev20261120+cpu", a wheel's path; "" for an existing interpreter
-    python: str  # "3.11"; "" for an existing interpreter
+    python: str  # "3.11", "3.13t" without the GIL; "" for an existing interpreter
     build: Build
     config: Config
     patch: Patch | None = None  # None: as it is installed
@@ -260,6 +261,8 @@ class Fingerprint(OpenModel):
     hip: str | None = None
     xpu: str | None = None
     python: str | None = None
+    abi: str | None = None  # "cpython-311", "cpython-313t"
+    gil: bool | str | None = None  # once torch was imported: a module may have turned it on again
     machine: str | None = None
     system: str | None = None
     glibc: str | None = None
@@ -281,7 +284,7 @@ class Environment(Model):
     id: str  # hash of what was installed, build, Python and config
     label: str
     torch: str  # the version found inside; the one asked for where there is none
-    python: str  # full version, "3.11.7"
+    python: str  # full version, "3.11.7", "3.13.5t" of a build without the GIL
     build: str
     config: str
     patch: str = NO_PATCH  # name and hash: "mine@3fa2c1"
@@ -301,8 +304,7 @@ class Environment(Model):
     @property
     def axes(self) -> dict[str, str]:
         """What it is along each axis, as a request names it."""
-        python = ".".join(self.python.split(".")[:2])
-        installed = {"torch": self.torch, "python": python, "build": self.build}
+        installed = {"torch": self.torch, "python": minor_python(self.python), "build": self.build}
         return {"config": self.config, "patch": self.patch, **installed, "hardware": self.hardware or ANY_HARDWARE}
 
     @property

@@ -240,7 +240,7 @@ def expected(scenario: Scenario, variant: dict[str, str], axes: Mapping[str, str
     for line in scenario.expect:
         if (
             in_specifier(axes["torch"], line.torch, as_final=True)
-            and in_specifier(axes["python"], line.python, as_final=True)
+            and in_specifier(axes["python"].rstrip("t"), line.python, as_final=True)
             and fnmatchcase(axes["build"], line.build or "*")
             and fnmatchcase(axes["config"], line.config or "*")
             and line.variant.items() <= variant.items()

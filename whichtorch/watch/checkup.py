@@ -16,8 +16,10 @@ import psutil
 
 from whichtorch.environments.commander import InstallError, uv_path
 from whichtorch.environments.index.sources import answers, build_named, configured_sources, without_credentials
+from whichtorch.hangs.stacks import Process
 from whichtorch.process import kernel, sandbox
 from whichtorch.process.evidence.capture import find_tool
+from whichtorch.process.evidence.facts import openmp_runtimes
 from whichtorch.process.executor import MEMORY_PER_JOB_MB
 from whichtorch.process.spawning import QUIET
 from whichtorch.watch.process_report import REMEDY
@@ -52,8 +54,8 @@ class Check:
     remedy: str = ""  # of a problem
 
 
-def check_up(home: Path) -> Iterator[Check]:
-    """Yield every check, as soon as it is done."""
+def check_up(home: Path, python: Path) -> Iterator[Check]:
+    """Yield every check, as soon as it is done; `python` is asked which OpenMP runtimes torch loads there."""
     platform = f"{sys.platform} with /proc" if kernel.HAS_PROC else None
     without = f"{sys.platform} without /proc: processes cannot be watched"
     yield _needed("platform", platform, without, "run it on Linux, or in a Linux container")
@@ -71,6 +73,7 @@ def check_up(home: Path) -> Iterator[Check]:
     if pytorch is not None:
         answer = "answers" if answers(pytorch) else "gives no answer: builds cpu, cu… and nightlies cannot be had"
         yield _information("PyTorch index", f"{without_credentials(pytorch)} {answer}", "for builds but pypi")
+    yield openmp_check(python)
     yield _disk(home)
     yield _memory()
 
@@ -121,6 +124,19 @@ def ptrace_check() -> Check:
     words = cause.strip().lstrip("0123456789: ")  # py-spy numbers a chain of causes
     found = f"py-spy cannot read another process: {words} ({_privileges()})"
     return Check("ptrace", CheckState.PROBLEM, found, REMEDY)
+
+
+def openmp_check(python: Path) -> Check:
+    """Check whether `import torch` loads OpenMP runtimes of two makers, which deadlock now and then."""
+    asked = _run((str(python), "-c", "import torch; print(open('/proc/self/maps').read())"))
+    if asked is None or asked.returncode:
+        return _information("OpenMP", None, f"{python} imports no torch; --interpreter names one that does")
+    loaded = tuple(openmp_runtimes(line.encode() for line in asked.stdout.splitlines()))
+    found = " and ".join(loaded) or "none loaded"
+    if not Process(openmp=loaded).has_two_openmps:
+        return Check("OpenMP", CheckState.GOOD, found)
+    remedy = "have torch and what uses OpenMP beside it from one channel, all by pip or all by conda"
+    return Check("OpenMP", CheckState.PROBLEM, f"`import torch` loads two runtimes, {found}", remedy)
 
 
 def sandbox_check() -> Check:

@@ -257,7 +257,8 @@ class Isolator:
         self, changes: Sequence[PackageChange], first: Request, last: Request, version: str
     ) -> dict[str, frozenset[str]]:
         """Return the changes that each change needs, by what the packages of both sides require."""
-        markers = {"python_full_version": version, "python_version": self.base.python, "extra": ""}
+        full, minor = version.rstrip("t"), self.base.python.rstrip("t")
+        markers = {"python_full_version": full, "python_version": minor, "extra": ""}
 
         def is_active(requirement: Requirement) -> bool:
             return requirement.marker is None or requirement.marker.evaluate(markers)

@@ -41,6 +41,7 @@ ENDED_THREADS = 1  # that /proc counts in a process that has ended
 _STATUS_AT = 49  # of the fields after a process's name in /proc/PID/stat: how it ended
 _UNREADABLE = (OSError, ValueError, KeyError, IndexError, OverflowError, struct.error)
 
+_OPENMP = re.compile(rb"/(lib(?:gomp|iomp5?|omp5?)[-.\d][-.\w]*)\s*$")
 _TRANSFERS = {
     "read", "readv", "write", "writev", "recvfrom", "recvmsg", "recvmmsg", "sendto", "sendmsg", "sendmmsg", "accept",
     "accept4", "connect",
@@ -82,9 +83,15 @@ def tree_facts(pids: Sequence[int]) -> list[dict[str, Any]]:
         if time.monotonic() < end:
             row["environ"] = environment(pid)
         row["descriptors"] = opened.get(pid)
+        row["openmp"] = openmp_runtimes(path for _, _, (*_, path) in kernel.mappings(pid))
         row["threads"] = _thread_rows(pid, threads.get(pid, ()), waits.get(pid, {}), all_tids)
         rows.append({name: value for name, value in row.items() if value})
     return rows
+
+
+def openmp_runtimes(paths: Iterable[bytes]) -> list[str]:
+    """Return the names of the OpenMP runtimes among loaded libraries: "libgomp-a34b3233.so.1", "libiomp5.so"."""
+    return sorted({found[1].decode() for path in paths if (found := _OPENMP.search(path))})
 
 
 def _threads(pid: int, end: float) -> list[ThreadSnapshot]:

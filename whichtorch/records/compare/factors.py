@@ -21,7 +21,7 @@ Versions = dict[str, tuple[str | None, str | None]]  # of packages: before and a
 AXES = ("config", "patch", "torch", "python", "build", "hardware")
 PACKAGE = "package "  # begins the name of a factor that is a package's version
 ABSENT = "not there"  # stands for the value of a factor that an environment does not have
-_IN_AXES = {"torch", "python"}  # fields of the fingerprint that an axis holds already
+_IN_AXES = {"torch", "python", "abi"}  # fields of the fingerprint that an axis holds already
 _IN_LABEL = {*AXES, "git_version"} - {"patch"}  # factors that are compared elsewhere; of a patch only the name is
 
 
