@@ -146,6 +146,8 @@ def test_events_are_json_lines(user: User) -> None:
     ("arguments", "error", "hint"),
     [
         (("matrix", "--shar", "9"), "no such option '--shar'", "did you mean --share?"),
+        (("bisect", "x.py", "--html", "out"), "no such option '--html'", "it is an option of matrix, report"),
+        (("matrix", "x.py", "--lr", "3"), "no such option '--lr'", "options of your own script or command stand after"),
         (("matirx",), "no such command 'matirx'", "did you mean matrix?"),
         (("triage",), "missing argument 'SCENARIO|SCRIPT'", "see `whichtorch triage --help`"),
         (("bisect",), "no test is named", "name a scenario or a script, or write a command after --"),

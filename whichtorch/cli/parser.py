@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import MISSING, dataclass, fields, replace
+from difflib import get_close_matches
 from enum import StrEnum
 from itertools import takewhile
 from pathlib import Path
@@ -23,6 +24,7 @@ from whichtorch.base.option import AFTER_DASHES, STDOUT, Group, Option, output_p
 _HOME = re.compile(r"^(--[\w-]+=)?~(?=/|$)")
 _PATHS = {"DIR", "FILE", "PATH", "PYTHON"}  # metavars of options for which a shell completes paths
 _ANY_PATH = click.Path(readable=False)
+NEAR = 0.8  # how alike two options are of which one was mistyped; --tls and --html are to 0.73
 WHOLE = "whichtorch.whole_help"  # key in click's context: all options are shown
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -217,7 +219,9 @@ def usage_error(mistake: click.ClickException) -> UsageError:
     from whichtorch.suite.mistyped import SYNONYMS
 
     near = [*(getattr(mistake, "possibilities", None) or ())]
-    words = mistake.message if near else mistake.format_message()
+    if isinstance(mistake, click.NoSuchOption):  # click's matches are as near as --tls to --html
+        near = get_close_matches(mistake.option_name, near, cutoff=NEAR)
+    words = mistake.message if near or isinstance(mistake, click.NoSuchOption) else mistake.format_message()
     is_near = near and sys.argv[1:2] not in [[word] for word in SYNONYMS]
     hint = f"did you mean {near[0]}?" if is_near else _meant(sys.argv[1:], mistake)
     return UsageError(words[:1].lower() + words[1:].rstrip("."), hint=hint)
@@ -242,9 +246,23 @@ def _meant(typed: Sequence[str], mistake: click.ClickException) -> str:
     versions = list(takewhile(parse_version, typed[typed.index("--torch") + 1 :])) if "--torch" in typed else []
     if len(versions) > 1:
         return f"did you mean --torch {','.join(versions)}?"
+    if owners := _owners(mistake):
+        return f"it is an option of {', '.join(owners)}"
     is_foreign = isinstance(mistake, click.NoSuchOption) and getattr(command, "takes_script_arguments", False)
     own = "options of your own script or command stand after `--`; " if is_foreign else ""
     return f"{own}see `{path} --help`"
+
+
+def _owners(mistake: click.ClickException) -> list[str]:
+    """Return the other commands that have the option which one lacks."""
+    if not isinstance(mistake, click.NoSuchOption) or mistake.ctx is None:
+        return []
+    root = mistake.ctx.find_root()
+    if not isinstance(root.command, click.Group):
+        return []
+    commands = ((name, root.command.get_command(root, name)) for name in root.command.list_commands(root))
+    options = {name: [word for own in each.get_params(root) for word in own.opts] for name, each in commands if each}
+    return [name for name, words in options.items() if mistake.option_name in words]
 
 
 def request_of(kind: type, context: click.Context, prefix: str = "") -> Any:
