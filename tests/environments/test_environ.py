@@ -49,6 +49,8 @@ def test_side_installs_are_shared_by_python(tmp_path: Path) -> None:
     folder = side_packages_folder(config, "3.11.7", tmp_path)
     assert folder == side_packages_folder(Config(name="y", beside=("b", "a")), "3.11", tmp_path)
     assert folder != side_packages_folder(config, "3.12.1", tmp_path)
+    free = side_packages_folder(config, "3.13.5t", tmp_path)
+    assert free == side_packages_folder(config, "3.13t", tmp_path) != side_packages_folder(config, "3.13.5", tmp_path)
     assert side_packages_folder(Config(name="x"), "3.11", tmp_path) is None
 
 

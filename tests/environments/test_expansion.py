@@ -113,6 +113,8 @@ def test_python_is_part_of_the_label_where_it_is_an_axis(tmp_path: Path) -> None
     python = interpreters.DEFAULT_PYTHON
     named = base + f'python = ["{python}"]\n'
     assert [request.label for request in requests_of(tmp_path, named)] == [f"torch-9.1.0-mine-py{python}"]
+    free = base + 'python = ["3.13t"]\n'
+    assert [request.label for request in requests_of(tmp_path, free)] == ["torch-9.1.0-mine-py3.13t"]
 
 
 def test_an_environment_is_asked_for_again_with_the_file_that_says_what_it_is(tmp_path: Path) -> None:

@@ -17,10 +17,12 @@ def commander(tmp_path: Path) -> Commander:
     return Commander(home=tmp_path / "home", logs=tmp_path / "logs")
 
 
-def fake_python(path: Path, version: str, *, headers: bool = True, implementation: str = "CPython") -> Path:
+def fake_python(
+    path: Path, version: str, *, headers: bool = True, implementation: str = "CPython", has_gil: bool = True
+) -> Path:
     """Write a program that answers the query as a Python of that version would."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    answer = f'["{implementation}", "{version}", 64, false, {str(headers).lower()}, "{path}"]'
+    answer = f'["{implementation}", "{version}", 64, {str(not has_gil).lower()}, {str(headers).lower()}, "{path}"]'
     path.write_text(f"#!/bin/sh\necho '{answer}'\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
@@ -82,6 +84,14 @@ def test_one_with_headers_is_better(tmp_path: Path, user: dict[str, str]) -> Non
     assert find_interpreter("3.99", commander(tmp_path), user) == bare
     whole = fake_python(tmp_path / "user/miniconda3/bin/python3", "3.99.2")
     assert find_interpreter("3.99", commander(tmp_path), user) == whole
+
+
+def test_a_python_without_the_gil_is_one_of_its_own(tmp_path: Path, user: dict[str, str]) -> None:
+    """3.99t is only a build without the GIL, and 3.99 only one with it, side by side in one folder."""
+    free = fake_python(tmp_path / "bin/python3.99t", "3.99.1", has_gil=False)
+    usual = fake_python(tmp_path / "bin/python3.99", "3.99.1")
+    found = [find_interpreter(asked, commander(tmp_path), user) for asked in ("3.99t", "3.99")]
+    assert found == [free, usual]
 
 
 def test_others_are_left_alone(tmp_path: Path, user: dict[str, str]) -> None:

@@ -24,12 +24,12 @@ _MAGIC = re.compile(r"^(?P<indent>\s*)(?P<magic>[%!].*)$", re.MULTILINE)
 _HEREDOC = re.compile(
     r"<<-?\s*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)[^\n]*\n(?P<code>.*?)^\s*(?P=end)\s*$", re.DOTALL | re.MULTILINE
 )
-_COMMAND = re.compile(r"\bpython[\d.]*\s+(?:-\w+\s+)*-c\s+(?P<quote>['\"])(?P<code>.*?)(?P=quote)", re.DOTALL)
+_COMMAND = re.compile(r"\bpython[\d.]*t?\s+(?:-\w+\s+)*-c\s+(?P<quote>['\"])(?P<code>.*?)(?P=quote)", re.DOTALL)
 _QUOTED = r"'[^'\n]*'|\"[^\"\n]*\""
 _CALL = re.compile(
     rf"(?P<variables>(?:\b[A-Za-z_]\w*=(?:{_QUOTED}|[^\s`'\"]*)\s+)*)"
-    r"(?P<launcher>(?:torchrun|accelerate launch|deepspeed|mpirun|python[\d.]* -m torch\.distributed\.\w+)\s"
-    r"[^\n`|&;<>#]{0,200}?)?(?:[^\s/]{0,99}/){0,9}(?(launcher)|(?:(?:i?python[\d.]*|pytest|uv run)\s+|\./))"
+    r"(?P<launcher>(?:torchrun|accelerate launch|deepspeed|mpirun|python[\d.]*t? -m torch\.distributed\.\w+)\s"
+    r"[^\n`|&;<>#]{0,200}?)?(?:[^\s/]{0,99}/){0,9}(?(launcher)|(?:(?:i?python[\d.]*t?|pytest|uv run)\s+|\./))"
     r"(?P<flags>(?:-[uBOEs]+\s+|-[WX] ?\S+\s+|-m pytest\s+)*)"
     r"(?:(?P<script>[\w./-]+\.py)\b(?P<arguments>[^\n`|&;<>#]*)|-c?\s)"
 )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from whichtorch.hangs.wait_graph import PartnerLink, WaitGraph
     from whichtorch.model import WaitEdge
 
-_UNNAMED_THREAD = re.compile(r"^(?:|python[\d.]*|pt_\w+|MainThread|Thread-\d+.*)$")
+_UNNAMED_THREAD = re.compile(r"^(?:|python[\d.]*t?|pt_\w+|MainThread|Thread-\d+.*)$")
 _VARIABLE = re.compile(r"[\w.\[\]'\"]+$")  # an expression that may be a lock: no call
 _NAME = re.compile(r"\{(\w+)\}")
 _NEEDY = re.compile(r"\[([^]]+)\]")  # the words of a row that need what they name

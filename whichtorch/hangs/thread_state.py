@@ -35,7 +35,7 @@ _BEGINNINGS = (
 _INSTALLED = re.compile(
     r"^/(?:usr/)?lib|^/usr/local/cuda|/(?:site|dist)-packages/|/lib-dynload/|/torchinductor_\w+/|^\["
     r"|(?:^|/)(?:lib(?:python|stdc\+\+|c\+\+|gcc_s|c|m|pthread|dl|rt|ffi|gomp|i?omp5?|torch\w*|c10\w*)|ld-linux|linux-vdso)[-.\d]"
-    r"|(?:^|/)python[\d.]*$|^\w+\.cpython-"
+    r"|(?:^|/)python[\d.]*t?$|^\w+\.cpython-"
 )
 _STANDARD = re.compile(r"^(?:std|__gnu_cxx|boost)::|^_*(?:gthread|pthread|gthrw)_|^__cxa_")
 

@@ -14,7 +14,7 @@ from typing import Self
 
 LIBRARIES = re.compile(
     r"^<(?!string>|stdin>|ipython-input|doctest )"
-    r"|(?:^|/)(?:site|dist)-packages/|(?:^|/)lib(?:64|32)?/(?:python|pypy)\d[\d.]*/"
+    r"|(?:^|/)(?:site|dist)-packages/|(?:^|/)lib(?:64|32)?/(?:python|pypy)\d[\d.]*t?/"
     r"|(?:^|/)(?:environments|whichtorch)/inside/(?:startup/|fork_server\.py$)"
     # A torch that was built in place lies in a folder of its developer's.
     r"|(?:^|/)torch/(?:_[a-z]\w*|ao|autograd|backends|cuda|distributed|distributions|export|fx|futures|jit|library|linalg"
@@ -78,7 +78,7 @@ class Component(StrEnum):
 
 
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/|^.*/(?=torch/)")
-_PYTHON = re.compile(r"/lib(?:64)?/python\d[\d.]*/(?!(?:site|dist)-packages/)")
+_PYTHON = re.compile(r"/lib(?:64)?/python\d[\d.]*t?/(?!(?:site|dist)-packages/)")
 
 
 @lru_cache(maxsize=4096)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 50_000_000  # of all that comes along: more is data that a case for a maintainer cannot have
 MOST_PARSED = 200  # modules: parsing takes some 10 ms each, at every command
 LONGEST_NAME = 200  # characters of a text that may be a file's name
-_PYTHON = re.compile(r"python[\d.]*")
+_PYTHON = re.compile(r"python[\d.]*t?")
 _PYTHON_OPTIONS = re.compile(r"-([bBdEiIOPqRsSuvx]*)([cm]?)")  # those without a value, then what is run
 
 
