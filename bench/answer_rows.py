@@ -52,12 +52,7 @@ def many_records(folder: Path) -> Figure:
     _whichtorch(folder, *matrix)
     _multiply(next((folder / "state" / "runs").iterdir()), RECORDS)
     test = "thousand.py[n=7]"
-    commands = {
-        "matrix": matrix,
-        "history": ("history", test),
-        "explain": ("explain", test),
-        "runs": ("runs",),
-    }
+    commands = {"matrix": matrix, "history": ("history", test), "explain": ("explain", test), "runs": ("runs",)}
     took = {name: [_whichtorch(folder, *command)[0] for _ in range(2)] for name, command in commands.items()}
     figures = [f"{name} {again:.2f} s (first {first:.0f} s)" for name, (first, again) in took.items()]
     return Figure(text=", ".join(figures), met=all(again <= LIMIT for _, again in took.values()))

@@ -99,12 +99,7 @@ def row(name: str, what: str, measure: Callable[[Path], float], most: float, tim
 
 
 ROWS = [
-    row(
-        "stop-timeout",
-        "the end of a program that ignores SIGTERM, after its timeout",
-        after_timeout,
-        2.0,
-    ),
+    row("stop-timeout", "the end of a program that ignores SIGTERM, after its timeout", after_timeout, 2.0),
     row("stop-interrupt", "the same after an interrupt, long before its timeout", after_interrupt, 2.5),
     row("stop-matrix", "`matrix` after Ctrl-C, with an endless script", partial(after_ctrl_c, "matrix"), 5.0),
     row("stop-bisect", "`bisect` after Ctrl-C, with an endless script", partial(after_ctrl_c, "bisect"), 5.0),

@@ -53,9 +53,7 @@ def test_fake_tensor_add_fails_only_before_its_fix(tmp_path: Path, torch: str) -
 def test_fork_after_openmp_hangs_only_with_libgomp_and_threads(tmp_path: Path, torch: str) -> None:
     """The forked child hangs under `default`, and passes with one thread or with Intel's OpenMP, in every release."""
     found = outcomes(
-        tmp_path,
-        *("--torch", torch, "--config", "default,single-thread,iomp"),
-        "threads/fork_after_openmp[threads=2]",
+        tmp_path, *("--torch", torch, "--config", "default,single-thread,iomp"), "threads/fork_after_openmp[threads=2]"
     )
     by_config = [found["threads/fork_after_openmp", torch, config] for config in ("default", "single-thread", "iomp")]
     assert by_config == ["hang", "pass", "pass"]

@@ -527,10 +527,7 @@ def test_every_release_is_tried_before_it_is_said_to_pass_everywhere(tmp_path: P
 def test_a_failure_between_releases_that_pass_is_narrowed_on_both_sides(tmp_path: Path) -> None:
     """A single release that fails is found, with the change before it and the one after it."""
     releases = FakeReleases(tmp_path, failing(["2.5.0"], CRASHED))
-    assert boundaries(releases.search()) == [
-        ("2.4.0", "2.5.0", Change.REGRESSION),
-        ("2.5.0", "2.6.0", Change.FIX),
-    ]
+    assert boundaries(releases.search()) == [("2.4.0", "2.5.0", Change.REGRESSION), ("2.5.0", "2.6.0", Change.FIX)]
 
 
 def test_bounds_that_do_not_differ_are_named(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_caches_that_another_release_has_written(user: User) -> None:
     script = user.script("repro.py", STALE_IN_OLD)
     result = result_of(user, script, "--cache", "from=9.2.0", code=1)
     assert [(cell["variant"], cell["outcome"]) for cell in result["cells"]] == [
-        ({"runs": "2", "written-by": "9.2.0"}, "fail"),
+        ({"runs": "2", "written-by": "9.2.0"}, "fail")
     ]
     assert "repro.py[runs=2,written-by=9.2.0]  FAIL!" in result["said"]
     assert "written by new" in result["said"]

@@ -33,11 +33,7 @@ BOTH = ("matrix", "--torch", "9.1.0,9.2.0")
 @pytest.mark.parametrize(
     ("source", "words", "step"),
     [
-        (
-            NEEDS,
-            "ModuleNotFoundError: No module named 'cv2', in <module> (repro.py:2)",
-            " --with opencv-python",
-        ),
+        (NEEDS, "ModuleNotFoundError: No module named 'cv2', in <module> (repro.py:2)", " --with opencv-python"),
         (
             UNREADABLE,
             "SyntaxError: '(' was never closed, in <module> (repro.py:2)",

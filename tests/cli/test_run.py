@@ -189,8 +189,7 @@ def test_loop_that_repeats_is_a_hang(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
-    [(["no-such-program"], "error: no-such-program: No such file or directory"), ([], "COMMAND")],
+    ("command", "words"), [(["no-such-program"], "error: no-such-program: No such file or directory"), ([], "COMMAND")]
 )
 def test_what_cannot_be_run_is_a_mistake(command: list[str], words: str) -> None:
     """It is said in one line, with exit code 2."""

@@ -64,10 +64,7 @@ def test_all_mistakes_are_told_at_once_with_place_and_remedy(tmp_path: Path) -> 
             "4: build.mine.name: unknown key; known here: index",
         ),
         ("[axes]\ntorch = ['latest']\n[build.mine]\nindex_url = 'x'\n", "unknown key; did you mean 'index-url'?"),
-        (
-            "[axes]\ntorch = ['latest']\n[hardware.h]\ndriver = 'new'\n",
-            ":4: hardware.h.driver: 'new' is not",
-        ),
+        ("[axes]\ntorch = ['latest']\n[hardware.h]\ndriver = 'new'\n", ":4: hardware.h.driver: 'new' is not"),
         ("[axes]\ntorch = ['latest']\n[config]\nmine = 'x'\n", "4: config.mine: "),
     ],
 )

@@ -34,11 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(
-    folder: Path,
-    script: str,
-    every: str | None = None,
-) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, script: str, every: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run a script as a measured one is run."""
     path = folder / "script.py"
     path.write_text(script)

@@ -89,10 +89,7 @@ def test_an_index_that_recovers_is_asked_again(tmp_path: Path, pauses: list[floa
 
 @pytest.mark.parametrize(
     ("limit", "value", "problem"),
-    [
-        ("PAGE_SECONDS", 0.0, "its page is not whole after 0 s"),
-        ("PAGE_BYTES", 10, "its page is larger than 0 MB"),
-    ],
+    [("PAGE_SECONDS", 0.0, "its page is not whole after 0 s"), ("PAGE_BYTES", 10, "its page is larger than 0 MB")],
 )
 def test_no_page_is_read_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pauses: list[float], limit: str, value: float, problem: str

@@ -121,18 +121,9 @@ def test_what_dynamo_runs_of_the_users_is_told_by_its_own_line() -> None:
     ("stderr", "expected"),
     [
         (EAGER_2_11, "RuntimeError in merge_devices (fake_tensor.py) < add (add_meta.py:33)"),
-        (
-            COMPILED_2_11,
-            f"RuntimeError in _get_fake_value_impl (utils.py) < {ADDED}",
-        ),
-        (
-            BACKEND_2_12,
-            f"RuntimeError in merge_devices (fake_tensor.py) < {ADDED}",
-        ),
-        (
-            BACKEND_2_15,
-            f"FakeTensorDeviceMismatchError in merge_devices (fake_tensor.py) < {ADDED}",
-        ),
+        (COMPILED_2_11, f"RuntimeError in _get_fake_value_impl (utils.py) < {ADDED}"),
+        (BACKEND_2_12, f"RuntimeError in merge_devices (fake_tensor.py) < {ADDED}"),
+        (BACKEND_2_15, f"FakeTensorDeviceMismatchError in merge_devices (fake_tensor.py) < {ADDED}"),
         (
             CAUGHT_2_12,
             f"RuntimeError in _get_fake_value_impl (utils.py) < {ADDED.replace('add_meta', 'op_error_caught')}",

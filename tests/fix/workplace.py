@@ -32,13 +32,7 @@ class Workplace:
     def environment(self, name: str, files: Mapping[str, str]) -> Environment:
         interpreter = environment_folder(self.folder / "envs" / name, files)
         return Environment(
-            id=name,
-            label=name,
-            torch=name,
-            python="3.11",
-            build="existing",
-            config="default",
-            interpreter=interpreter,
+            id=name, label=name, torch=name, python="3.11", build="existing", config="default", interpreter=interpreter
         )
 
     def fix(self, bad: Environment, good: Environment, script: str = SCRIPT, most: int | None = None) -> Fix:

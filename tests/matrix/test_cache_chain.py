@@ -77,23 +77,13 @@ class NamedPythons(FakeCache):
 
 def requests(*versions: str) -> list[Request]:
     return [
-        Request(
-            torch=version,
-            python="3.11",
-            build=Build(name="pypi"),
-            config=Config(name="default"),
-        )
+        Request(torch=version, python="3.11", build=Build(name="pypi"), config=Config(name="default"))
         for version in versions
     ]
 
 
 def run(
-    folder: Path,
-    source: str,
-    *versions: str,
-    written: str = "",
-    executor: Executor | None = None,
-    **options: Any,
+    folder: Path, source: str, *versions: str, written: str = "", executor: Executor | None = None, **options: Any
 ) -> Chained:
     """Run a script as a chain of two, unless `options` say otherwise."""
     path, log = folder / "script.py", folder / "log.txt"

@@ -68,10 +68,7 @@ DONE: list[dict[str, object]] = [{"event": "finish", "code": 0}]
 
 def test_a_test_that_runs_when_the_machine_ends_its_process_is_run_alone(tmp_path: Path) -> None:
     """It is no crash; what it comes to alone counts, and the other tests lose nothing."""
-    sessions = [
-        (of("test_a", "pass") + of("test_b"), KILLED),
-        (of("test_b", "pass") + DONE, PASSED),
-    ]
+    sessions = [(of("test_a", "pass") + of("test_b"), KILLED), (of("test_b", "pass") + DONE, PASSED)]
     ended = pytest_that(tmp_path, sessions)
     assert {(cell.scenario, cell.outcome, cell.doubt) for cell in ended.run.cells} == {
         ("test_a", Outcome.PASS, None),

@@ -229,10 +229,7 @@ def test_rounding_does_not_hide_a_change_of_the_size(value: float, size: float) 
     ],
 )
 def test_changes_are_written_with_their_interval(
-    change: tuple[float, float, float] | None,
-    unit: str,
-    is_share: bool,
-    words: str,
+    change: tuple[float, float, float] | None, unit: str, is_share: bool, words: str
 ) -> None:
     """An exact one has none."""
     assert change_words(change, unit, is_share=is_share) == words

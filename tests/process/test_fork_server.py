@@ -176,12 +176,7 @@ def words(folder: Path) -> tuple[str, ...]:
 @pytest.mark.parametrize("exit_is", ["whole", "brief"])
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_forked_and_cold_show_the_same(
-    tmp_path: Path,
-    packages: Path,
-    executor: ForkingExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    exit_is: str,
+    tmp_path: Path, packages: Path, executor: ForkingExecutor, monkeypatch: pytest.MonkeyPatch, name: str, exit_is: str
 ) -> None:
     """Exit code, signal and every byte of the output are those of a cold start, whatever the script asks for."""
     if name != "syntax":

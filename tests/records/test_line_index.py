@@ -120,8 +120,7 @@ def gone(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
-    [(shorter, [1]), (same_length, [7, 2]), (longer, [1, 8, 1, 8]), (gone, [])],
+    ("change", "expected"), [(shorter, [1]), (same_length, [7, 2]), (longer, [1, 8, 1, 8]), (gone, [])]
 )
 def test_a_file_that_was_not_just_appended_to_is_read_again(
     tmp_path: Path, change: Callable[[Path], None], expected: list[float]

@@ -130,11 +130,7 @@ def test_of_a_huge_run_only_tests_that_do_not_simply_pass_are_shown(
                 store.add_cell(cell, [])
         shown = store.shown()
     assert {cell.name for cell in shown.result.cells} == {"bad", "bad too"}
-    assert shown.left_out == {
-        (Outcome.PASS, True): 4,
-        (Outcome.HANG, True): 1,
-        (Outcome.CRASH, False): 1,
-    }
+    assert shown.left_out == {(Outcome.PASS, True): 4, (Outcome.HANG, True): 1, (Outcome.CRASH, False): 1}
     assert len(store.stored().result.cells) == 10
 
 

@@ -49,11 +49,7 @@ def test_what_changed_comes_first() -> None:
     text = "\n".join(markdown_lines(stored(after), COMMAND, compare(before, after)))
     assert headings(text)[:2] == ["## Changed since run r", "## Not expected"]
     counts = [line.split()[:2] for line in reading.blocks(text)[0]]
-    assert counts == [
-        ["1", "regression"],
-        ["1", "fixed"],
-        ["1", "appeared"],
-    ]
+    assert counts == [["1", "regression"], ["1", "fixed"], ["1", "appeared"]]
     assert [line for line in text.splitlines() if " -> " in line or "appeared  torch" in line] == [
         "- **regression** pass -> HANG! `family/case[op=mm]` `torch-2.11.0-pypi`: stuck",
         "- **fixed** FAIL -> pass `family/b[op=mm]` `torch-2.11.0-pypi`",

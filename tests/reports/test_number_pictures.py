@@ -48,11 +48,7 @@ def test_an_opened_cell_and_the_markdown_have_the_numbers(tmp_path: Path) -> Non
         ["wall", "0.2443 s", "+22.1 % [+21.1, +23.1]", "worse", "torch-2.9.1-pypi", "6 runs"]
     ]
     table, _ = reading.tables("\n".join(markdown_lines(run, "whichtorch matrix")))
-    assert table == [
-        ["family/case", "wall"],
-        ["2.9.1", "0.2 s"],
-        ["2.10.0", "0.2443 s +22.1 % [+21.1, +23.1] worse"],
-    ]
+    assert table == [["family/case", "wall"], ["2.9.1", "0.2 s"], ["2.10.0", "0.2443 s +22.1 % [+21.1, +23.1] worse"]]
 
 
 def test_the_page_draws_the_nights_with_their_steps_first(tmp_path: Path) -> None:

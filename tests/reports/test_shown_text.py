@@ -9,16 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.reports import reading
-from whichtorch.reports.shown_text import (
-    LINE,
-    code_span,
-    escaped,
-    fenced,
-    one_line,
-    plain,
-    table_row,
-    visible,
-)
+from whichtorch.reports.shown_text import LINE, code_span, escaped, fenced, one_line, plain, table_row, visible
 
 
 @pytest.mark.parametrize(

@@ -67,22 +67,14 @@ def server(options: "McpOptions", home: Path) -> MCPServer:
         return await run(context, {"report.md": report}, words)
 
     @tools.tool()
-    async def matrix(
-        context: Context,
-        script: Script,
-        torch: Versions,
-        arguments: Words = (),
-    ) -> dict[str, Any]:
+    async def matrix(context: Context, script: Script, torch: Versions, arguments: Words = ()) -> dict[str, Any]:
         """Run a script in several releases of torch: which pass, fail, hang or crash."""
         words = ["matrix", "repro.py", f"--torch={torch}", *_script_arguments(arguments)]
         return await run(context, {"repro.py": script}, words)
 
     @tools.tool()
     async def bisect(
-        context: Context,
-        script: Script,
-        torch: Versions = ">=2.0",
-        arguments: Words = (),
+        context: Context, script: Script, torch: Versions = ">=2.0", arguments: Words = ()
     ) -> dict[str, Any]:
         """Find the release of torch in which the outcome of a script changed."""
         words = ["bisect", "repro.py", f"--torch={torch}", limit, *_script_arguments(arguments)]

@@ -73,11 +73,7 @@ def _folder_names(interpreters: Sequence[Path]) -> dict[Path, str]:
 
 
 def expand(
-    file: MatrixFile,
-    *,
-    cache: Path,
-    interpreters_given: Sequence[Path] = (),
-    product: bool = True,
+    file: MatrixFile, *, cache: Path, interpreters_given: Sequence[Path] = (), product: bool = True
 ) -> Expansion:
     """Return the environments that a matrix file asks for, each once: oldest torch first, then given interpreters.
 

@@ -148,7 +148,8 @@ def _constrained_lock(requirements: Sequence[str], request: Request, interpreter
 
 def _not_held(request: Request, lock: str) -> list[str]:
     """Return a note on the constraints that a lock does not keep."""
-    versions, where = locked_versions(lock), {"python_version": request.python, "python_full_version": request.python}
+    versions = locked_versions(lock)
+    where = dict.fromkeys(("python_version", "python_full_version"), request.python.rstrip("t"))
     others: list[str] = []
     for pin in map(Requirement, _without(request.constraints, request.overrides)):
         version = versions.get(pin.name)

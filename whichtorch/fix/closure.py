@@ -60,9 +60,7 @@ class Closure:
     def _needs(self, unit: Unit) -> _Needs:
         reader = _Reader(self.change, unit, self._lacking)
         return _Needs(
-            hard=frozenset(reader.needs()),
-            likely=frozenset(reader.likely_needs()),
-            lacking=frozenset(reader.symbols()),
+            hard=frozenset(reader.needs()), likely=frozenset(reader.likely_needs()), lacking=frozenset(reader.symbols())
         )
 
 

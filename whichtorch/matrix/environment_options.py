@@ -206,9 +206,7 @@ class MatrixRequest(Storage, MatrixAxes):
         help="Run again only what failed unexpectedly in the last `matrix`; all where nothing did.",
     )
     share: Share | None = environment_option(
-        metavar="I/N",
-        parse=Share.named,
-        help="Run only this share of the environments: 2/4 is the second of four.",
+        metavar="I/N", parse=Share.named, help="Run only this share of the environments: 2/4 is the second of four."
     )
     script_arguments: Strings | None = after_dashes("COMMAND")
     command: CommandOptions = group(CommandOptions)

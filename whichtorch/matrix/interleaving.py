@@ -19,12 +19,7 @@ import psutil
 
 from whichtorch.environments.configs import SINGLE_THREAD
 from whichtorch.matrix.lab import Lab, Runner
-from whichtorch.matrix.sample import (
-    NOTE,
-    NoNumberError,
-    Sample,
-    sample_of,
-)
+from whichtorch.matrix.sample import NOTE, NoNumberError, Sample, sample_of
 from whichtorch.matrix.variation import NOTES, Variation
 from whichtorch.measure.measure import DILUTION, Measure, MeasureKind
 from whichtorch.model import Basis, Cell, Environment, Outcome

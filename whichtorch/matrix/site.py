@@ -195,12 +195,7 @@ class LocalSite(Site):
         return CellEnd(position=ready.position, records=records, reused=reused, problem=module.problem)
 
     def _next_record(
-        self,
-        ready: ReadyCell,
-        judging: Sequence[Record],
-        uncounted: Sequence[Record],
-        native: Path | None,
-        level: str,
+        self, ready: ReadyCell, judging: Sequence[Record], uncounted: Sequence[Record], native: Path | None, level: str
     ) -> Record | None:
         """Return the next record of a cell: of a plain attempt, or of a longer one if the last was slow.
 

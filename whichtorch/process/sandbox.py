@@ -46,10 +46,7 @@ class SandboxSpec:
 
 
 def sandbox_spec(
-    readable: Iterable[Path],
-    writable: Mapping[Path, Path],
-    hidden: Iterable[Path] = (),
-    room_mb: int = ROOM_MB,
+    readable: Iterable[Path], writable: Mapping[Path, Path], hidden: Iterable[Path] = (), room_mb: int = ROOM_MB
 ) -> SandboxSpec:
     """Return the spec of a sandbox; raises PreventedError where none can be built here."""
     require_sandbox()

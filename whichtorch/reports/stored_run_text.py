@@ -256,12 +256,7 @@ def _cause(change: CellChange) -> tuple[ChangeKind, str, str, str, str, tuple[st
 
 
 def _commands(
-    comparison: Comparison,
-    before: _Cells,
-    after: _Cells,
-    new: StoredRun,
-    called: CommandPrefix,
-    change: CellChange,
+    comparison: Comparison, before: _Cells, after: _Cells, new: StoredRun, called: CommandPrefix, change: CellChange
 ) -> Iterator[str]:
     """Yield the log of a cell that got worse, and the commands that go on from it."""
     now = after.get((change.new.environment, change.name)) if change.new else None

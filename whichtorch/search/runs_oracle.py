@@ -232,8 +232,7 @@ def asking(test: Callable[[Question], Answer]) -> RunsOracle[Question, Answer]:
 
 
 def inquiry_of(
-    test: Callable[[frozenset[str]], bool],
-    widened: Callable[[frozenset[str]], frozenset[str]] = lambda names: names,
+    test: Callable[[frozenset[str]], bool], widened: Callable[[frozenset[str]], frozenset[str]] = lambda names: names
 ) -> Callable[[frozenset[str]], Inquiry[bool]]:
     """Return how sets of names are put to a test, which may be of more names than those that are asked about."""
 

@@ -242,11 +242,7 @@ def test_what_lies_on_this_machine_only_is_refused(tmp_path: Path) -> None:
     machines = ClusterMachines(FakeEngine(FakeWorker(tmp_path, "w1")), tmp_path)
     (request,) = requests("2.0.0")
     project = LocalProject(name="tide", digest="d1", subfolder=".")
-    for update in (
-        {"interpreter": tmp_path / "python"},
-        {"torch": "/tmp/torch-2.0.0.whl"},
-        {"projects": (project,)},
-    ):
+    for update in ({"interpreter": tmp_path / "python"}, {"torch": "/tmp/torch-2.0.0.whl"}, {"projects": (project,)}):
         with pytest.raises(UsageError, match="is on this machine"):
             machines.check([request.model_copy(update=update)])
 

@@ -199,10 +199,7 @@ class TreeClock:
         wakes_in = self._wakes_in(members) if is_pause else None
         if wakes_in is None and is_pause and (self._slept or now - self._woke < self.pauses.needed):
             wakes_in = 0.0  # it has just woken
-        return self.pauses.evidence(now) | {
-            "stretch": round(self.stretch or 1.0, 2),
-            "wakes_in": wakes_in,
-        }
+        return self.pauses.evidence(now) | {"stretch": round(self.stretch or 1.0, 2), "wakes_in": wakes_in}
 
     def _wakes_in(self, members: Iterable[kernel.KernelProcess]) -> float | None:
         """Return in how many seconds a main thread wakes that has been in a single sleep since the pause began."""

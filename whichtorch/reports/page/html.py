@@ -164,10 +164,7 @@ def _index(grid: Grid, changed_cells: Collection[tuple[str, str]]) -> tuple[dict
 
 
 def _index_row(
-    row: GridRow,
-    changed_cells: Collection[tuple[str, str]],
-    texts: dict[str, int],
-    flag_counts: Counter[str],
+    row: GridRow, changed_cells: Collection[tuple[str, str]], texts: dict[str, int], flag_counts: Counter[str]
 ) -> dict[str, object]:
     """Return a row of the index: a letter and a digit of flags for each cell, and by column what few cells have."""
     entries = [entry for entry in row.entries if entry]

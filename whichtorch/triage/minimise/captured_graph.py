@@ -60,11 +60,7 @@ class CapturedGraph:
             return None
         nodes = [each for each in body[:-1] if isinstance(each, ast.Assign) and not _is_alias(each)]
         return cls(
-            nodes=tuple(nodes),
-            outputs=body[-1],
-            values=graph["values"],
-            attributes=graph["attributes"],
-            call=call,
+            nodes=tuple(nodes), outputs=body[-1], values=graph["values"], attributes=graph["attributes"], call=call
         )
 
     def smallest(self, context: str) -> Generator[str, bool, str | None]:
