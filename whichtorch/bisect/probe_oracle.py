@@ -119,7 +119,7 @@ class ProbeRunner:
         subject = ledger.axis.subjects.get(value, "")
         ledger.bench.emit(
             ProbeChosen(
-                number=len(ledger.evidence.keys() | ledger.purposes.keys()),
+                number=ledger.bench.numbers.setdefault(cells[0].request.label, len(ledger.bench.numbers) + 1),
                 value=f"{value[:10]} {subject}" if subject else value,
                 purpose=probe.purpose,
                 runs=probe.runs,

@@ -82,7 +82,7 @@ class CellDone:
 class ProbeChosen:
     """A search is about to try a value."""
 
-    number: int  # of values tried so far, this one included
+    number: int  # of the value, in the order in which a search has tried them
     value: str
     purpose: str
     runs: int  # at most

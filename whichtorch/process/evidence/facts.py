@@ -83,10 +83,19 @@ def tree_facts(pids: Sequence[int]) -> list[dict[str, Any]]:
         if time.monotonic() < end:
             row["environ"] = environment(pid)
         row["descriptors"] = opened.get(pid)
-        row["openmp"] = openmp_runtimes(path for _, _, (*_, path) in kernel.mappings(pid))
+        row["openmp"] = _openmp(pid)
         row["threads"] = _thread_rows(pid, threads.get(pid, ()), waits.get(pid, {}), all_tids)
         rows.append({name: value for name, value in row.items() if value})
     return rows
+
+
+def _openmp(pid: int) -> list[str]:
+    """Return the OpenMP runtimes of a process; none where LD_PRELOAD has one take the place of the others."""
+    with contextlib.suppress(*_UNREADABLE):
+        preloaded = kernel.read(f"/proc/{pid}/environ").partition(b"LD_PRELOAD=")[2].partition(b"\0")[0]
+        if b"omp" not in preloaded:
+            return openmp_runtimes(path for _, _, (*_, path) in kernel.mappings(pid))
+    return []
 
 
 def openmp_runtimes(paths: Iterable[bytes]) -> list[str]:
