@@ -186,9 +186,8 @@ def _in_markdown(block: Block) -> Iterator[_Part]:
         case Paragraph(text):
             yield _Part([marked(text)])
         case Items(lines, rank) if lines:
-            texts = ["".join(line) for line in lines]
-            indents = [min(4, len(text) - len(text.lstrip(" "))) for text in texts]
-            items = [f"{' ' * indent}- {marked(line)}" for indent, line in zip(indents, lines, strict=True)]
+            shown = [(text, line) for line in lines if (text := "".join(line)).strip()]  # a bare "-" makes a heading
+            items = [f"{' ' * min(4, len(text) - len(text.lstrip(' ')))}- {marked(line)}" for text, line in shown]
             yield _Part(items=items, rank=rank)
         case Table(title=title, rank=rank):
             if title:

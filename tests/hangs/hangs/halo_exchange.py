@@ -11,7 +11,10 @@ import torch.multiprocessing as mp
 def exchange(border, rank, size):
     received = torch.empty_like(border)
     requests = dist.batch_isend_irecv(
-        [dist.P2POp(dist.isend, border, (rank + 1) % size), dist.P2POp(dist.irecv, received, (rank + 1) % size)]
+        [
+            dist.P2POp(dist.isend, border, (rank + 1) % size),
+            dist.P2POp(dist.irecv, received, (rank + 1) % size),
+        ]
     )
     for request in requests:
         request.wait()

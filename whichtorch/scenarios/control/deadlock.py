@@ -18,7 +18,10 @@ def take(mine, other):
             print("unreachable")
 
 
-threads = [threading.Thread(target=take, args=(first, second)), threading.Thread(target=take, args=(second, first))]
+threads = [
+    threading.Thread(target=take, args=(first, second)),
+    threading.Thread(target=take, args=(second, first)),
+]
 for thread in threads:
     thread.start()
 for thread in threads:

@@ -65,5 +65,10 @@ class Fold(ast.NodeTransformer):
 
 
 work = os.environ.get("WHICHTORCH_WORK", "sleep")
-{"sleep": sleep, "subprocess": wait_for_child, "output": print_now_and_then, "compile": compile_for_long}[work]()
+{
+    "sleep": sleep,
+    "subprocess": wait_for_child,
+    "output": print_now_and_then,
+    "compile": compile_for_long,
+}[work]()
 print(work, "is done")

@@ -21,7 +21,11 @@ if made == "context":
     with torch.device("meta"):
         inputs, weight = torch.randn(2, 4, 16), torch.randn(16, 16)
 else:
-    options = {"empty": {}, "bfloat16": {"dtype": torch.bfloat16}, "requires_grad": {"requires_grad": True}}[made]
+    options = {
+        "empty": {},
+        "bfloat16": {"dtype": torch.bfloat16},
+        "requires_grad": {"requires_grad": True},
+    }[made]
     inputs = torch.empty(2, 4, 16, device="meta", **options)
     weight = torch.empty(16, 16, device="meta", **options)
 
