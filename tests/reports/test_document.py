@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.reports import reading
@@ -58,6 +58,7 @@ def test_what_is_folded_is_not_on_a_screen() -> None:
 
 
 @given(st.lists(st.one_of(HOSTILE, HOSTILE.map(Code)), min_size=1).map(tuple))
+@example(("  ",))
 def test_no_text_is_markup(line: Line) -> None:
     """Whatever stands in the parts of a line, it is text or code."""
     text = "\n".join(markdown([Items(["x", line]), Paragraph("end")]))
