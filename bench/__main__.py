@@ -19,7 +19,6 @@ from tabulate import tabulate
 
 from bench import (
     answer_rows,
-    cluster_rows,
     fault_rows,
     fork_rows,
     hang_rows,
@@ -54,7 +53,6 @@ def main() -> int:
         *hangs.rows(asked.interpreter, asked.runs),
         *rank_rows.rows(asked.interpreter),
         *fork_rows.rows(asked.interpreter, asked.scripts),
-        *cluster_rows.ROWS,
         *fault_rows.rows(asked.moments, asked.most),
         *soak.rows(asked.seconds),
     ]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import signal
-import socket
 import subprocess
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from tests.cli.shell import User, wait_for
+from tests.matrix.cluster.parties import free_port
 from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
@@ -17,14 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WORKERS = ("one", "two")
-
-
-def _free_port() -> int:
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 @contextmanager
@@ -44,7 +35,7 @@ def _party(user: User, log: Path, *arguments: str) -> Iterator[subprocess.Popen[
 def two_workers(user: User, folder: Path) -> Iterator[tuple[str, dict[str, subprocess.Popen[bytes]]]]:
     """Give the address of a scheduler with two workers, each with a state folder below `folder`, and the workers."""
     folder.mkdir()
-    port = _free_port()
+    port = free_port()
     address = f"tcp://127.0.0.1:{port}"
     with ExitStack() as held:
         log = folder / "scheduler.log"
