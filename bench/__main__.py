@@ -2,11 +2,11 @@
 
 The row of group `real` installs a release of torch. Rows of group `hangs` ask how soon and how surely hangs are told
 from slow work: hours, with a Python that has torch and with `g++`. Rows of group `fork` run the suite, and scripts that
-look for differences, with such a Python, cold and forked. Rows of group `cluster` kill the parties of a cluster on this
-machine. The row of group `faults` lets faults strike while commands run, an hour; `--most 3 --moments 2` takes two
-minutes. The rows of group `numbers` search for slowdowns that are planted in stand-ins, hours; `--searches 5` makes
-fewer. The row of group `soak` makes ten thousand attempts while faults strike, half an hour; `--seconds 120` ends it
-earlier. Its row `two-paths` runs two tools on one state folder for an hour, or as many seconds.
+look for differences, with such a Python, cold and forked. The row of group `faults` lets faults strike while commands
+run, an hour; `--most 3 --moments 2` takes two minutes. The rows of group `numbers` search for slowdowns that are
+planted in stand-ins, hours; `--searches 5` makes fewer. The row of group `soak` makes ten thousand attempts while
+faults strike, half an hour; `--seconds 120` ends it earlier. Its row `two-paths` runs two tools on one state folder
+for an hour, or as many seconds.
 Without names everything but these runs; `all` runs everything.
 """
 

@@ -149,9 +149,9 @@ def cluster(folder: Path, workers: int) -> Iterator[tuple[str, Party, list[Party
             each.end(signal.SIGTERM if each.process.poll() is None else signal.SIGKILL)
 
 
-def new_worker(name: str, address: str, folder: Path, *before: str) -> Party:
-    """Start a worker; `before` are words that its command comes after."""
-    command = [*before, sys.executable, "-m", "tests.matrix.cluster.parties", "worker", address, str(folder / name)]
+def new_worker(name: str, address: str, folder: Path) -> Party:
+    """Start a worker."""
+    command = [sys.executable, "-m", "tests.matrix.cluster.parties", "worker", address, str(folder / name)]
     return Party(name, command, folder)
 
 
