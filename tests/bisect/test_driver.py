@@ -498,7 +498,7 @@ def test_a_defect_of_the_harness_is_raised(tmp_path: Path) -> None:
 
 
 def test_every_probe_is_told_before_it_runs(tmp_path: Path) -> None:
-    """Number, value, reason and what is known around it are told of each."""
+    """The number of its value, the value, the reason and what is known around it are told of each."""
     releases = FakeReleases(tmp_path, failing(OLD, AS_IT_WAS))
     releases.search()
     assert [(event.number, event.value, event.purpose, event.left) for event in releases.chosen] == [
@@ -508,7 +508,7 @@ def test_every_probe_is_told_before_it_runs(tmp_path: Path) -> None:
         (4, "2.1.0", Purpose.NARROW, 2),
         (5, "2.2.0", Purpose.NARROW, 1),
         (5, "2.2.0", Purpose.CONFIRM, 1),
-        (5, "2.3.0", Purpose.CONFIRM, 4),
+        (3, "2.3.0", Purpose.CONFIRM, 4),
     ]
     assert releases.chosen[2].between == ("2.0.0 (fail)", "2.7.0 (pass)")
 
