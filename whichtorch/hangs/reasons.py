@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from whichtorch.hangs.source_text import awaited_words, suspended_holder
+from whichtorch.hangs.source_text import awaited_at, awaited_words, suspended_holder
 from whichtorch.hangs.stacks import number_on_host
-from whichtorch.hangs.thread_state import descriptor_of, is_at_task, is_in_event_loop, is_pool_worker, runs
+from whichtorch.hangs.thread_state import descriptor_of, is_at_task, is_in_event_loop, is_own, is_pool_worker, runs
 from whichtorch.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from whichtorch.hangs.narration import Narration
-    from whichtorch.hangs.stacks import Process
+    from whichtorch.hangs.stacks import LoopTask, Process
     from whichtorch.hangs.thread_state import ThreadState
 
+_TASKS_NAMED = 4  # of asyncio
+_UNNAMED_TASK = re.compile(r"Task-\d+")
 _OTHERS_NAMED = 3  # of the threads that could end a wait, and do not
 _ENDERS = {Waiting.LOCK: "release it", Waiting.SEMAPHORE: "release it", Waiting.CONDITION: "notify it"}
 _IDLE_LOOP = "the event loop is idle: no callback is ready, and nothing that it watches comes"
@@ -103,9 +105,25 @@ def _ended_well(narration: Narration) -> list[str]:
     return [f"child {pid} has ended (exit code 0)" for pid in ended[:_OTHERS_NAMED]]
 
 
+def words_of_tasks(process: Process) -> str:
+    """Return what each task of asyncio in a process awaits, and where; "" if the process has not written them."""
+    names, told = {task.name: _task_name(task) for task in process.tasks}, []
+    for task in process.tasks:
+        if place := next((frame for frame in task.frames if is_own(frame)), None):
+            others = " and ".join(f"`{names[name]}`" for name in task.awaits if name in names)
+            told.append(f"`{names[task.name]}` awaits {awaited_at(place)}" + f" for {others}" * bool(others))
+    more = [f"{len(told) - _TASKS_NAMED} more tasks"] * (len(told) > _TASKS_NAMED)
+    return ", ".join([*told[:_TASKS_NAMED], *more])
+
+
+def _task_name(task: LoopTask) -> str:
+    """Return the name that the user gave a task, else that of its coroutine."""
+    return task.frames[-1].method if task.frames and _UNNAMED_TASK.match(task.name) else task.name
+
+
 def _of_idle_loop(narration: Narration, state: ThreadState) -> str:
     is_alone = not any(other.user.place or other.awaits for other in narration.graph.others(state))
-    awaited = awaited_words(state.user.place, state.user.site.first)
+    awaited = words_of_tasks(state.process) or awaited_words(state.user.place, state.user.site.first)
     return "; ".join(filter(None, [awaited, _IDLE_LOOP, _NO_TASK if is_alone else "", *narration.departed]))
 
 

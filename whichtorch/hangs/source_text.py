@@ -249,6 +249,20 @@ def awaited_words(place: Frame | None, given: str) -> str:
     return ", ".join(f"`{function}` awaits {' or '.join(words)}" for function, words in awaited.items())
 
 
+def awaited_at(place: Frame) -> str:
+    """Return what a suspended coroutine awaits, and in which `async with`: "`jobs.join()` (line 19) in `self.lock`".
+
+    The line of an `async with` that is being left is that of its head.
+    """
+    tree, at = parsed(place.file or ""), place.line or 0
+    nodes = [node for node in ast.walk(tree) if spans(node, at)] if tree else []
+    values = [value for node in nodes for value in _awaited(node) if spans(value, at)]
+    around = [item for node in nodes if isinstance(node, ast.AsyncWith) and at > node.lineno for item in node.items]
+    shown = f"`{_shown(values[-1], _AWAITED)}` " if values else ""
+    inside = "".join(f" in `async with {_shown(item.context_expr, _AWAITED)}`" for item in around[-1:])
+    return f"{shown}(line {at}){inside}"
+
+
 def _awaits(tree: ast.Module, name: str, depth: int) -> Iterator[tuple[str, str]]:
     """Yield the functions that await something when a coroutine runs, and what: "`jobs.join()` (line 19)"."""
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}

@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from whichtorch.hangs.stacks import Descriptor, Frame, KernelWait, Process, Thread, Value, looks_native, native, python
+from whichtorch.hangs.stacks import (
+    Descriptor,
+    Frame,
+    KernelWait,
+    Language,
+    LoopTask,
+    Process,
+    Thread,
+    Value,
+    looks_native,
+    native,
+    python,
+)
 from whichtorch.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -265,6 +277,18 @@ def _pystack_frame(match: re.Match[str]) -> Frame:
         return native(match["rest"], file=file, line=line)
     library = parts["library"] or None
     return native(parts["function"], library=library, file=file if file != library else None, line=line)
+
+
+def parse_tasks(text: str, pid: int = 0) -> tuple[Process, ...]:
+    """Read the tasks that a process has written: `inside/startup/event_loop.py`.
+
+    [{"name": "Task-2", "frames": [{"file": "/w/serve.py", "function": "drain", "line": 9}], "awaits": ["Task-3"]}]
+    """
+    rows = [
+        row | {"frames": [frame | {"language": Language.PYTHON} for frame in dictionaries(row.get("frames"))]}
+        for row in dictionaries(read_json(text))
+    ]
+    return (Process(pid=pid, tasks=_read_all(LoopTask, rows)),) if rows else ()
 
 
 def read_json(text: str) -> Any:

@@ -224,6 +224,14 @@ class Descriptor(Model):
     holders: tuple[int, ...] = ()  # processes that hold the other end, or the file's lock
 
 
+class LoopTask(Model):
+    """A task of asyncio that has not ended."""
+
+    name: str
+    frames: tuple[Frame, ...] = ()  # of its coroutines, innermost first
+    awaits: tuple[str, ...] = ()  # names of the tasks that it is known to await
+
+
 class Process(Model):
     """One process of a tree."""
 
@@ -237,6 +245,7 @@ class Process(Model):
     )  # its place in a distributed job: RANK, WORLD_SIZE, MASTER_ADDR, ...
     descriptors: tuple[Descriptor, ...] = ()
     openmp: tuple[str, ...] = ()  # the runtimes of OpenMP that it has loaded: "libgomp-a34b3233.so.1", "libiomp5.so"
+    tasks: tuple[LoopTask, ...] = ()  # as the process itself has written them
     threads: tuple[Thread, ...] = ()
 
     @property

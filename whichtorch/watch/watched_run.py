@@ -92,7 +92,7 @@ def read_hang(seen: Standstill, folder: Path) -> tuple[SeenHang, list[str]]:
     # where a test runs, a controller of xdist and its other workers only wait for it
     idle = {pid for pid, test in of_pytest.items() if tests and not test}
     pids = [pid for pid in seen.pids if pid not in idle]
-    collection = capture.collect(pids, stacks, capture.find_tools())
+    collection = capture.collect(pids, stacks, capture.find_tools(), told=folder)
     shown, loop, notes = None, None, collection.notes
     waits = [wait for wait in seen.waits if wait["pid"] not in idle]
     try:

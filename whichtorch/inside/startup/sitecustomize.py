@@ -131,28 +131,38 @@ def register_stacks(folder: str) -> None:
 def register_loop(here: str, folder: str) -> None:
     """Let LOOP_SIGNAL write where the main thread is, and the state of its loop, by `loop_state.py` beside this file.
 
-    What is read for that is read when it is first asked for. Where it cannot work, nothing changes.
+    Where there is an empty file for them, `event_loop.py` writes asyncio's tasks instead. What is read for that is read
+    when it is first asked for. Where it cannot work, nothing changes.
     """
     try:
         import _signal  # type: ignore[import-not-found]  # importing signal would take longer
         import atexit
 
         def answer(_number: int, frame: Any) -> None:
-            answers = os.path.join(folder, str(os.getpid()) + ".loop.jsonl")
+            own = os.path.join(folder, str(os.getpid()))
+            answers, tasks = own + ".loop.jsonl", own + ".tasks.json"
             # None: no line of Python runs, as when an exception is printed; and an import cannot take another one
             if frame is None or frame.f_code.co_filename.startswith("<frozen importlib"):
                 write_unknown(answers)
                 return
             try:
-                if "report" not in module:
-                    path = os.path.join(here, "loop_state.py")
-                    with open(path, encoding="utf-8") as file:
-                        exec(compile(file.read(), path, "exec"), module)  # noqa: S102
-                module["report"](frame, answers, _signal)
+                if os.access(tasks, os.F_OK) and not os.stat(tasks).st_size:  # noqa: PTH116
+                    load("event_loop.py")["write_tasks"](tasks)
+                else:
+                    load("loop_state.py")["report"](frame, answers, _signal)
             except Exception:  # noqa: BLE001  # a module that it needs may be half imported
                 write_unknown(answers)
 
-        module: dict[str, Any] = {"__name__": "whichtorch_loop_state"}
+        def load(name: str) -> dict[str, Any]:
+            if name not in modules:
+                path = os.path.join(here, name)
+                module: dict[str, Any] = {"__name__": "whichtorch_" + name[:-3]}
+                with open(path, encoding="utf-8") as file:
+                    exec(compile(file.read(), path, "exec"), module)  # noqa: S102
+                modules[name] = module
+            return modules[name]
+
+        modules: dict[str, dict[str, Any]] = {}
         _signal.signal(LOOP_SIGNAL, answer)
         _signal.siginterrupt(LOOP_SIGNAL, False)
         # an interpreter that ends gives back what has a handler, and the signal would kill it then

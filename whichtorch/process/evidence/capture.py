@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +64,7 @@ class Collector:
 
 KERNEL = Collector(name="kernel", file="kernel.txt", parser="parse_kernel", rank=0)
 FACTS = Collector(name="facts", file="facts.json", parser="parse_facts", rank=0)
+TASKS = Collector(name="tasks", file="{pid}.tasks.json", parser="parse_tasks", rank=5)
 FAULTHANDLER = Collector(name="faulthandler", file="{pid}.faulthandler.txt", parser="parse_faulthandler", rank=4)
 COLLECTORS = (
     KERNEL,
@@ -83,6 +85,7 @@ COLLECTORS = (
         name="gdb", file="{pid}.gdb.txt", parser="parse_gdb", rank=3, patience=30.0, is_fallback=True,
         arguments=("-nx", "-batch", "-p", "{pid}", "-ex", "thread apply all bt"),
     ),
+    TASKS,
     FAULTHANDLER,
 )  # fmt: skip
 
@@ -104,7 +107,8 @@ class Collection:
     """The stacks of some processes on their way into a folder; `step` is called again and again and never waits.
 
     `tools` are paths of programs by the collectors' names. `helpers` are the children that the caller reaps for it:
-    pid -> status, None while they run. Processes are asked to write their own stacks unless `ask` is False.
+    pid -> status, None while they run. Processes are asked to write their own stacks unless `ask` is False; their tasks
+    of asyncio they then write to `told`, the folder that they were started with, and not where that is None.
     """
 
     def __init__(
@@ -115,7 +119,9 @@ class Collection:
         helpers: dict[int, int | None],
         *,
         ask: bool = True,
+        told: Path | None = None,
     ) -> None:
+        self._told = Path(folder) if ask else told
         self._folder, self._tools, self._helpers, self._may_ask = Path(folder), tools, helpers, ask
         self._folder.mkdir(parents=True, exist_ok=True)
         self._began = time.monotonic()
@@ -183,6 +189,7 @@ class Collection:
             yield from self._read_all(chosen, GLANCES, is_glance=True)
             chosen = self._one_of_each_kind()
         yield from self._read_all(chosen, BUDGET, is_glance=False)
+        yield from self._ask_for_tasks()
         if self._may_ask:
             yield from self._ask()
 
@@ -259,6 +266,25 @@ class Collection:
         else:
             self._failures.setdefault(collector, f"could not read process {pid}: {why.splitlines()[-1][:200]}")
 
+    def _ask_for_tasks(self) -> Generator[None]:
+        """Have the processes in which an event loop may be idle write the tasks of asyncio: no collector sees them."""
+        from whichtorch.process.evidence import loop_watch, snapshots  # here: as facts
+
+        files: list[Path] = []
+        for pid in self._pids if self._told else ():
+            with suppress(OSError, ValueError, KeyError):  # it has ended
+                calls = (snapshots.read_thread(pid, tid).call for tid in kernel.thread_ids(pid))
+                is_idle = any(call is None or call.startswith("epoll") for call in calls)
+                if is_idle and self._told and kernel.catches(pid, loop_watch.LOOP_SIGNAL):
+                    files.append(self._told / TASKS.file.format(pid=pid))
+                    files[-1].touch()
+                    kernel.send(pid, loop_watch.LOOP_SIGNAL)
+        end = time.monotonic() + WRITING
+        while time.monotonic() < end and not all(file.stat().st_size for file in files):
+            yield
+        for file in files:
+            file.replace(self._folder / file.name)
+
     def _ask(self) -> Generator[None]:
         """Signal every process that can write its Python stacks, until all have written them."""
         asked = [pid for pid in self._pids if self._own(pid).exists() and kernel.catches(pid, STACKS_SIGNAL)]
@@ -290,10 +316,13 @@ def stack_shape(path: Path) -> tuple[object, ...] | None:
     return tuple(sorted(stacks, key=repr)) or None
 
 
-def collect(pids: Sequence[int], folder: Path, tools: Mapping[str, str]) -> Collection:
-    """Take the stacks of processes that this tool did not start, without sending them a signal; return when done."""
+def collect(pids: Sequence[int], folder: Path, tools: Mapping[str, str], told: Path | None = None) -> Collection:
+    """Take the stacks of processes that may go on, and return when done.
+
+    They are sent no signal, but those that were started to write to a folder `told` are asked for tasks of asyncio.
+    """
     helpers: dict[int, int | None] = {}
-    collection = Collection(pids, folder, tools, helpers, ask=False)
+    collection = Collection(pids, folder, tools, helpers, ask=False, told=told)
 
     def reap(options: int) -> None:
         for child in [pid for pid, status in helpers.items() if status is None]:
