@@ -146,7 +146,11 @@ def test_events_are_json_lines(user: User) -> None:
     ("arguments", "error", "hint"),
     [
         (("matrix", "--shar", "9"), "no such option '--shar'", "did you mean --share?"),
-        (("bisect", "x.py", "--html", "out"), "no such option '--html'", "it is an option of matrix, report"),
+        (
+            ("bisect", "x.py", "--html", "out"),
+            "no such option '--html'",
+            "options of your own script or command stand after `--`; it is an option of matrix, report",
+        ),
         (("matrix", "x.py", "--lr", "3"), "no such option '--lr'", "options of your own script or command stand after"),
         (("matirx",), "no such command 'matirx'", "did you mean matrix?"),
         (("triage",), "missing argument 'SCENARIO|SCRIPT'", "see `whichtorch triage --help`"),

@@ -20,21 +20,21 @@ PROGRAMS = {
     "gather": (
         "async def one(ready):\n    await ready.wait()\nasync def main():\n    ready = asyncio.Event()\n"
         "    await asyncio.gather(one(ready), one(ready))\n",
-        "`main` awaits `asyncio.gather(one(ready), one(ready))` (line 6) for `one` and `one`, "
-        "`one` awaits `ready.wait()` (line 3), `one` awaits `ready.wait()` (line 3)",
+        "`main` awaits `asyncio.gather(one(ready), one(ready))` (script.py:6) for `one` and `one`, "
+        "`one` awaits `ready.wait()` (script.py:3), `one` awaits `ready.wait()` (script.py:3)",
     ),
     "lock kept over a queue": (
         "async def fill(lock, queue):\n    async with lock:\n        await queue.put(1)\n"
         "async def main():\n    queue, lock = asyncio.Queue(1), asyncio.Lock()\n    queue.put_nowait(0)\n"
         "    filling = asyncio.create_task(fill(lock, queue), name='filling')\n    await asyncio.sleep(0)\n"
         "    async with lock:\n        await queue.get()\n",
-        "`main` awaits `lock` (line 10), `filling` awaits `queue.put(1)` (line 4) in `async with lock`",
+        "`main` awaits `lock` (script.py:10), `filling` awaits `queue.put(1)` (script.py:4) in `async with lock`",
     ),
     "wait": (
         "async def never():\n    await asyncio.get_running_loop().create_future()\nasync def main():\n"
         "    await asyncio.wait([asyncio.ensure_future(never())])\n",
-        "`main` awaits `asyncio.wait([asyncio.ensure_future(never())])` (line 5) for `never`, "
-        "`never` awaits `asyncio.get_running_loop().create_future()` (line 3)",
+        "`main` awaits `asyncio.wait([asyncio.ensure_future(never())])` (script.py:5) for `never`, "
+        "`never` awaits `asyncio.get_running_loop().create_future()` (script.py:3)",
     ),
     "no task": ("", ""),
 }
@@ -59,7 +59,7 @@ def test_each_task_is_told_with_what_it_awaits(tmp_path: Path, name: str) -> Non
         finally:
             program.kill()
     processes = parse_tasks(file.read_text(), program.pid)
-    assert "".join(map(words_of_tasks, processes)) == words
+    assert "".join(map(words_of_tasks, processes)).replace(script.name, "script.py") == words
 
 
 def wait_of(pid: int) -> str:

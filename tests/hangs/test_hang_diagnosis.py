@@ -129,7 +129,7 @@ def test_a_wait_in_openmp_names_two_runtimes(beside: str, is_told: bool) -> None
     """A process that waits in OpenMP, and has loaded the runtimes of two makers, is told with both."""
     loaded = {"openmp": ("libgomp-a34b3233.so.1", beside)}
     found = diagnose([process.model_copy(update=loaded) for process in picture("fork_openmp")])
-    assert (f"has loaded libgomp-a34b3233.so.1 and {beside}: two OpenMP runtimes" in found.summary) is is_told
+    assert (f"has loaded libgomp-a34b3233.so.1 and {beside}: OpenMP of two makers" in found.summary) is is_told
 
 
 def test_a_lock_copied_by_fork_is_remarked() -> None:

@@ -93,7 +93,7 @@ class Workbench:
         self._started = time.monotonic()
         self._running: dict[int, _RunningProbe] = {}
         self.stopped = ""  # why nothing more is begun, in words
-        self.numbers: dict[str, int] = {}  # of probes, by the labels of their environments, as they were first begun
+        self.numbers: dict[str, int] = {}  # of each value that was tried, by the label of its environment
         self._took: list[float] = []  # seconds of each probe that has ended
 
     @property

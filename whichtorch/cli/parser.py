@@ -24,7 +24,8 @@ from whichtorch.base.option import AFTER_DASHES, STDOUT, Group, Option, output_p
 _HOME = re.compile(r"^(--[\w-]+=)?~(?=/|$)")
 _PATHS = {"DIR", "FILE", "PATH", "PYTHON"}  # metavars of options for which a shell completes paths
 _ANY_PATH = click.Path(readable=False)
-NEAR = 0.8  # how alike two options are of which one was mistyped; --tls and --html are to 0.73
+LEAST_SIMILARITY = 0.8  # of a typed option and one that is suggested; --tls and --html have 0.73
+OWNERS = 3  # commands that are named of those that have an option
 WHOLE = "whichtorch.whole_help"  # key in click's context: all options are shown
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -219,8 +220,9 @@ def usage_error(mistake: click.ClickException) -> UsageError:
     from whichtorch.suite.mistyped import SYNONYMS
 
     near = [*(getattr(mistake, "possibilities", None) or ())]
-    if isinstance(mistake, click.NoSuchOption):  # click's matches are as near as --tls to --html
-        near = get_close_matches(mistake.option_name, near, cutoff=NEAR)
+    if isinstance(mistake, click.NoSuchOption):  # click's matches are as unlike as --tls and --html
+        longer = [option for option in near if mistake.option_name.startswith(f"{option}-")]
+        near = get_close_matches(mistake.option_name, near, cutoff=LEAST_SIMILARITY) or longer
     words = mistake.message if near or isinstance(mistake, click.NoSuchOption) else mistake.format_message()
     is_near = near and sys.argv[1:2] not in [[word] for word in SYNONYMS]
     hint = f"did you mean {near[0]}?" if is_near else _meant(sys.argv[1:], mistake)
@@ -246,15 +248,14 @@ def _meant(typed: Sequence[str], mistake: click.ClickException) -> str:
     versions = list(takewhile(parse_version, typed[typed.index("--torch") + 1 :])) if "--torch" in typed else []
     if len(versions) > 1:
         return f"did you mean --torch {','.join(versions)}?"
-    if owners := _owners(mistake):
-        return f"it is an option of {', '.join(owners)}"
     is_foreign = isinstance(mistake, click.NoSuchOption) and getattr(command, "takes_script_arguments", False)
     own = "options of your own script or command stand after `--`; " if is_foreign else ""
-    return f"{own}see `{path} --help`"
+    owners = _owners(mistake)
+    return own + (f"it is an option of {', '.join(owners[:OWNERS])}" if owners else f"see `{path} --help`")
 
 
 def _owners(mistake: click.ClickException) -> list[str]:
-    """Return the other commands that have the option which one lacks."""
+    """Return the commands that have the option that this command lacks."""
     if not isinstance(mistake, click.NoSuchOption) or mistake.ctx is None:
         return []
     root = mistake.ctx.find_root()

@@ -29,7 +29,7 @@ from pydantic import (
 
 from whichtorch.base.errors import UsageError
 from whichtorch.base.grouping import grouped
-from whichtorch.base.version_parsing import in_specifier
+from whichtorch.base.version_parsing import in_specifier, minor_python
 from whichtorch.environments import configs, own_file, patches
 from whichtorch.environments.index import sources, version_specs
 from whichtorch.environments.script_needs import Needs, needs_of, override_of
@@ -71,8 +71,8 @@ def _named(check: Callable[[Any, _OwnTables], object]) -> AfterValidator:
 
 def _python_version(value: str) -> str:
     if not re.fullmatch(r"3\.\d+t?", value):
-        near = re.match(r"(?:[Pp]ython ?)?(3\.\d+t?)(?![\w/])", value)
-        meant = f"; did you mean {near[1]}?" if near else ""
+        near = re.match(r"(?:[Pp]ython ?)?(3\.\d+(?:\.\d+)?t?)(?![\w/])", value)
+        meant = f"; did you mean {minor_python(near[1])}?" if near else ""
         remedy = "; --interpreter takes the path of one" if "/" in value else meant
         raise ValueError(f"{value!r} is not a Python version such as 3.11 or 3.13t{remedy}")
     return value

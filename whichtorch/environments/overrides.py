@@ -68,7 +68,7 @@ def _refusal(text: str, name: str, version: str, python: str) -> str:
     """Return what a requirement asks for if it is about this package, counts here, and refuses the version; else ""."""
     with suppress(InvalidRequirement):  # of an old package
         asked = Requirement(text)
-        where = {"python_version": python, "python_full_version": python, "extra": ""}
+        where = dict.fromkeys(("python_version", "python_full_version"), python.rstrip("t")) | {"extra": ""}
         counts = canonicalize_name(asked.name) == name and (asked.marker is None or asked.marker.evaluate(where))
         if counts and not asked.specifier.contains(version, prereleases=True):
             return f"{name}{asked.specifier}"

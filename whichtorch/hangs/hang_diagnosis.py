@@ -281,7 +281,7 @@ def _openmp_notes(states: Sequence[ThreadState]) -> Iterator[str]:
     for state in states:
         if state.waiting is Waiting.OPENMP and not state.is_idle and state.process.has_two_openmps:
             names = " and ".join(state.process.openmp)
-            yield f"process {number_on_host(state.pid)} has loaded {names}: two OpenMP runtimes may wait for each other"
+            yield f"process {number_on_host(state.pid)} has loaded {names}: OpenMP of two makers, which can deadlock"
             return
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from whichtorch.hangs.stacks import LoopTask, Process
     from whichtorch.hangs.thread_state import ThreadState
 
-_TASKS_NAMED = 4  # of asyncio
+_TASKS_NAMED = 4  # of an event loop, in a sentence
+_LONGEST_NAME = 40  # characters of a task's name
 _UNNAMED_TASK = re.compile(r"Task-\d+")
 _OTHERS_NAMED = 3  # of the threads that could end a wait, and do not
 _ENDERS = {Waiting.LOCK: "release it", Waiting.SEMAPHORE: "release it", Waiting.CONDITION: "notify it"}
@@ -106,24 +107,27 @@ def _ended_well(narration: Narration) -> list[str]:
 
 
 def words_of_tasks(process: Process) -> str:
-    """Return what each task of asyncio in a process awaits, and where; "" if the process has not written them."""
+    """Return what each task of a process's event loop awaits, and where; "" if the process has not written them."""
     names, told = {task.name: _task_name(task) for task in process.tasks}, []
     for task in process.tasks:
         if place := next((frame for frame in task.frames if is_own(frame)), None):
             others = " and ".join(f"`{names[name]}`" for name in task.awaits if name in names)
             told.append(f"`{names[task.name]}` awaits {awaited_at(place)}" + f" for {others}" * bool(others))
-    more = [f"{len(told) - _TASKS_NAMED} more tasks"] * (len(told) > _TASKS_NAMED)
-    return ", ".join([*told[:_TASKS_NAMED], *more])
+    left_out = process.task_count - _TASKS_NAMED if told[_TASKS_NAMED:] else 0
+    return ", ".join([*told[:_TASKS_NAMED], *([f"and {left_out} more tasks"] if left_out else [])])
 
 
 def _task_name(task: LoopTask) -> str:
     """Return the name that the user gave a task, else that of its coroutine."""
-    return task.frames[-1].method if task.frames and _UNNAMED_TASK.match(task.name) else task.name
+    is_named = not (task.frames and _UNNAMED_TASK.fullmatch(task.name))
+    return " ".join(task.name.split())[:_LONGEST_NAME] if is_named else task.frames[-1].method
 
 
 def _of_idle_loop(narration: Narration, state: ThreadState) -> str:
     is_alone = not any(other.user.place or other.awaits for other in narration.graph.others(state))
-    awaited = words_of_tasks(state.process) or awaited_words(state.user.place, state.user.site.first)
+    awaited = (words_of_tasks(state.process) if state.is_main else "") or awaited_words(
+        state.user.place, state.user.site.first
+    )
     return "; ".join(filter(None, [awaited, _IDLE_LOOP, _NO_TASK if is_alone else "", *narration.departed]))
 
 

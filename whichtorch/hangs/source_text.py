@@ -250,17 +250,18 @@ def awaited_words(place: Frame | None, given: str) -> str:
 
 
 def awaited_at(place: Frame) -> str:
-    """Return what a suspended coroutine awaits, and in which `async with`: "`jobs.join()` (line 19) in `self.lock`".
+    """Return what a suspended coroutine awaits: "`jobs.join()` (serve.py:19) in `async with self.lock`".
 
-    The line of an `async with` that is being left is that of its head.
+    A coroutine that leaves an `async with` is at the line of its head. Of several things on a line, it awaits one.
     """
     tree, at = parsed(place.file or ""), place.line or 0
-    nodes = [node for node in ast.walk(tree) if spans(node, at)] if tree else []
-    values = [value for node in nodes for value in _awaited(node) if spans(value, at)]
-    around = [item for node in nodes if isinstance(node, ast.AsyncWith) and at > node.lineno for item in node.items]
-    shown = f"`{_shown(values[-1], _AWAITED)}` " if values else ""
-    inside = "".join(f" in `async with {_shown(item.context_expr, _AWAITED)}`" for item in around[-1:])
-    return f"{shown}(line {at}){inside}"
+    around = [node for node in ast.walk(tree) if spans(node, at)] if tree else []
+    scope = next((node for node in reversed(around) if isinstance(node, ast.AsyncFunctionDef)), None)
+    nodes = [node for node in ast.walk(scope) if spans(node, at)] if scope else []
+    awaited = dict.fromkeys(_shown(value, _AWAITED) for node in nodes for value in _awaited(node) if spans(value, at))
+    kept = [node for node in nodes if isinstance(node, ast.AsyncWith) and at >= node.body[0].lineno][-1:]
+    inside = "".join(f" in `async with {_shown(node.items[0].context_expr, _AWAITED)}`" for node in kept)
+    return f"{' or '.join(f'`{each}`' for each in awaited) or 'something'} ({place.where}){inside}"
 
 
 def _awaits(tree: ast.Module, name: str, depth: int) -> Iterator[tuple[str, str]]:

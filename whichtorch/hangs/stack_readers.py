@@ -282,13 +282,20 @@ def _pystack_frame(match: re.Match[str]) -> Frame:
 def parse_tasks(text: str, pid: int = 0) -> tuple[Process, ...]:
     """Read the tasks that a process has written: `inside/startup/event_loop.py`.
 
-    [{"name": "Task-2", "frames": [{"file": "/w/serve.py", "function": "drain", "line": 9}], "awaits": ["Task-3"]}]
+        {"count": 1, "tasks": [
+        {"name": "Task-2", "frames": [{"file": "/w/serve.py", "function": "drain", "line": 9}], "awaits": ["Task-3"]}
+        ]}
+
+    A task that cannot be read is left out.
     """
+    content = read_json(text)
+    content = content if isinstance(content, dict) else {}
     rows = [
         row | {"frames": [frame | {"language": Language.PYTHON} for frame in dictionaries(row.get("frames"))]}
-        for row in dictionaries(read_json(text))
+        for row in dictionaries(content.get("tasks"))
     ]
-    return (Process(pid=pid, tasks=_read_all(LoopTask, rows)),) if rows else ()
+    tasks = _read_all(LoopTask, rows)
+    return (Process(pid=pid, tasks=tasks, task_count=_number(content.get("count")) or len(tasks)),) if tasks else ()
 
 
 def read_json(text: str) -> Any:

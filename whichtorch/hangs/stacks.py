@@ -245,12 +245,13 @@ class Process(Model):
     )  # its place in a distributed job: RANK, WORLD_SIZE, MASTER_ADDR, ...
     descriptors: tuple[Descriptor, ...] = ()
     openmp: tuple[str, ...] = ()  # the runtimes of OpenMP that it has loaded: "libgomp-a34b3233.so.1", "libiomp5.so"
-    tasks: tuple[LoopTask, ...] = ()  # as the process itself has written them
+    tasks: tuple[LoopTask, ...] = ()  # of the main thread's event loop, as the process itself has written them
+    task_count: int = 0  # of all these tasks, of which the first are written
     threads: tuple[Thread, ...] = ()
 
     @property
     def has_two_openmps(self) -> bool:
-        """True where runtimes of two makers are loaded; several copies of one bear with each other."""
+        """True where runtimes of two makers are loaded; several copies of one runtime do not deadlock."""
         return len({re.split(r"[-.\d]", name)[0] for name in self.openmp}) > 1
 
 

@@ -82,7 +82,7 @@ class CellDone:
 class ProbeChosen:
     """A search is about to try a value."""
 
-    number: int  # of the value, in the order in which a search has tried them
+    number: int  # of the value: 1 for the first that was tried; a value that is run again keeps it
     value: str
     purpose: str
     runs: int  # at most

@@ -19,7 +19,7 @@ from whichtorch.environments.index.sources import answers, build_named, configur
 from whichtorch.hangs.stacks import Process
 from whichtorch.process import kernel, sandbox
 from whichtorch.process.evidence.capture import find_tool
-from whichtorch.process.evidence.facts import openmp_runtimes
+from whichtorch.process.evidence.facts import PRELOADED, openmp_runtimes
 from whichtorch.process.executor import MEMORY_PER_JOB_MB
 from whichtorch.process.spawning import QUIET
 from whichtorch.watch.process_report import REMEDY
@@ -127,16 +127,17 @@ def ptrace_check() -> Check:
 
 
 def openmp_check(python: Path) -> Check:
-    """Check whether `import torch` loads OpenMP runtimes of two makers, which deadlock now and then."""
-    asked = _run((str(python), "-c", "import torch; print(open('/proc/self/maps').read())"))
+    """Check whether `import torch` loads OpenMP runtimes of two makers, which can deadlock."""
+    program = "import sys; del sys.path[0]; import torch; print(open('/proc/self/maps').read())"
+    asked = _run((str(python), "-c", program))
     if asked is None or asked.returncode:
-        return _information("OpenMP", None, f"{python} imports no torch; --interpreter names one that does")
+        return _information("OpenMP", "not known", f"`import torch` fails or takes long in {python}; see --interpreter")
     loaded = tuple(openmp_runtimes(line.encode() for line in asked.stdout.splitlines()))
     found = " and ".join(loaded) or "none loaded"
-    if not Process(openmp=loaded).has_two_openmps:
+    if PRELOADED.search(os.environb.get(b"LD_PRELOAD", b"")) or not Process(openmp=loaded).has_two_openmps:
         return Check("OpenMP", CheckState.GOOD, found)
-    remedy = "have torch and what uses OpenMP beside it from one channel, all by pip or all by conda"
-    return Check("OpenMP", CheckState.PROBLEM, f"`import torch` loads two runtimes, {found}", remedy)
+    remedy = "install torch and the other packages that use OpenMP all by pip, or all by conda"
+    return Check("OpenMP", CheckState.PROBLEM, f"`import torch` loads runtimes of two makers, {found}", remedy)
 
 
 def sandbox_check() -> Check:

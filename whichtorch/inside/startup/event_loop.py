@@ -1,7 +1,7 @@
 """Write what the tasks of asyncio await, when the supervisor asks by a signal: an idle loop shows none of their frames.
 
 Runs in the environments under test, under any Python that has torch wheels, with the standard library only, between two
-instructions of the script. It changes nothing.
+instructions of the script. It calls no code of the script's.
 """
 
 from __future__ import annotations
@@ -16,38 +16,39 @@ if TYPE_CHECKING:
 
 MOST = 64  # tasks that are written
 DEPTH = 64  # coroutines that await each other
-_FRAMES = ("cr_frame", "gi_frame", "ag_frame")  # of a coroutine, a generator, an asynchronous one
-_INNER = ("cr_await", "gi_yieldfrom", "ag_await")
+_FRAME_NAMES = ("cr_frame", "gi_frame", "ag_frame")  # of a coroutine, a generator, an asynchronous one
+_AWAITED_NAMES = ("cr_await", "gi_yieldfrom", "ag_await")
+_KEPT_IN = ("fut", "fs")  # variables of asyncio's own functions that hold the tasks that they wait for
 
 
 def write_tasks(path: str) -> None:
-    """Write the tasks of this process that have not ended: of the main thread's loop, or else of all others."""
-    events, asyncio = sys.modules.get("asyncio.events"), sys.modules.get("asyncio.tasks")
+    """Write the tasks of the main thread's loop that have not ended."""
+    events, tasks_module = sys.modules.get("asyncio.events"), sys.modules.get("asyncio.tasks")
     loop = events._get_running_loop() if events else None
-    tasks = getattr(asyncio, "_scheduled_tasks", getattr(asyncio, "_all_tasks", ()))  # the first from Python 3.12 on
-    waiting = [task for task in (asyncio.all_tasks(loop) if loop and asyncio else list(tasks)) if not task.done()]
-    rows = [_row(task, type(task)) for task in sorted(waiting, key=lambda task: str(task.get_name()))[:MOST]]
+    tasks = tasks_module.all_tasks(loop) if loop and tasks_module else ()
+    first = sorted(tasks, key=lambda task: (len(task.get_name()), task.get_name()))[:MOST]  # Task-2 before Task-10
+    library = os.path.dirname(tasks_module.__file__ or "") if tasks_module else ""  # noqa: PTH120
     with open(path + ".part", "w", encoding="utf-8") as file:  # noqa: PTH123
-        json.dump(rows, file)
+        json.dump({"count": len(tasks), "tasks": [_row(task, library) for task in first]}, file)
     os.replace(path + ".part", path)  # noqa: PTH105
 
 
-def _row(task: Any, kind: Any) -> dict[str, Any]:
+def _row(task: Any, library: str) -> dict[str, Any]:
     """Return the name of a task, its frames, innermost first, and the names of the tasks that it awaits."""
     waiter = getattr(task, "_fut_waiter", None)
     awaited = [waiter, *getattr(waiter, "_children", ())]  # the children of gather
     frames: list[dict[str, Any]] = []
     coroutine = task.get_coro()
     while coroutine is not None and len(frames) < DEPTH:
-        frame = _first(coroutine, _FRAMES)
+        frame = _first(coroutine, _FRAME_NAMES)
         if frame is not None:
-            code = frame.f_code
+            code, values = frame.f_code, frame.f_locals
             frames.append({"file": code.co_filename, "function": code.co_name, "line": frame.f_lineno})
-            if "/asyncio/" in code.co_filename:  # wait and TaskGroup keep tasks in variables
-                values = [*frame.f_locals.values(), getattr(frame.f_locals.get("self"), "_tasks", None)]
-                awaited += [each for value in values for each in (value if type(value) in {set, list} else [value])]
-        coroutine = _first(coroutine, _INNER)
-    others = {each.get_name() for each in awaited if isinstance(each, kind) and each is not task and not each.done()}
+            if os.path.dirname(code.co_filename) == library:  # noqa: PTH120
+                kept = [values.get(name) for name in _KEPT_IN] + [getattr(values.get("self"), "_tasks", None)]
+                awaited += [each for value in kept for each in (value if type(value) in {set, list} else [value])]
+        coroutine = _first(coroutine, _AWAITED_NAMES)
+    others = {each.get_name() for each in awaited if type(each) is type(task) and each is not task and not each.done()}
     return {"name": task.get_name(), "frames": frames[::-1], "awaits": sorted(others)}
 
 

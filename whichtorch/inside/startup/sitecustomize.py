@@ -131,8 +131,8 @@ def register_stacks(folder: str) -> None:
 def register_loop(here: str, folder: str) -> None:
     """Let LOOP_SIGNAL write where the main thread is, and the state of its loop, by `loop_state.py` beside this file.
 
-    Where there is an empty file for them, `event_loop.py` writes asyncio's tasks instead. What is read for that is read
-    when it is first asked for. Where it cannot work, nothing changes.
+    An empty `PID.tasks.json` in the folder asks for asyncio's tasks, which `event_loop.py` then writes. What these two
+    import is imported when it is first asked for. Where it cannot work, nothing changes.
     """
     try:
         import _signal  # type: ignore[import-not-found]  # importing signal would take longer

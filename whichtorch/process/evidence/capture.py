@@ -107,8 +107,8 @@ class Collection:
     """The stacks of some processes on their way into a folder; `step` is called again and again and never waits.
 
     `tools` are paths of programs by the collectors' names. `helpers` are the children that the caller reaps for it:
-    pid -> status, None while they run. Processes are asked to write their own stacks unless `ask` is False; their tasks
-    of asyncio they then write to `told`, the folder that they were started with, and not where that is None.
+    pid -> status, None while they run. Processes are asked to write their own stacks unless `ask` is False. Then `told`
+    is the folder that they were started with, where they are to write their tasks of asyncio; None: they are not asked.
     """
 
     def __init__(
@@ -150,8 +150,9 @@ class Collection:
         is_to_be_asked = not (self._may_ask or self.has_frames)  # they write their files later
         kept = {self._own(pid) for pid in self._pids} if is_to_be_asked else set()
         for path in self._folder.iterdir():
-            if path.suffix == ".part" or not (path.stat().st_size or path in kept):
-                path.unlink()
+            with suppress(FileNotFoundError):  # a process has just renamed it
+                if path.suffix == ".part" or not (path.stat().st_size or path in kept):
+                    path.unlink()
 
     def resume(self) -> None:
         """Continue the processes that killed collectors have left stopped; call it once the collectors have ended."""
@@ -267,23 +268,27 @@ class Collection:
             self._failures.setdefault(collector, f"could not read process {pid}: {why.splitlines()[-1][:200]}")
 
     def _ask_for_tasks(self) -> Generator[None]:
-        """Have the processes in which an event loop may be idle write the tasks of asyncio: no collector sees them."""
+        """Have the processes whose main thread may be in an idle event loop write its tasks: no collector sees them."""
         from whichtorch.process.evidence import loop_watch, snapshots  # here: as facts
 
         files: list[Path] = []
-        for pid in self._pids if self._told else ():
-            with suppress(OSError, ValueError, KeyError):  # it has ended
-                calls = (snapshots.read_thread(pid, tid).call for tid in kernel.thread_ids(pid))
-                is_idle = any(call is None or call.startswith("epoll") for call in calls)
-                if is_idle and self._told and kernel.catches(pid, loop_watch.LOOP_SIGNAL):
-                    files.append(self._told / TASKS.file.format(pid=pid))
-                    files[-1].touch()
+        if (told := self._told) is None:
+            return
+        for pid in self._pids:
+            yield
+            with suppress(OSError, ValueError, KeyError):  # it has ended, or there is no room
+                own, file = (told / each.file.format(pid=pid) for each in (FAULTHANDLER, TASKS))
+                is_idle = (snapshots.read_thread(pid, pid).call or "").startswith("epoll")
+                if is_idle and own.exists() and kernel.catches(pid, loop_watch.LOOP_SIGNAL):
+                    file.write_bytes(b"")
+                    files.append(file)
                     kernel.send(pid, loop_watch.LOOP_SIGNAL)
         end = time.monotonic() + WRITING
-        while time.monotonic() < end and not all(file.stat().st_size for file in files):
-            yield
-        for file in files:
-            file.replace(self._folder / file.name)
+        with suppress(OSError):
+            while time.monotonic() < end and not all(file.stat().st_size for file in files):
+                yield
+            for file in files:
+                file.replace(self._folder / file.name)
 
     def _ask(self) -> Generator[None]:
         """Signal every process that can write its Python stacks, until all have written them."""
@@ -319,7 +324,7 @@ def stack_shape(path: Path) -> tuple[object, ...] | None:
 def collect(pids: Sequence[int], folder: Path, tools: Mapping[str, str], told: Path | None = None) -> Collection:
     """Take the stacks of processes that may go on, and return when done.
 
-    They are sent no signal, but those that were started to write to a folder `told` are asked for tasks of asyncio.
+    The only signal that is sent asks idle event loops for their tasks, in processes that write to a folder `told`.
     """
     helpers: dict[int, int | None] = {}
     collection = Collection(pids, folder, tools, helpers, ask=False, told=told)

@@ -41,6 +41,7 @@ ENDED_THREADS = 1  # that /proc counts in a process that has ended
 _STATUS_AT = 49  # of the fields after a process's name in /proc/PID/stat: how it ended
 _UNREADABLE = (OSError, ValueError, KeyError, IndexError, OverflowError, struct.error)
 
+PRELOADED = re.compile(rb"\blib(?:iomp5|omp5?)\b")  # runtimes that take the place of libgomp, too
 _OPENMP = re.compile(rb"/(lib(?:gomp|iomp5?|omp5?)[-.\d][-.\w]*)\s*$")
 _TRANSFERS = {
     "read", "readv", "write", "writev", "recvfrom", "recvmsg", "recvmmsg", "sendto", "sendmsg", "sendmmsg", "accept",
@@ -82,8 +83,8 @@ def tree_facts(pids: Sequence[int]) -> list[dict[str, Any]]:
         row = _process(pid)
         if time.monotonic() < end:
             row["environ"] = environment(pid)
+            row["openmp"] = _openmp(pid)
         row["descriptors"] = opened.get(pid)
-        row["openmp"] = _openmp(pid)
         row["threads"] = _thread_rows(pid, threads.get(pid, ()), waits.get(pid, {}), all_tids)
         rows.append({name: value for name, value in row.items() if value})
     return rows
@@ -92,8 +93,8 @@ def tree_facts(pids: Sequence[int]) -> list[dict[str, Any]]:
 def _openmp(pid: int) -> list[str]:
     """Return the OpenMP runtimes of a process; none where LD_PRELOAD has one take the place of the others."""
     with contextlib.suppress(*_UNREADABLE):
-        preloaded = kernel.read(f"/proc/{pid}/environ").partition(b"LD_PRELOAD=")[2].partition(b"\0")[0]
-        if b"omp" not in preloaded:
+        variables = kernel.read(f"/proc/{pid}/environ").split(b"\0")
+        if not any(each.startswith(b"LD_PRELOAD=") and PRELOADED.search(each) for each in variables):
             return openmp_runtimes(path for _, _, (*_, path) in kernel.mappings(pid))
     return []
 

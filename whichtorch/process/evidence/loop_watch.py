@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.process import kernel
@@ -63,6 +64,8 @@ class LoopWatch:
         # the signal would disturb a thread that waits, and show nothing
         if busiest.state == RUNNING and kernel.catches(busiest.pid, LOOP_SIGNAL):
             self._asked = (busiest.pid, now)
+            with suppress(OSError):  # what it has written unasked, as when it was late, is no answer
+                self._read[busiest.pid] = os.stat(os.path.join(self._folder, f"{busiest.pid}.loop.jsonl")).st_size
             kernel.send(busiest.pid, LOOP_SIGNAL)
         return self.repeats
 
