@@ -12,15 +12,7 @@ from pydantic import Field
 from whichtorch.base.errors import PreventedError, UsageError
 from whichtorch.base.redaction import Redactor
 from whichtorch.environments.expansion import EXISTING, axes_of, environment_named, expand, request_for
-from whichtorch.explain.explanation import (
-    Experiment,
-    Explanation,
-    KnownResult,
-    distance,
-    explain,
-    nearest_pair,
-    observe,
-)
+from whichtorch.explain.explanation import Experiment, Explanation, distance, explain, nearest_pair, observe
 from whichtorch.matrix.lab import opened_lab
 from whichtorch.matrix.pipeline import raise_if_impossible
 from whichtorch.matrix.planning import PlannedCell, RunOptions
@@ -36,6 +28,7 @@ from whichtorch.suite import selection
 if TYPE_CHECKING:
     from whichtorch.environments.matrix_file import MatrixFile
     from whichtorch.environments.provider import Environments
+    from whichtorch.explain.explanation import KnownResult
     from whichtorch.matrix.work import Machines
     from whichtorch.model.events import Show
     from whichtorch.records.known_records import Records

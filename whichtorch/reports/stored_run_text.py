@@ -11,15 +11,7 @@ from tabulate import tabulate
 
 from whichtorch.base.grouping import counted, grouped
 from whichtorch.model import Cell, Environment, Model, Result, Run
-from whichtorch.records.compare.comparison import (
-    CellChange,
-    ChangeKind,
-    Comparison,
-    EnvironmentChange,
-    RunSide,
-    classify,
-    stream,
-)
+from whichtorch.records.compare.comparison import ChangeKind, classify, stream
 from whichtorch.reports.cell_text import CommandPrefix, bisect_between_command, log_of, rerun_command
 from whichtorch.reports.document import Code, Link, Strong
 from whichtorch.reports.numbers_text import number_change_words, number_night_lines, number_words
@@ -29,6 +21,7 @@ from whichtorch.reports.table import cell_word
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
+    from whichtorch.records.compare.comparison import CellChange, Comparison, EnvironmentChange, RunSide
     from whichtorch.records.compare.nights import Histories
     from whichtorch.records.compare.number_nights import NightCell
     from whichtorch.records.merging import Merged

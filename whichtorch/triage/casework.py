@@ -18,18 +18,7 @@ from whichtorch.matrix.variation import FORKED, NOTES, Observation, Variation
 from whichtorch.model import Environment, Outcome, Scenario
 from whichtorch.search.runs_oracle import Journal
 from whichtorch.suite.companions import copy_companions
-from whichtorch.triage.case import (
-    ANSWERS,
-    FILE,
-    MINIMAL,
-    Case,
-    CaseEnvironment,
-    CaseFolder,
-    Ladder,
-    Reproduction,
-    Stopped,
-    facts_of,
-)
+from whichtorch.triage.case import ANSWERS, FILE, MINIMAL, Case, CaseEnvironment, CaseFolder, Ladder, Stopped, facts_of
 from whichtorch.triage.categories import classify, is_wrong, logs_of
 from whichtorch.triage.ladder import OFF, at_rung, climb, compile_calls, culprit_pass, mending, reproduce, seen_in
 from whichtorch.triage.minimise.minimising import Minimising, Reference, SameFailure
@@ -41,6 +30,7 @@ if TYPE_CHECKING:
     from whichtorch.environments.cache import EnvironmentCache
     from whichtorch.matrix.lab import Runner
     from whichtorch.model.events import Show
+    from whichtorch.triage.case import Reproduction
 
 
 UNTOLD = (

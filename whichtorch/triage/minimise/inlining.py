@@ -5,18 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from whichtorch.source.names import Layout, bound, dotted, layout_of, loads_in, stores_in
-from whichtorch.source.syntax import (
-    COMPREHENSIONS,
-    Definition,
-    Function,
-    blocks_in,
-    is_docstring,
-    is_simple,
-    statements_in,
-)
+from whichtorch.source.syntax import COMPREHENSIONS, Definition, blocks_in, is_docstring, is_simple, statements_in
 from whichtorch.triage.minimise.tree_edit import Edit, Program, ReductionState, assignment, copied
+
+if TYPE_CHECKING:
+    from whichtorch.source.syntax import Function
 
 _ONCE = (
     ast.Assign,
