@@ -283,8 +283,7 @@ def as_far_as_taken_over(answer: ReportAnswer, *, is_started_so: bool) -> Report
     is_red = answer.verdict in {ReportVerdict.ANOTHER, ReportVerdict.INFORMATION}
     if not answer.differences or not (answer.verdict is ReportVerdict.NOT_SEEN or (is_red and not is_started_so)):
         return answer
-    why = "; ".join((answer.why, *answer.differences))
-    return answer.said(ReportVerdict.UNKNOWN, why, outcome=None, newest=None)
+    return answer.said(ReportVerdict.UNKNOWN, "; ".join((answer.why, *answer.differences)), outcome=None, newest=None)
 
 
 def with_boundary(answer: ReportAnswer) -> ReportAnswer:

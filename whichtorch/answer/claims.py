@@ -100,8 +100,7 @@ def printed(report: Report) -> tuple[str, str]:
 
 def _sentences(prose: str) -> list[str]:
     """Return the paragraphs of a prose, each in one line, but lists and headings line by line."""
-    paragraphs = re.split(r"\n\s*\n|\n(?=\s*[-*#|])", prose)
-    return [" ".join(each.split()) for each in paragraphs]
+    return [" ".join(each.split()) for each in re.split(r"\n\s*\n|\n(?=\s*[-*#|])", prose)]
 
 
 def _marked(text: str) -> tuple[list[str], str]:
@@ -256,10 +255,8 @@ def _torch(whole: str, prose: str) -> str:
     """Return the version of torch that is named in the surest place, and there the most often."""
     for place, pattern in enumerate(_VERSIONS):
         text = prose if place >= len(_VERSIONS) - 2 else whole
-        found = Counter(
-            filter(_is_version, (each[1] for each in re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE)))
-        )
-        if found:
+        named = (each[1] for each in re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE))
+        if found := Counter(filter(_is_version, named)):
             return found.most_common(1)[0][0]
     return ""
 
