@@ -286,8 +286,7 @@ def digest_of(source: str) -> str:
 def _read(source: str) -> Program | None:
     """Return a source's program, None where Python cannot read it, or where writing it anew changes it."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             program = Program(tree=parse_module(source))
             return program if compiles(program.source) else None
     except (SyntaxError, ValueError, RecursionError):
