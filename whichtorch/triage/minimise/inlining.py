@@ -14,18 +14,8 @@ from whichtorch.triage.minimise.tree_edit import Edit, Program, ReductionState, 
 if TYPE_CHECKING:
     from whichtorch.source.syntax import Function
 
-_ONCE = (
-    ast.Assign,
-    ast.AnnAssign,
-    ast.AugAssign,
-    ast.Expr,
-    ast.Return,
-    ast.Assert,
-    ast.If,
-    ast.For,
-    ast.With,
-    ast.Raise,
-)
+_ASSIGNMENT = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+_ONCE = (*_ASSIGNMENT, ast.Expr, ast.Return, ast.Assert, ast.If, ast.For, ast.With, ast.Raise)
 MOST_PLACES = 4  # that a function of one line is put into
 
 
