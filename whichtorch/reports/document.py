@@ -186,8 +186,7 @@ def _in_markdown(block: Block) -> Iterator[_Part]:
         case Paragraph(text):
             yield _Part([marked(text)])
         case Items(lines, rank) if lines:
-            texts = ["".join(line) for line in lines]
-            indents = [min(4, len(text) - len(text.lstrip(" "))) for text in texts]
+            indents = [min(4, len(text) - len(text.lstrip(" "))) for text in map("".join, lines)]
             items = [f"{' ' * indent}- {marked(line)}" for indent, line in zip(indents, lines, strict=True)]
             yield _Part(items=items, rank=rank)
         case Table(title=title, rank=rank):

@@ -69,8 +69,7 @@ def _blocks(stored: StoredRun, command: str, comparison: Comparison | None) -> I
         yield Paragraph(f"Not shown, for there are many: {len(dull):,} rows of passes and skips.")
     yield from table.matrix_blocks(result, dull, TABLE)
     yield from _section("Known failures", table.cell_items(red, stored), KNOWN)
-    doubted = [cell for cell in known if cell.doubt]
-    yield from _section("Doubted passes", table.cell_items(doubted, stored), KNOWN)
+    yield from _section("Doubted passes", table.cell_items([cell for cell in known if cell.doubt], stored), KNOWN)
     if excerpts := list(_excerpts(stored, unexpected)):
         yield Heading("What they wrote")
         yield from excerpts
@@ -98,8 +97,7 @@ def _excerpts(stored: StoredRun, cells: Iterable[Cell]) -> Iterator[Listing]:
     logs = ((cell_text.log_of(stored, alike[0]), alike[0]) for alike in kinds.values())
     found = [(lines, cell) for log, cell in logs if (lines := first_and_last_lines(log))]
     for lines, cell in found[:EXCERPTS]:
-        title = Code(cell.name), " in ", Code(labels[cell.environment])
-        yield Listing(lines, title=title, rank=OUTPUT)
+        yield Listing(lines, title=(Code(cell.name), " in ", Code(labels[cell.environment])), rank=OUTPUT)
 
 
 def _environment(environment: Environment) -> Line:

@@ -173,16 +173,14 @@ def comparison_lines(comparison: Comparison, old: StoredRun, new: StoredRun, cal
         yield from ("", *map("".join, environment_items(comparison)))
     yield from ("", *count_lines(comparison))
     sides = _by_label_and_name(old.result), _by_label_and_name(new.result)
-    changed = list(change_items(comparison, partial(_commands, comparison, *sides, new, called)))
-    if changed:
+    if changed := list(change_items(comparison, partial(_commands, comparison, *sides, new, called))):
         yield from ("", *map("".join, changed))
 
 
 def environment_items(comparison: Comparison) -> Iterator[Line]:
     """Yield what changed in environments, those that changed alike in one line."""
-    for (words, link), group in grouped(
-        comparison.environments, lambda each: (_changes_words(each), each.commits)
-    ).items():
+    alike = grouped(comparison.environments, lambda each: (_changes_words(each), each.commits))
+    for (words, link), group in alike.items():
         commits = ("; commits ", Link(link)) if link else ()
         yield f"{short_list([*map(_labels, group)], ENVIRONMENTS_NAMED)}: {words}", *commits
 
