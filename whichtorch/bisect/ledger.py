@@ -240,9 +240,8 @@ class Ledger:
         first, last = commit_of(before), commit_of(after)
         changed = {name: pair for name, pair in changed_packages(before, after).items() if name != self.axis.package}
         is_same = first is not None and first == last
-        return boundary.model_copy(
-            update={"commits": compare_link(first, last), "same_commit": is_same, "packages": changed}
-        )
+        update = {"commits": compare_link(first, last), "same_commit": is_same, "packages": changed}
+        return boundary.model_copy(update=update)
 
     def bisection(self, answer: AnswerKind, reasons: Iterable[str], boundaries: Iterable[Boundary] = ()) -> Bisection:
         """Return all that is known at the end of the search."""

@@ -140,9 +140,8 @@ class Workbench:
         """
         left, patience = seconds, max(QUIET, QUIET_PROBES * median(self._took or [0]))
         while not (ended := self._ended()) and (left is None or left > 0):
-            wait(
-                [each.over for each in self._running.values()], min(left or SIGNAL_CHECK, SIGNAL_CHECK), FIRST_COMPLETED
-            )
+            running = [each.over for each in self._running.values()]
+            wait(running, min(left or SIGNAL_CHECK, SIGNAL_CHECK), FIRST_COMPLETED)
             left = None if left is None else left - SIGNAL_CHECK
             if (quiet := time.monotonic() - self.emit.last) > patience:
                 patience = 2 * quiet
@@ -166,11 +165,8 @@ class Workbench:
 
     def _tell_quiet(self, seconds: float) -> None:
         """Tell what the search waits for, which takes a while to look up."""
-        self.emit(
-            events.StatusShown(
-                lines=tuple(self.lab.site.running_lines()), why=f"nothing has ended for {seconds:.0f} s; waiting for:"
-            )
-        )
+        why = f"nothing has ended for {seconds:.0f} s; waiting for:"
+        self.emit(events.StatusShown(lines=tuple(self.lab.site.running_lines()), why=why))
 
     def _ended(self) -> list[Probed]:
         """Take and return the probes that have ended."""
