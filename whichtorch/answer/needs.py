@@ -8,12 +8,13 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from packaging.utils import canonicalize_name
 
 from whichtorch.failures.missing_package import package_of
 from whichtorch.source.names import dotted, loads_in
+from whichtorch.source.syntax import texts_in
 
 _DEVICE = re.compile(r"(?:cuda|mps|xpu|hip|npu|hpu|tpu|xla|privateuseone)(?::\d+)?$")
 _ACCELERATORS = {"cuda": "a CUDA GPU", "hip": "a ROCm GPU", "mps": "an Apple GPU (MPS)", "xpu": "an Intel GPU (XPU)"}
@@ -101,7 +102,7 @@ def _queries_device(test: ast.expr) -> bool:
 def may_use_accelerator(tree: ast.Module) -> bool:
     """Return whether a script uses an accelerator where there is one."""
     asks = any(isinstance(node, ast.If | ast.IfExp) and _queries_device(node.test) for node in ast.walk(tree))
-    return asks or any(map(_DEVICE.match, _texts(tree)))
+    return asks or any(map(_DEVICE.match, texts_in(tree)))
 
 
 def _named(device: str) -> str:
@@ -124,21 +125,17 @@ def data(tree: ast.Module) -> str:
         if name.rpartition(".")[2] in _READERS and node.args and isinstance(node.args[0], ast.Constant):
             path = node.args[0].value
             mode = node.args[1].value if len(node.args) > 1 and isinstance(node.args[1], ast.Constant) else "r"
-            is_written = sum(text == path for text in map(str, _texts(tree))) > 1
+            is_written = sum(text == path for text in map(str, texts_in(tree))) > 1
             if isinstance(path, str) and "." in path and not is_written and str(mode).startswith("r"):
                 return f"the file {path!r}"
     return ""
-
-
-def _texts(tree: ast.Module) -> Iterator[str]:
-    return (each.value for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str))
 
 
 def dangers(tree: ast.Module) -> list[str]:
     """Return what a script does to the machine that it runs on, in words with its lines."""
     found: dict[str, int] = {}
     in_loops = {inner for node in ast.walk(tree) if isinstance(node, ast.For | ast.While) for inner in ast.walk(node)}
-    texts, whole = list(_texts(tree)), ast.unparse(tree)
+    texts, whole = list(texts_in(tree)), ast.unparse(tree)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
