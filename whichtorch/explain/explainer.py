@@ -83,9 +83,8 @@ class RecordedEvidence:
         records = self.records.of_test(scenario.source_hash, variant)
         keys = {record.key for record in records}
         name = name_of_test(scenario.name, variant)
-        lines = self.cells.latest(
-            "environment", "name in (:name, :stored)", name=name, stored=self.redactor.text(name)
-        ).items()
+        stored = self.redactor.text(name)
+        lines = self.cells.latest("environment", "name in (:name, :stored)", name=name, stored=stored).items()
         latest = {id_: line.cell for id_, line in lines if not line.records or keys.intersection(line.records)}
         known = self.environments.items()
         environments = {id_: environment for id_, environment in known if ids is None or id_ in ids}
@@ -117,8 +116,7 @@ class Explainer:
             self._find_red_and_passing(scenario, variant)
             experiment = self._experiment(scenario, variant)
         here = self.here_id or (self.here.label if self.here is not None else None)
-        name = name_of_test(scenario.name, variant)
-        explanation = explain(name, self._observed(scenario, variant), here)
+        explanation = explain(name_of_test(scenario.name, variant), self._observed(scenario, variant), here)
         problem = explanation.problem
         if experiment is not None and not experiment.confirmed:
             problem = problem or "what decided did not repeat; with --repeat 5 a cell is given more attempts"

@@ -261,8 +261,7 @@ class _Known:
         if len(cure.units) < 3:
             return set()
         try:
-            texts = self.change.texts(cure)
-            cured_run = self.runs.noted(self.request.bad, NOTED_SLOWDOWN * self.test.limit, texts)
+            cured_run = self.runs.noted(self.request.bad, NOTED_SLOWDOWN * self.test.limit, self.change.texts(cure))
         except PreventedError:
             return set()
         ran = {(path, name.rpartition(".")[2]) for path, _, name in cured_run.functions}
@@ -325,8 +324,7 @@ def _when_spent(trials: int, seconds: float, cure: Proposal | None) -> Iterator[
     """Yield what is to be said of a search whose budget is used up."""
     yield f"stopped after {counted(trials, 'trial')} and {seconds:.0f} s"
     if cure is not None:
-        files = len({unit.path for unit in cure.units})
-        where = f"{files} file{'s' * (files > 1)}"
+        where = counted(len({unit.path for unit in cure.units}), "file")
         yield f"the smallest change that was seen to cure it is in {where}; a smaller one may be enough"
     yield f"to go on from here: --max-trials {max(2 * trials, FURTHER)} --max-time {math.ceil(2 * seconds / 60)}m"
 
