@@ -264,8 +264,7 @@ class MatrixFile(_Table):
             axes = Axes.model_validate(values, context=own)
         except ValidationError as error:
             raise _mistakes(error, "the options", within=("axes",)) from None
-        exclude = self.exclude if keep_rows else ()
-        return self.model_copy(update={"axes": axes, "include": (), "exclude": exclude})
+        return self.model_copy(update={"axes": axes, "include": (), "exclude": self.exclude if keep_rows else ()})
 
 
 def read_matrix_file(path: Path) -> MatrixFile:
