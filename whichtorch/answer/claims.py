@@ -285,9 +285,8 @@ def _claim(report: Report) -> Claim:
     expected, seen = printed(report)
     if exceptions and not (is_stopped or (_HANG.search(report.title) and not _raised(output))):
         is_missing = bool(_SHOULD_RAISE.search(report.story)) and not _raised(output)
-        return Claim(
-            outcome=None if is_missing else Outcome.FAIL, exceptions=tuple(exceptions[:4]), is_silent=is_missing
-        )
+        outcome = None if is_missing else Outcome.FAIL
+        return Claim(outcome=outcome, exceptions=tuple(exceptions[:4]), is_silent=is_missing)
     if is_stopped or (says_hang and not (expected and seen)):
         return Claim(outcome=Outcome.HANG)
     if sessions and expected and not (seen and seen in "\n".join(sessions)):

@@ -175,9 +175,8 @@ def _import_of(name: str, source: str) -> str:
     """Return the import of a name that has one meaning here, "" for any other."""
     if name in _IMPORTS:
         return _IMPORTS[name]
-    is_module = any(
-        isinstance(each, ast.Attribute) and dotted(each.value) == name for each in ast.walk(parse_module(source))
-    )
+    nodes = ast.walk(parse_module(source))
+    is_module = any(isinstance(each, ast.Attribute) and dotted(each.value) == name for each in nodes)
     return f"import {name}" if is_module and (name in sys.stdlib_module_names or name in _PACKAGES) else ""
 
 

@@ -60,9 +60,8 @@ def run_before(head: RunFolder, home: Path) -> RunFolder:
     earlier = _earlier(head, stored_runs.all_runs(home))
     if before := _like(nights(head.read().result, earlier[-NIGHTS:]), earlier):
         return before
-    raise UsageError(
-        f"no earlier run has the cells of {head.run.id}", hint="name two runs: `whichtorch runs` lists them"
-    )
+    hint = "name two runs: `whichtorch runs` lists them"
+    raise UsageError(f"no earlier run has the cells of {head.run.id}", hint=hint)
 
 
 def _earlier(head: RunFolder, heads: Iterable[RunFolder]) -> list[RunFolder]:
