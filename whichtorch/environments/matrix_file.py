@@ -16,16 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 from packaging.requirements import Requirement
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    ValidationInfo,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
 from whichtorch.base.errors import UsageError
 from whichtorch.base.grouping import grouped
@@ -38,6 +29,7 @@ from whichtorch.suite import selection
 from whichtorch.suite.toml_lines import line_of
 
 if TYPE_CHECKING:
+    from pydantic import ValidationInfo
     from pydantic_core import ErrorDetails
 
     from whichtorch.environments.additions import Additions
