@@ -232,9 +232,8 @@ def judged(base: ReportAnswer, here: ReleaseResult, newest: ReleaseResult, claim
         if base.packages:
             names = ", ".join(base.packages)
             asks = f"a script without {names}, or where to get these versions"
-            return base.said(
-                ReportVerdict.INFORMATION, f"the packages that it needs cannot be installed: {names}", asks
-            )
+            why = f"the packages that it needs cannot be installed: {names}"
+            return base.said(ReportVerdict.INFORMATION, why, asks)
         return base.said(ReportVerdict.UNKNOWN, f"torch {here.version} cannot be installed here: {here.failure}")
     same = here.version == newest.version
     claim = claims.claim
@@ -248,10 +247,8 @@ def judged(base: ReportAnswer, here: ReleaseResult, newest: ReleaseResult, claim
         why = f"the failure shows in {here.version}, and the script passes in {newest.version}"
         return base.said(ReportVerdict.FIXED, why)
     if here.is_as_claimed:
-        return base.said(
-            ReportVerdict.REPRODUCES,
-            f"the failure shows in {here.version}; {newest.version} shows something else: {newest.failure}",
-        )
+        why = f"the failure shows in {here.version}; {newest.version} shows something else: {newest.failure}"
+        return base.said(ReportVerdict.REPRODUCES, why)
     if newest.is_as_claimed and here.outcome is ShownOutcome.PASS:
         why = f"the script passes in {here.version}, and the failure shows in {newest.version}"
         return base.said(ReportVerdict.REPRODUCES, why)
@@ -260,9 +257,8 @@ def judged(base: ReportAnswer, here: ReleaseResult, newest: ReleaseResult, claim
         return base.said(ReportVerdict.REPRODUCES, why)
     if ShownOutcome.OTHER in {here.outcome, newest.outcome}:
         other = here if here.outcome is ShownOutcome.OTHER else newest
-        return base.said(
-            ReportVerdict.UNKNOWN, f"the run in {other.version} decides nothing: {other.failure or 'it is too slow'}"
-        )
+        why = f"the run in {other.version} decides nothing: {other.failure or 'it is too slow'}"
+        return base.said(ReportVerdict.UNKNOWN, why)
     if here.outcome is not ShownOutcome.PASS:
         report = f"; {here.why}" if here.why else ""
         return base.said(ReportVerdict.ANOTHER, f"{here.version} shows another failure, {here.failure}{report}")
@@ -283,8 +279,7 @@ def as_far_as_taken_over(answer: ReportAnswer, *, is_started_so: bool) -> Report
     is_red = answer.verdict in {ReportVerdict.ANOTHER, ReportVerdict.INFORMATION}
     if not answer.differences or not (answer.verdict is ReportVerdict.NOT_SEEN or (is_red and not is_started_so)):
         return answer
-    why = "; ".join((answer.why, *answer.differences))
-    return answer.said(ReportVerdict.UNKNOWN, why, outcome=None, newest=None)
+    return answer.said(ReportVerdict.UNKNOWN, "; ".join((answer.why, *answer.differences)), outcome=None, newest=None)
 
 
 def with_boundary(answer: ReportAnswer) -> ReportAnswer:

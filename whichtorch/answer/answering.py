@@ -205,7 +205,7 @@ class Answering:
         variables = tuple(f"{name}={value}" for name, value in call.variables)
         axes = SearchAxes(python=(python,), added=Additions(requirements=packages, env=variables))
         releases = self._releases(axes)
-        if python != DEFAULT_PYTHON and not _has(releases, claims.torch):
+        if python != DEFAULT_PYTHON and claims.torch and not _became(claims.torch, releases):
             differences.append(f"Python {DEFAULT_PYTHON}, not {python}, for which torch {claims.torch} has no wheel")
             axes, python = replace(axes, python=(DEFAULT_PYTHON,)), DEFAULT_PYTHON
             releases = self._releases(axes)
@@ -371,10 +371,9 @@ class Answering:
             return None
         if found.interrupted and not self._is_over:
             raise KeyboardInterrupt
-        edges = [each for each in found.boundaries if found.answer == "boundary"]
-        if not edges:
+        if found.answer != "boundary" or not found.boundaries:
             return None
-        edge = edges[-1]
+        edge = found.boundaries[-1]
         return ReportBoundary(
             bad=Version(edge.bad).public,
             good=Version(edge.good).public,
@@ -401,10 +400,6 @@ class ReportTrial:
         """Return the same with other packages beside torch."""
         added = replace(self.axes.added, requirements=tuple(requirements), overrides=tuple(overrides))
         return replace(self, axes=replace(self.axes, added=added))
-
-
-def _has(releases: Sequence[str], version: str) -> bool:
-    return not version or _became(version, releases) != ""
 
 
 def _nearest(version: str, releases: Sequence[str]) -> str:

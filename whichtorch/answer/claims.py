@@ -100,8 +100,7 @@ def printed(report: Report) -> tuple[str, str]:
 
 def _sentences(prose: str) -> list[str]:
     """Return the paragraphs of a prose, each in one line, but lists and headings line by line."""
-    paragraphs = re.split(r"\n\s*\n|\n(?=\s*[-*#|])", prose)
-    return [" ".join(each.split()) for each in paragraphs]
+    return [" ".join(each.split()) for each in re.split(r"\n\s*\n|\n(?=\s*[-*#|])", prose)]
 
 
 def _marked(text: str) -> tuple[list[str], str]:
@@ -256,10 +255,8 @@ def _torch(whole: str, prose: str) -> str:
     """Return the version of torch that is named in the surest place, and there the most often."""
     for place, pattern in enumerate(_VERSIONS):
         text = prose if place >= len(_VERSIONS) - 2 else whole
-        found = Counter(
-            filter(_is_version, (each[1] for each in re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE)))
-        )
-        if found:
+        named = (each[1] for each in re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE))
+        if found := Counter(filter(_is_version, named)):
             return found.most_common(1)[0][0]
     return ""
 
@@ -288,9 +285,8 @@ def _claim(report: Report) -> Claim:
     expected, seen = printed(report)
     if exceptions and not (is_stopped or (_HANG.search(report.title) and not _raised(output))):
         is_missing = bool(_SHOULD_RAISE.search(report.story)) and not _raised(output)
-        return Claim(
-            outcome=None if is_missing else Outcome.FAIL, exceptions=tuple(exceptions[:4]), is_silent=is_missing
-        )
+        outcome = None if is_missing else Outcome.FAIL
+        return Claim(outcome=outcome, exceptions=tuple(exceptions[:4]), is_silent=is_missing)
     if is_stopped or (says_hang and not (expected and seen)):
         return Claim(outcome=Outcome.HANG)
     if sessions and expected and not (seen and seen in "\n".join(sessions)):

@@ -8,12 +8,13 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from packaging.utils import canonicalize_name
 
 from whichtorch.failures.missing_package import package_of
 from whichtorch.source.names import dotted, loads_in
+from whichtorch.source.syntax import texts_in
 
 _DEVICE = re.compile(r"(?:cuda|mps|xpu|hip|npu|hpu|tpu|xla|privateuseone)(?::\d+)?$")
 _ACCELERATORS = {"cuda": "a CUDA GPU", "hip": "a ROCm GPU", "mps": "an Apple GPU (MPS)", "xpu": "an Intel GPU (XPU)"}
@@ -100,10 +101,8 @@ def _queries_device(test: ast.expr) -> bool:
 
 def may_use_accelerator(tree: ast.Module) -> bool:
     """Return whether a script uses an accelerator where there is one."""
-    return any(isinstance(node, ast.If | ast.IfExp) and _queries_device(node.test) for node in ast.walk(tree)) or any(
-        isinstance(node, ast.Constant) and isinstance(node.value, str) and _DEVICE.match(node.value)
-        for node in ast.walk(tree)
-    )
+    asks = any(isinstance(node, ast.If | ast.IfExp) and _queries_device(node.test) for node in ast.walk(tree))
+    return asks or any(map(_DEVICE.match, texts_in(tree)))
 
 
 def _named(device: str) -> str:
@@ -120,30 +119,23 @@ def data(tree: ast.Module) -> str:
             if name == call or name.endswith(f".{call}"):
                 first = next((each.value for each in node.args if isinstance(each, ast.Constant)), "")
                 return f"{what}, {first!r}" if first else what
-        given = {each.arg: each.value for each in node.keywords}
-        if any(
-            isinstance(value := given.get(word), ast.Constant) and value.value is True
-            for word in ("download", "pretrained")
-        ):
+        switches = [each.value for each in node.keywords if each.arg in {"download", "pretrained"}]
+        if any(isinstance(switch, ast.Constant) and switch.value is True for switch in switches):
             return f"data that {name} downloads"
         if name.rpartition(".")[2] in _READERS and node.args and isinstance(node.args[0], ast.Constant):
             path = node.args[0].value
             mode = node.args[1].value if len(node.args) > 1 and isinstance(node.args[1], ast.Constant) else "r"
-            is_written = sum(text == path for text in map(str, _texts(tree))) > 1
+            is_written = sum(text == path for text in map(str, texts_in(tree))) > 1
             if isinstance(path, str) and "." in path and not is_written and str(mode).startswith("r"):
                 return f"the file {path!r}"
     return ""
-
-
-def _texts(tree: ast.Module) -> Iterator[str]:
-    return (each.value for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str))
 
 
 def dangers(tree: ast.Module) -> list[str]:
     """Return what a script does to the machine that it runs on, in words with its lines."""
     found: dict[str, int] = {}
     in_loops = {inner for node in ast.walk(tree) if isinstance(node, ast.For | ast.While) for inner in ast.walk(node)}
-    texts, whole = list(_texts(tree)), ast.unparse(tree)
+    texts, whole = list(texts_in(tree)), ast.unparse(tree)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -198,17 +190,11 @@ def unknown_modules(tree: ast.Module, own: Iterable[str] = ()) -> list[str]:
 
 def imported_modules(tree: ast.Module) -> list[str]:
     """Return the modules that a script imports, by their first names, those of Python and torch left out."""
-    found = dict.fromkeys(
-        name.partition(".")[0]
-        for node in ast.walk(tree)
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom) and not node.level
-            else []
-        )
-    )
-    return [
-        name for name in found if name and name not in sys.stdlib_module_names and name not in {"torch", "functorch"}
-    ]
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.append(node.module or "")
+    left_out = {"", "torch", "functorch", *sys.stdlib_module_names}
+    return [name for name in dict.fromkeys(name.partition(".")[0] for name in names) if name not in left_out]

@@ -18,7 +18,7 @@ from whichtorch.answer.report import CONTRAST, Report
 from whichtorch.answer.snippets import PLAIN, Call, Snippet, calls_in, snippets_in
 from whichtorch.model import digest
 from whichtorch.source.names import compiles, dotted, unbound_names
-from whichtorch.source.syntax import parse_module, uncalled_tests
+from whichtorch.source.syntax import Definition, parse_module, uncalled_tests
 
 MOST = 4  # scripts that are tried
 MOST_SNIPPETS = 60  # that are looked at
@@ -93,8 +93,7 @@ def candidates_in(report: Report) -> list[Candidate]:
     if len(whole) > 1 and not any(map(_contrasts, snippets)):  # cells of a notebook
         scripts.append(_completed(snippets, {}))
     distinct = {each.source: each for each in scripts if compiles(each.source)}
-    started = [replace(each, call=call) for call in calls_in(report) for each in distinct.values()]
-    return started[:MOST]
+    return [replace(each, call=call) for call in calls_in(report) for each in distinct.values()][:MOST]
 
 
 def _is_quoted(snippet: Snippet) -> bool:
@@ -139,16 +138,14 @@ def _completed(snippets: Sequence[Snippet], modules: Mapping[str, Snippet]) -> C
     A module of the report that it imports becomes a file beside it, which the script's last line names.
     """
     files = _imported(snippets, modules)
-    source = "\n\n".join(each.source.strip("\n") for each in snippets) + "\n"
-    source = _without_header(source)
+    source = _without_header("\n\n".join(each.source.strip("\n") for each in snippets) + "\n")
     added = [f"{len(snippets)} blocks of the report are joined"] if len(snippets) > 1 else []
     if snippets[-1].printed:
         added.append("the statements of the session, without what it printed")
     if lines := sorted({line for name in unbound_names(source) if (line := _import_of(name, source))}):
         source = below_future(source, "\n".join(lines) + "\n\n")
         added += [f"added: {line}" for line in lines]
-    call = "\n".join(_calls_of(source))
-    if call:
+    if call := "\n".join(_calls_of(source)):
         source = f"{source}\n\n{call}\n"
         added.append(f"added: {'; '.join(call.splitlines())}")
     if files:
@@ -178,9 +175,8 @@ def _import_of(name: str, source: str) -> str:
     """Return the import of a name that has one meaning here, "" for any other."""
     if name in _IMPORTS:
         return _IMPORTS[name]
-    is_module = any(
-        isinstance(each, ast.Attribute) and dotted(each.value) == name for each in ast.walk(parse_module(source))
-    )
+    nodes = ast.walk(parse_module(source))
+    is_module = any(isinstance(each, ast.Attribute) and dotted(each.value) == name for each in nodes)
     return f"import {name}" if is_module and (name in sys.stdlib_module_names or name in _PACKAGES) else ""
 
 
@@ -225,8 +221,5 @@ def _is_plain(node: ast.FunctionDef) -> bool:
 
 
 def _does_something(node: ast.stmt) -> bool:
-    is_definition = isinstance(
-        node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
-    )
     is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    return not (is_definition or is_text or isinstance(node, ast.Assign | ast.AnnAssign))
+    return not (is_text or isinstance(node, Definition | ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign))

@@ -60,11 +60,10 @@ def with_attributions(found: Bisection, axis: Axis, request: SearchRequest, benc
             boundary = boundary.model_copy(update={"attribution": None if bench.stopped else attribution})
         boundaries.append(boundary)
     untested = f"{bench.stopped}; whether torch or another package caused the change was not tested"
-    stopped = (untested,) if bench.stopped else ()
     return found.model_copy(
         update={
             "boundaries": tuple(boundaries),
-            "reasons": (*stopped, *found.reasons),
+            "reasons": (*([untested] if bench.stopped else []), *found.reasons),
             "installs": bench.installs,
             "runs": found.runs + bench.runs - runs_before,
             "seconds": round(bench.seconds, 1),
@@ -139,9 +138,8 @@ class _Mixer:
         left, is_shown = self._isolated(others, undone)
         rest = [change for change in others if change not in left]
         if is_shown and rest and len(self._shown) == MIXTURES - 1:  # whether torch is needed matters most
-            return self._attributed(
-                Cause.TOGETHER if self._mixture(others, own) is False else Cause.COMPANION, left, self.boundary.to
-            )
+            cause = Cause.TOGETHER if self._mixture(others, own) is False else Cause.COMPANION
+            return self._attributed(cause, left, self.boundary.to)
         suffices = self._mixture(left, [*own, *rest])
         if not (suffices or is_shown or undone(left, rest)):
             left, suffices = others, self._mixture(others, own)
@@ -223,8 +221,7 @@ class _Mixer:
             goal = replace(goal, pass_runs=PASS_RUNS, confidence=0.0)
         bad = 0 if self.boundary.change is Change.FIX else 2
         request = replace(self.request, jobs=1)
-        found = bisected(Ledger(request=request, bench=self.bench, axis=axis, goal=goal, named_bad=bad))
-        probe = found.probe_at(label)
+        probe = bisected(Ledger(request=request, bench=self.bench, axis=axis, goal=goal, named_bad=bad)).probe_at(label)
         verdict = probe.verdict if probe else None
         shown = f"{probe.outcome}, {probe.k} of {counted(probe.n, 'run')}" if probe and probe.n else "not known"
         shown += ", in another way" if verdict is SearchVerdict.DIFFERENT else ""
@@ -241,5 +238,4 @@ def _pins(request: Request, environment: Environment) -> dict[str, str]:
 
 
 def _words(changes: Sequence[PackageChange], side: str) -> str:
-    pins = (f"{change.name} {(getattr(change, side) or 'none').removeprefix('==')}" for change in changes)
-    return ", ".join(pins)
+    return ", ".join(f"{change.name} {(getattr(change, side) or 'none').removeprefix('==')}" for change in changes)

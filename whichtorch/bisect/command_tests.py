@@ -96,8 +96,7 @@ class CommandTests:
         if not seen.environment.is_usable:
             return (), ""
         known = self.command.bench.records
-        planned = ledger.planned(seen.position)
-        own = judging_records(known.of(planned.key(seen.environment)))
+        own = judging_records(known.of(ledger.planned(seen.position).key(seen.environment)))
         found = collected(seen.records)
         if own or id_ in found or not seen.records:
             return own, "" if seen.records else seen.cell.reason or ""
@@ -179,16 +178,14 @@ def search_tests(command: Ledger, named: Collection[int], notes: Sequence[str]) 
     command.recall_known()
     for place in list(command.evidence):
         tests.load_position(place)
-    search = shared_search(bounds, command.request.jobs)
-    answer, ended_by = driven(command, search, TestsOracle(command, tests))
+    answer, ended_by = driven(command, shared_search(bounds, command.request.jobs), TestsOracle(command, tests))
     if tests.has_none:
         return None
     if answer is None:
         for place in list(command.evidence):
             tests.load_position(place)
         open_ones = {id_: state for id_, state in tests.states.items() if is_in_question(state)}
-        found = {id_: answer_so_far(state) for id_, state in open_ones.items()}
-        answer = SharedAnswer(tests=found, bounds=bounds)
+        answer = SharedAnswer(tests={id_: answer_so_far(state) for id_, state in open_ones.items()}, bounds=bounds)
     return _answered(tests, answer, ended_by, (*notes, *_about_bounds(tests, answer, bounds)))
 
 

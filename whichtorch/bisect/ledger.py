@@ -16,15 +16,7 @@ from whichtorch.matrix.judgement import judge_cell, wants_observation
 from whichtorch.matrix.planning import PlannedCell
 from whichtorch.model import Cell, Environment, Outcome, combine, judging_records, lasting_records, name_of_test
 from whichtorch.records.compare.factors import changed_packages, commit_of, compare_link
-from whichtorch.search.search_state import (
-    AnswerKind,
-    Bracket,
-    Costs,
-    Purpose,
-    SearchOptions,
-    SearchState,
-    SearchVerdict,
-)
+from whichtorch.search.search_state import Costs, SearchState, SearchVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -32,6 +24,7 @@ if TYPE_CHECKING:
     from whichtorch.bisect.search_request import Axis, SearchRequest
     from whichtorch.bisect.workbench import Probed, Workbench
     from whichtorch.failures.failure import Failure
+    from whichtorch.search.search_state import AnswerKind, Bracket, Purpose, SearchOptions
 
 UNMEASURED_GOOD = 5.0  # seconds of a run that passes: eager scripts take 2 to 7 (cold, two cores)
 SAYS_NOTHING = frozenset({Outcome.SKIP, Outcome.ERROR})  # and another run would say nothing, either
@@ -247,9 +240,8 @@ class Ledger:
         first, last = commit_of(before), commit_of(after)
         changed = {name: pair for name, pair in changed_packages(before, after).items() if name != self.axis.package}
         is_same = first is not None and first == last
-        return boundary.model_copy(
-            update={"commits": compare_link(first, last), "same_commit": is_same, "packages": changed}
-        )
+        update = {"commits": compare_link(first, last), "same_commit": is_same, "packages": changed}
+        return boundary.model_copy(update=update)
 
     def bisection(self, answer: AnswerKind, reasons: Iterable[str], boundaries: Iterable[Boundary] = ()) -> Bisection:
         """Return all that is known at the end of the search."""

@@ -14,18 +14,7 @@ from whichtorch.base.errors import INTERRUPTED, SIGNAL_CHECK, why_stopped
 from whichtorch.matrix.lab import Lab, opened_lab
 from whichtorch.matrix.pipeline import MatrixRun
 from whichtorch.matrix.site import ThisMachine
-from whichtorch.model import Cell, Environment, Role
-from whichtorch.model.events import (
-    AttemptEnded,
-    AttemptStarted,
-    Emit,
-    EnvironmentStage,
-    Event,
-    Interrupted,
-    ProbeDropped,
-    Show,
-    StatusShown,
-)
+from whichtorch.model import Cell, Environment, Role, events
 from whichtorch.records.known_records import Records
 from whichtorch.records.store import read_records
 from whichtorch.search.worker_pool import await_all
@@ -53,19 +42,19 @@ class Probed:
 class CountedEvents:
     """Passes events on, and counts what a search is charged for."""
 
-    def __init__(self, tell: Emit) -> None:
+    def __init__(self, tell: events.Emit) -> None:
         self._tell = tell
         self._guard = threading.Lock()  # of all below
         self.runs = 0  # attempts made so far, those that only observe left out
         self.installs = 0  # and builds that were begun
         self.last = time.monotonic()  # when an attempt or a stage of an environment last came
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Take in an event, from any thread."""
         with self._guard:
-            self.runs += isinstance(event, AttemptEnded) and event.attempt.role is Role.JUDGE
-            self.installs += isinstance(event, EnvironmentStage) and event.stage in {"installing", "building"}
-            if isinstance(event, AttemptStarted | AttemptEnded | EnvironmentStage):
+            self.runs += isinstance(event, events.AttemptEnded) and event.attempt.role is Role.JUDGE
+            self.installs += isinstance(event, events.EnvironmentStage) and event.stage in {"installing", "building"}
+            if isinstance(event, events.AttemptStarted | events.AttemptEnded | events.EnvironmentStage):
                 self.last = time.monotonic()
         self._tell(event)
 
@@ -151,9 +140,8 @@ class Workbench:
         """
         left, patience = seconds, max(QUIET, QUIET_PROBES * median(self._took or [0]))
         while not (ended := self._ended()) and (left is None or left > 0):
-            wait(
-                [each.over for each in self._running.values()], min(left or SIGNAL_CHECK, SIGNAL_CHECK), FIRST_COMPLETED
-            )
+            running = [each.over for each in self._running.values()]
+            wait(running, min(left or SIGNAL_CHECK, SIGNAL_CHECK), FIRST_COMPLETED)
             left = None if left is None else left - SIGNAL_CHECK
             if (quiet := time.monotonic() - self.emit.last) > patience:
                 patience = 2 * quiet
@@ -164,7 +152,7 @@ class Workbench:
         """Cancel what runs, tell where it was, and wait for its end; nothing more is to be begun. Return why."""
         self.stopped = why if isinstance(why, str) else why_stopped(why)
         if self._running:
-            self.emit(Interrupted(why=self.stopped))
+            self.emit(events.Interrupted(why=self.stopped))
         self.close()
         return self.stopped
 
@@ -177,11 +165,8 @@ class Workbench:
 
     def _tell_quiet(self, seconds: float) -> None:
         """Tell what the search waits for, which takes a while to look up."""
-        self.emit(
-            StatusShown(
-                lines=tuple(self.lab.site.running_lines()), why=f"nothing has ended for {seconds:.0f} s; waiting for:"
-            )
-        )
+        why = f"nothing has ended for {seconds:.0f} s; waiting for:"
+        self.emit(events.StatusShown(lines=tuple(self.lab.site.running_lines()), why=why))
 
     def _ended(self) -> list[Probed]:
         """Take and return the probes that have ended."""
@@ -192,14 +177,14 @@ class Workbench:
             run = each.run
             environment, cell = next(iter(run.environments), None), next(iter(run.cells), None)
             if cell is None:
-                self.emit(ProbeDropped(label=each.label))
+                self.emit(events.ProbeDropped(label=each.label))
             self._took.append(time.monotonic() - each.begun)
             found.append(Probed(position=position, environment=environment, cell=cell))
         return found
 
 
 @contextmanager
-def workbench(request: SearchRequest, cache: Environments, show: Show) -> Iterator[Workbench]:
+def workbench(request: SearchRequest, cache: Environments, show: events.Show) -> Iterator[Workbench]:
     """Open a lab with its progress, and a workbench in it."""
     machines = request.machines or ThisMachine(environments=cache, jobs=request.jobs)
     records = Records() if request.fresh else read_records(request.home)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from whichtorch.base.atomic_files import remove_tree, write_atomic
 from whichtorch.base.errors import PreventedError
-from whichtorch.environments import INSTALL_TIMEOUT
+from whichtorch.environments import INSTALL_TIMEOUT, resolution
 from whichtorch.environments.canary import probed_installation, probed_interpreter
 from whichtorch.environments.commander import CancelledError, Commander, InstallError
 from whichtorch.environments.disk import MEGABYTE, UNKNOWN_SIZE_MB, Disk
@@ -34,15 +34,6 @@ from whichtorch.environments.overlay import make_overlay, site_packages
 from whichtorch.environments.overrides import blamed
 from whichtorch.environments.patches import apply_patch
 from whichtorch.environments.provider import Stage, silent
-from whichtorch.environments.resolution import (
-    candidate_wheel,
-    check_overrides,
-    compile_holding,
-    resolve,
-    with_kept_wheels,
-    with_projects,
-    with_torch,
-)
 from whichtorch.model import Build, Environment, Patch, Request, digest
 
 CPU_SIZE_MB = 800.0  # torch without CUDA, whose wheel of 184 MB unpacks to 600 MB, and what comes with it
@@ -214,8 +205,8 @@ class EnvironmentCache:
             commander = replace(self._commander, logs=folder)
             asked: dict[str, Any] = {"constraints": constraints, "overrides": overrides, "before": before}
             asked |= {"build": build, "interpreter": self._interpreter(python, commander), "commander": commander}
-            text = compile_holding(preferred, requirements, **asked)
-            check_overrides(text, overrides, commander)
+            text = resolution.compile_holding(preferred, requirements, **asked)
+            resolution.check_overrides(text, overrides, commander)
             write_atomic(kept, text)
         lines = kept.read_text(encoding="utf-8").splitlines()
         return tuple(line.strip() for line in lines if line.strip() and not line.startswith(("#", "-")))
@@ -276,26 +267,26 @@ class EnvironmentCache:
         key, folder = request.install_key, self._folder(request)
         interpreter = self._interpreter(request.python, commander)
         notes = installation.notes if installation else ()
-        own = candidate_wheel(request, commander)
+        own = resolution.candidate_wheel(request, commander)
         if installation is None or not folder.lock.exists():
             with self._guard:
                 pinned = self._pins.get(key)
             if pinned is None:
                 commander.stage("resolving")
             asked = request.model_copy(update={"torch": str(own)}) if own else request
-            lock, notes = pinned or resolve(asked, interpreter, commander)
+            lock, notes = pinned or resolution.resolve(asked, interpreter, commander)
             # without the path: another machine may install the same
-            write_atomic(folder.lock, with_torch(lock, f"torch=={request.torch}") if own else lock)
+            write_atomic(folder.lock, resolution.with_torch(lock, f"torch=={request.torch}") if own else lock)
         locked = folder.lock.read_text(encoding="utf-8")
-        chosen = with_kept_wheels(locked, request.build, request.python, commander)
-        chosen = with_torch(chosen, f"torch @ {own.as_uri()}") if own else chosen
+        chosen = resolution.with_kept_wheels(locked, request.build, request.python, commander)
+        chosen = resolution.with_torch(chosen, f"torch @ {own.as_uri()}") if own else chosen
         wheels = local_wheels(request)
         size = sum(wheel.stat().st_size for wheel in wheels) if wheels else None
         need = self._disk.estimate(locked, request.build.name, size)
         self._disk.reserve(key, need, commander.cancelled, commander.stage)
         try:
             commander.stage("installing")
-            write_atomic(folder.installed, with_projects(chosen, request, folder.projects, self.home))
+            write_atomic(folder.installed, resolution.with_projects(chosen, request, folder.projects, self.home))
             install(request, folder, interpreter, notes, wheels, commander)
             folder.complete.touch()
             self._disk.mark(key)  # what was reserved is now counted as used

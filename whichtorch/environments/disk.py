@@ -254,8 +254,7 @@ class Disk:
         """Move an environment's files aside; its lock and metadata stay, and with them its identity."""
         folder = InstallFolder(self.folder / key)
         folder.complete.unlink(missing_ok=True)  # first: from here on it is half-made
-        metadata = folder.venv.glob("lib*/python*/site-packages/*.dist-info/METADATA")
-        inodes = {file.stat().st_ino for file in metadata}
+        inodes = {file.stat().st_ino for file in folder.venv.glob("lib*/python*/site-packages/*.dist-info/METADATA")}
         self._discard_paths([folder.venv])
         self.discard_left_over(inodes)
 

@@ -175,8 +175,7 @@ def installed_packages(prefix: Path) -> list[Package]:
     """Return the packages below a prefix, sorted by name, without starting the interpreter."""
     folders = sorted(path for path in prefix.glob("lib*/python*/site-packages") if not path.parent.is_symlink())
     resolved = list(dict.fromkeys(str(path.resolve()) for path in folders))
-    packages = map(_package, metadata.distributions(path=resolved))
-    return sorted(packages, key=lambda package: package.name)
+    return sorted(map(_package, metadata.distributions(path=resolved)), key=lambda package: package.name)
 
 
 def _package(distribution: metadata.Distribution) -> Package:
@@ -245,14 +244,13 @@ def install(
     version = re.search(r"^\s*version(?:_info)?\s*=\s*(\S+)", text, re.MULTILINE)
     versions = {package.name: package.version for package in packages}
     requires = [(f"{package.name} {package.version}", package.requires) for package in packages]
-    # an earlier install may have noted the same
-    told = dict.fromkeys((*notes, *disagreements(request, versions, requires)))
     installation = Installation(
         label=request.label,
         build=request.build.name,
         python=".".join(version[1].split(".")[:3]) + "t" * site.parent.name.endswith("t") if version else "",
         packages=tuple(packages),
-        notes=tuple(told),
+        # an earlier install may have noted the same
+        notes=tuple(dict.fromkeys((*notes, *disagreements(request, versions, requires)))),
         watched=stamps_of(wheels),
         seconds=round(time.monotonic() - started, 1),
         venv=str(folder.venv),

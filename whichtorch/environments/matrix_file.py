@@ -16,16 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 from packaging.requirements import Requirement
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    ValidationInfo,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
 from whichtorch.base.errors import UsageError
 from whichtorch.base.grouping import grouped
@@ -38,6 +29,7 @@ from whichtorch.suite import selection
 from whichtorch.suite.toml_lines import line_of
 
 if TYPE_CHECKING:
+    from pydantic import ValidationInfo
     from pydantic_core import ErrorDetails
 
     from whichtorch.environments.additions import Additions
@@ -264,8 +256,7 @@ class MatrixFile(_Table):
             axes = Axes.model_validate(values, context=own)
         except ValidationError as error:
             raise _mistakes(error, "the options", within=("axes",)) from None
-        exclude = self.exclude if keep_rows else ()
-        return self.model_copy(update={"axes": axes, "include": (), "exclude": exclude})
+        return self.model_copy(update={"axes": axes, "include": (), "exclude": self.exclude if keep_rows else ()})
 
 
 def read_matrix_file(path: Path) -> MatrixFile:

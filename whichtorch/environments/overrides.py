@@ -38,9 +38,8 @@ def blamed(reason: str, overrides: Iterable[str]) -> str:
     if not named:
         return reason
     is_mistake = _UNUSABLE.search(reason) and not reason.startswith(UNRESOLVABLE)
-    return "; ".join(
-        [f"{UNRESOLVABLE}: {reason}" if is_mistake else reason, *(f"{text} is an override" for text in named)]
-    )
+    reason = f"{UNRESOLVABLE}: {reason}" if is_mistake else reason
+    return "; ".join([reason, *(f"{text} is an override" for text in named)])
 
 
 def disagreements(

@@ -196,5 +196,4 @@ def _git_words(errors: str) -> str:
 def listed(names: Iterable[str]) -> str:
     """Return the first few of some names, and how many more there are."""
     names = list(names)
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

@@ -201,8 +201,7 @@ def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
     pins = [row for row in rows if row.requirement != requirement_name(row.requirement)]
     overrides = {requirement_name(text): text for text in request.overrides}
     chosen = {row: overrides.get(requirement_name(row.requirement), row.requirement) for row in rows}
-    notes = tuple(f"{chosen[row]}: {row.reason}" for row in pins)
-    return [torch, *given, *chosen.values()], notes
+    return [torch, *given, *chosen.values()], tuple(f"{chosen[row]}: {row.reason}" for row in pins)
 
 
 def undeclared_requirements(torch_version: str) -> list[Undeclared]:
@@ -349,8 +348,7 @@ def with_kept_wheels(lock: str, build: Build, python: str, commander: Commander)
     if folder is None:
         return lock
     # nightlies, and what was built with one: 3.6.0+git1234567 of triton
-    pins = index_pins(lock).items()
-    fleeting = {name: pin for name, pin in pins if Version(pin).is_devrelease or Version(pin).local}
+    fleeting = {name: pin for name, pin in index_pins(lock).items() if Version(pin).is_devrelease or Version(pin).local}
     missing = {name: version for name, version in fleeting.items() if not kept_wheel(folder, name, version, python)}
     if missing:
         _fetch(missing, build, python, folder, commander)
@@ -382,8 +380,7 @@ def candidate_wheel(request: Request, commander: Commander) -> Path | None:
 
 def with_torch(lock: str, requirement: str) -> str:
     """Return a lock with another line for torch."""
-    lines = (requirement if "torch" in locked_versions(line) else line for line in lock.splitlines())
-    return "\n".join(lines) + "\n"
+    return "\n".join(requirement if "torch" in locked_versions(line) else line for line in lock.splitlines()) + "\n"
 
 
 def _fetch(

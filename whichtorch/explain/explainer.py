@@ -12,15 +12,7 @@ from pydantic import Field
 from whichtorch.base.errors import PreventedError, UsageError
 from whichtorch.base.redaction import Redactor
 from whichtorch.environments.expansion import EXISTING, axes_of, environment_named, expand, request_for
-from whichtorch.explain.explanation import (
-    Experiment,
-    Explanation,
-    KnownResult,
-    distance,
-    explain,
-    nearest_pair,
-    observe,
-)
+from whichtorch.explain.explanation import Experiment, Explanation, distance, explain, nearest_pair, observe
 from whichtorch.matrix.lab import opened_lab
 from whichtorch.matrix.pipeline import raise_if_impossible
 from whichtorch.matrix.planning import PlannedCell, RunOptions
@@ -36,6 +28,7 @@ from whichtorch.suite import selection
 if TYPE_CHECKING:
     from whichtorch.environments.matrix_file import MatrixFile
     from whichtorch.environments.provider import Environments
+    from whichtorch.explain.explanation import KnownResult
     from whichtorch.matrix.work import Machines
     from whichtorch.model.events import Show
     from whichtorch.records.known_records import Records
@@ -90,9 +83,8 @@ class RecordedEvidence:
         records = self.records.of_test(scenario.source_hash, variant)
         keys = {record.key for record in records}
         name = name_of_test(scenario.name, variant)
-        lines = self.cells.latest(
-            "environment", "name in (:name, :stored)", name=name, stored=self.redactor.text(name)
-        ).items()
+        stored = self.redactor.text(name)
+        lines = self.cells.latest("environment", "name in (:name, :stored)", name=name, stored=stored).items()
         latest = {id_: line.cell for id_, line in lines if not line.records or keys.intersection(line.records)}
         known = self.environments.items()
         environments = {id_: environment for id_, environment in known if ids is None or id_ in ids}
@@ -124,8 +116,7 @@ class Explainer:
             self._find_red_and_passing(scenario, variant)
             experiment = self._experiment(scenario, variant)
         here = self.here_id or (self.here.label if self.here is not None else None)
-        name = name_of_test(scenario.name, variant)
-        explanation = explain(name, self._observed(scenario, variant), here)
+        explanation = explain(name_of_test(scenario.name, variant), self._observed(scenario, variant), here)
         problem = explanation.problem
         if experiment is not None and not experiment.confirmed:
             problem = problem or "what decided did not repeat; with --repeat 5 a cell is given more attempts"

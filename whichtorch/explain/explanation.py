@@ -350,8 +350,7 @@ def explain(test: str, observations: Sequence[KnownResult], here: str | None = N
     answers = [Answer(kind=ExplanationKind.HERE)] if ours is not None and ours.is_red else []
     missing: list[Missing] = []
     problem: str | None = None
-    vacuous = [known for known in observations if known.is_vacuous and (here is None or known is ours)]
-    if vacuous:
+    if vacuous := [known for known in observations if known.is_vacuous and (here is None or known is ours)]:
         answers.append(Answer(kind=ExplanationKind.CONDITIONS, unmet=_unmet(vacuous)))
     rule = smallest_rule([observation.factors for observation in red], [observation.factors for observation in green])
     timelines = histories([(observation.environment, observation.is_red) for observation in (*red, *green)])

@@ -8,17 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from whichtorch.base.escapes import ESCAPES
+from whichtorch.failures import tracebacks
 from whichtorch.failures.deadline import PLAIN_LOOK, Decider, StoppedLook, hang_signature, timeout_outcome
 from whichtorch.failures.signature import Signature, place_of
-from whichtorch.failures.tracebacks import (
-    FirstFailure,
-    first_failure,
-    last_words,
-    read_chain,
-    read_crash,
-    read_exception,
-    read_frames,
-)
 from whichtorch.model import Outcome, StoppedBy
 from whichtorch.process.evidence.loop_watch import LOOP_SIGNAL
 
@@ -67,7 +59,7 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
     """
     stderr, stdout = ESCAPES.sub("", stderr), ESCAPES.sub("", stdout)
     outcome, note, decider = _outcome(ending, memory_mb, look)
-    first = first_failure(stderr) if outcome is Outcome.FAIL else FirstFailure(text=stderr)
+    first = tracebacks.first_failure(stderr) if outcome is Outcome.FAIL else tracebacks.FirstFailure(text=stderr)
     ending = replace(ending, exit_code=first.exit_code or ending.exit_code, signal=first.signal or ending.signal)
     if first.signal:
         outcome, note, decider = _outcome(ending, memory_mb, look)
@@ -79,8 +71,8 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
         note += f"; waiting for cores made it take {headway.stretch:.0f} times as long"
         decider = decider if look.is_again or look.is_longer else Decider.CROWDED
     note = "; ".join(filter(None, (note, ending.note, ending.machine)))
-    raised = read_exception(first.text) if outcome is Outcome.FAIL else None
-    words = raised.first_line if raised else last_words(first.text or first.around, stdout)
+    raised = tracebacks.read_exception(first.text) if outcome is Outcome.FAIL else None
+    words = raised.first_line if raised else tracebacks.last_words(first.text or first.around, stdout)
     said = words if outcome is Outcome.FAIL else ""
     may_be_machines = outcome.is_red and ending.stopped_by not in {StoppedBy.MEMORY, StoppedBy.PROCESSES}
     if may_be_machines and (why := _excuse(ending, memory_mb, look) or _shortage(ending, stderr, said)):
@@ -140,7 +132,7 @@ def _excuse(ending: Ending, memory_mb: int, look: StoppedLook) -> str:
 
 def _shortage(ending: Ending, stderr: str, said: str) -> str:
     """Return what the machine had no more of, by the words of an attempt that did not use it up; "" for nothing."""
-    frames = [(frame, each.message) for each in read_chain(stderr) for frame in each.frames[:1]]
+    frames = [(frame, each.message) for each in tracebacks.read_chain(stderr) for frame in each.frames[:1]]
     text = "\n".join([said, *(f"{frame.source}: {message}" for frame, message in frames)])
     if ending.signal:
         text = stderr.partition("Fatal Python error")[0][-MESSAGE_LENGTH:]
@@ -167,12 +159,12 @@ def _exit_outcome(ending: Ending) -> tuple[Outcome, str]:
     return {0: Outcome.PASS, NOT_APPLICABLE: Outcome.SKIP}.get(ending.exit_code, Outcome.FAIL), ""
 
 
-def _signature(outcome: Outcome, ending: Ending, first: FirstFailure, place: str) -> Signature | None:
-    callers = [frame for frame in read_frames(first.around) if frame.is_users and "/bin/" not in frame.file]
+def _signature(outcome: Outcome, ending: Ending, first: tracebacks.FirstFailure, place: str) -> Signature | None:
+    callers = [frame for frame in tracebacks.read_frames(first.around) if frame.is_users and "/bin/" not in frame.file]
     if outcome is Outcome.FAIL:
         return Signature(f"exit code {ending.exit_code}", place_of(callers))
     if outcome is Outcome.CRASH:
-        return Signature(ending.signal or "signal", place_of(read_crash(first.text) or callers))
+        return Signature(ending.signal or "signal", place_of(tracebacks.read_crash(first.text) or callers))
     if outcome is Outcome.OOM:
         return Signature(ending.stopped_by if ending.stopped_by != StoppedBy.EXIT else "SIGKILL")
     return hang_signature(ending, place) if outcome is Outcome.HANG else None

@@ -76,8 +76,7 @@ class _Reader:
         """What names mean that imports of the module or of the unit bind, as dotted paths."""
         file = self.change.file(self.unit.path)
         inner = [node for top in self.unit.nodes for node in ast.walk(top)]
-        outer = file.good_aliases | file.good_meanings if file else {}
-        return outer | imported(inner, self.unit.path)
+        return (file.good_aliases | file.good_meanings if file else {}) | imported(inner, self.unit.path)
 
     def needs(self) -> Iterator[Unit]:
         """Yield the units without which names or imports of this one mean nothing."""

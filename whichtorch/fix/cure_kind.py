@@ -74,8 +74,7 @@ def _is_beside(units: Sequence[Unit], run: FunctionsRun) -> bool:
 
 
 def _listed(words: Sequence[str]) -> str:
-    more = f"; and {len(words) - NAMED} more" if len(words) > NAMED else ""
-    return "; ".join(words[:NAMED]) + more
+    return "; ".join(words[:NAMED]) + (f"; and {len(words) - NAMED} more" if len(words) > NAMED else "")
 
 
 def _kind_of(unit: Unit, cure: Proposal) -> tuple[_CureKind, str] | None:
@@ -87,8 +86,7 @@ def _kind_of(unit: Unit, cure: Proposal) -> tuple[_CureKind, str] | None:
         return _CureKind.SETTING, words
     if unit.kind is Kind.REMOVED or (unit.kind is Kind.CHANGED and _only_removes(unit.before, text)):
         return _CureKind.REMOVAL, f"`{unit.name}`"
-    are_functions = isinstance(before, Function) and isinstance(after, Function)
-    if are_functions and (words := _early_exit(unit, text)):
+    if isinstance(before, Function) and isinstance(after, Function) and (words := _early_exit(unit, text)):
         return _CureKind.EXIT, words
     return None
 
@@ -148,8 +146,7 @@ def _core(node: Function) -> ast.stmt:
 def _defaults(node: Function) -> dict[str, str]:
     """Return the defaults of a function's parameters."""
     arguments = node.args
-    positional = [*arguments.posonlyargs, *arguments.args]
-    pairs = [*zip(reversed(positional), reversed(arguments.defaults), strict=False)]
+    pairs = [*zip(reversed([*arguments.posonlyargs, *arguments.args]), reversed(arguments.defaults), strict=False)]
     found = {argument.arg: ast.unparse(default) for argument, default in reversed(pairs)}
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
         found |= {argument.arg: ast.unparse(default)} if default else {}
@@ -193,9 +190,8 @@ def _exits(text: str) -> list[str]:
     except SyntaxError:
         return []
     inner = [node.body if isinstance(node, ast.If) and not node.orelse else [node] for node in nodes]
-    if not all(len(body) == 1 and isinstance(body[0], _EXIT) for body in inner):
-        return []
-    return [ast.unparse(node) for node in nodes]
+    is_left = all(len(body) == 1 and isinstance(body[0], _EXIT) for body in inner)
+    return [ast.unparse(node) for node in nodes] if is_left else []
 
 
 def _indent(line: str) -> int:

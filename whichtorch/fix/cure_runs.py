@@ -142,8 +142,7 @@ class CureRuns:
         A run that had too little of a core gets more time once, so that a cure is not mistaken for the hang.
         """
         seen = self.run(environment, test.limit, files)
-        is_starved = test.was_starved(seen.record.attempt)
-        return self.run(environment, BOTH_LOOKS * test.limit, files) if is_starved else seen
+        return self.run(environment, BOTH_LOOKS * test.limit, files) if test.was_starved(seen.record.attempt) else seen
 
     def _functions(self, name: str, environment: Environment, limit: float, variation: Variation) -> FunctionsRun:
         """Return the functions that a run notes; what was noted once is kept, for the same search goes on from it."""
@@ -153,8 +152,7 @@ class CureRuns:
             outcome = seen.record.attempt.outcome
             if outcome.is_prevented:  # it says nothing, and the next call may fare better
                 raise PreventedError(f"{environment.label} could not be run: {seen.record.attempt.note or outcome}")
-            has_passed = outcome is Outcome.PASS
-            write_atomic(kept, json.dumps({"passed": has_passed, "notes": dict(seen.notes)}))
+            write_atomic(kept, json.dumps({"passed": outcome is Outcome.PASS, "notes": dict(seen.notes)}))
         told = json.loads(kept.read_text(encoding="utf-8"))
         return FunctionsRun.of_notes(told["notes"], passed=told["passed"])
 

@@ -72,9 +72,8 @@ def inquiry(
         try:
             parse_module(source)
         except (SyntaxError, ValueError) as error:
-            answer = answer or Trial(
-                effect=TrialEffect.UNRESOLVED, exception=f"{type(error).__name__}: {path}: {error}"
-            )
+            said = f"{type(error).__name__}: {path}: {error}"
+            answer = answer or Trial(effect=TrialEffect.UNRESOLVED, exception=said)
     return Inquiry(key=key, run=partial(test, files), answer=answer)
 
 
@@ -351,8 +350,7 @@ def by_runs(
 
 def _constants(change: TreeChange, loaded: Iterable[str], words: Collection[str]) -> Iterator[Unit]:
     """Yield the constants of loaded modules that functions use which ran."""
-    paths = filter(change.has_other_constants, loaded)
-    for unit in change.units(paths):
+    for unit in change.units(filter(change.has_other_constants, loaded)):
         is_constant = all(isinstance(node, _CONSTANT) for node in unit.nodes)
         if is_constant and bound(unit.nodes).intersection(words) and not unit.cosmetic:
             yield unit

@@ -18,22 +18,11 @@ from whichtorch.base.errors import PreventedError, UsageError, why_stopped
 from whichtorch.base.grouping import counted
 from whichtorch.failures.failure import Failure
 from whichtorch.failures.patience import CURE, CURE_OF_HANG
+from whichtorch.fix import cure_search
 from whichtorch.fix.closure import Closure
 from whichtorch.fix.cure_kind import brings_functions, cure_kinds
 from whichtorch.fix.cure_runs import CureRuns, CureTest
-from whichtorch.fix.cure_search import (
-    GUESS,
-    CureSearch,
-    Trial,
-    TrialEffect,
-    at_import,
-    by_runs,
-    each_once,
-    in_words,
-    inquiry,
-    named,
-    on_stack,
-)
+from whichtorch.fix.cure_search import GUESS, CureSearch, Trial, TrialEffect, at_import, each_once, inquiry
 from whichtorch.fix.functions_run import FunctionsRun, words_of
 from whichtorch.fix.minimum import smallest
 from whichtorch.fix.origins import Origin  # noqa: TC001  pydantic reads it
@@ -220,15 +209,15 @@ class _Known:
 
         def by_name() -> list[Unit]:
             noted()
-            return named(self.change, self.loaded, words_of(script) | words_of(self.test.failure.message))
+            return cure_search.named(self.change, self.loaded, words_of(script) | words_of(self.test.failure.message))
 
         def reached(place: int) -> list[Unit]:
             bad, good = noted()[place]
             words = set[str]().union(*(run.words(tree.text) for run, tree in zip((bad, good), self.trees, strict=True)))
-            return by_runs(self.change, bad, good, words | words_of(script), self.loaded)
+            return cure_search.by_runs(self.change, bad, good, words | words_of(script), self.loaded)
 
         once = [cache(by_name), *(cache(partial(reached, place)) for place in (0, 1))]
-        return [lambda: on_stack(self.change, self.frames), *once]
+        return [lambda: cure_search.on_stack(self.change, self.frames), *once]
 
     def _noted(self) -> tuple[Sequence[FunctionsRun], ...]:
         """Return what it runs in both releases: of that first what not any script runs, then all."""
@@ -254,7 +243,7 @@ class _Known:
             self.last = trial
             if trial.effect is TrialEffect.CURED:
                 self.cure = proposal
-            self.request.tell(in_words(oracle.made, proposal, trial))
+            self.request.tell(cure_search.in_words(oracle.made, proposal, trial))
 
         oracle = RunsOracle(
             inquiry=partial(inquiry, self.change, key, lambda files: self.runs.trial(bad, files, self.test)),
@@ -272,8 +261,7 @@ class _Known:
         if len(cure.units) < 3:
             return set()
         try:
-            texts = self.change.texts(cure)
-            cured_run = self.runs.noted(self.request.bad, NOTED_SLOWDOWN * self.test.limit, texts)
+            cured_run = self.runs.noted(self.request.bad, NOTED_SLOWDOWN * self.test.limit, self.change.texts(cure))
         except PreventedError:
             return set()
         ran = {(path, name.rpartition(".")[2]) for path, _, name in cured_run.functions}
@@ -336,8 +324,7 @@ def _when_spent(trials: int, seconds: float, cure: Proposal | None) -> Iterator[
     """Yield what is to be said of a search whose budget is used up."""
     yield f"stopped after {counted(trials, 'trial')} and {seconds:.0f} s"
     if cure is not None:
-        files = len({unit.path for unit in cure.units})
-        where = f"{files} file{'s' * (files > 1)}"
+        where = counted(len({unit.path for unit in cure.units}), "file")
         yield f"the smallest change that was seen to cure it is in {where}; a smaller one may be enough"
     yield f"to go on from here: --max-trials {max(2 * trials, FURTHER)} --max-time {math.ceil(2 * seconds / 60)}m"
 

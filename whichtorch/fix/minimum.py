@@ -119,8 +119,7 @@ def _without_unused(proposal: Proposal) -> Minimising:
         fewer = proposal.units.difference(some)
         if not fewer or len(fewer) == len(proposal.units):
             continue
-        drafts = {unit: text for unit, text in proposal.drafts.items() if unit in fewer}
-        smaller = Proposal(units=fewer, drafts=drafts)
+        smaller = Proposal(units=fewer, drafts={unit: text for unit, text in proposal.drafts.items() if unit in fewer})
         if (yield from _cures(smaller)):
             proposal = smaller
             if len(some) > 1:
@@ -145,7 +144,6 @@ def _draft(proposal: Proposal, unit: Unit, text: str) -> Proposal | None:
         names = uses(statements_of(text)).names
     except SyntaxError:
         return None
-    known = [uses(part.nodes).names for part in (unit.bad, unit.good) if part]
-    if not names <= set().union(*known):
+    if not names <= set().union(*(uses(part.nodes).names for part in (unit.bad, unit.good) if part)):
         return None
     return Proposal(units=proposal.units, drafts={**proposal.drafts, unit: text})

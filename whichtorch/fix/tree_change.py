@@ -50,10 +50,9 @@ def package_tree(root: Path) -> PackageTree:
 
 def differing(bad: PackageTree, good: PackageTree) -> dict[str, FilePair]:
     """Return the files that differ, by path, in the order of their paths."""
-    paths = sorted(bad.digests.keys() | good.digests.keys())
     return {
         path: FilePair(path=path, bad=bad.text(path), good=good.text(path))
-        for path in paths
+        for path in sorted(bad.digests.keys() | good.digests.keys())
         if bad.digests.get(path) != good.digests.get(path)
     }
 
@@ -64,8 +63,7 @@ def _is_ours(path: str) -> bool:
 
 def _digest(file: Path) -> str:
     """Return a file's digest in RECORD's form, for what is listed without one."""
-    value = base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest())
-    return "sha256=" + value.decode().rstrip("=")
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest()).decode().rstrip("=")
 
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")

@@ -326,8 +326,7 @@ class ChangedFile:
             elif part.is_import and not owner:
                 yield from self._new_names(part)
             else:
-                unit = moved.get(part.name) or self._unit(owner, Kind.ADDED, None, part)
-                yield TextSlot(good=part.whole, unit=unit)
+                yield TextSlot(good=part.whole, unit=moved.get(part.name) or self._unit(owner, Kind.ADDED, None, part))
         for old in left:
             yield from self._leaving(old, moved.get(old.name), owner)
 
@@ -356,9 +355,8 @@ class ChangedFile:
         if bad.whole == good.whole:
             yield TextSlot(bad=bad.whole, good=good.whole)
         elif bad.body and good.body:
-            same = bad.text == good.text
             heads = [replace(part, body=(), is_head=True) for part in (bad, good)]
-            unit = None if same else self._unit(owner, Kind.CHANGED, *heads)
+            unit = None if bad.text == good.text else self._unit(owner, Kind.CHANGED, *heads)
             yield TextSlot(bad=bad.text, good=good.text, unit=unit)
             yield from self._merged(bad.body, good.body, _joined(owner, good.name))
         else:
@@ -367,8 +365,7 @@ class ChangedFile:
     def _unit(self, owner: str, kind: Kind, bad: Part | None, good: Part | None) -> Unit:
         part = good or bad
         assert part is not None
-        name = _joined(owner, part.name)
-        return Unit(path=self.path, name=name, kind=kind, bad=bad, good=good, owner=owner)
+        return Unit(path=self.path, name=_joined(owner, part.name), kind=kind, bad=bad, good=good, owner=owner)
 
 
 def _joined(owner: str, name: str) -> str:

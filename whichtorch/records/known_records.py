@@ -91,8 +91,7 @@ class Records:
 
     def of_tests(self, scenario: Scenario, variant: dict[str, str]) -> list[Record]:
         """Return the records of the tests that a command was seen to have; none for any other scenario."""
-        tests = self.tests_of(scenario, variant)
-        return [each for test in tests for each in self.of_test(test.source_hash, variant)]
+        return [each for test in self.tests_of(scenario, variant) for each in self.of_test(test.source_hash, variant)]
 
     def slowest_pass(self, scenario: Scenario, variant: dict[str, str], hardware: str = "") -> float | None:
         """Return the seconds of a test's slowest pass in any environment on a kind of machine, or None."""

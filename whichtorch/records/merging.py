@@ -101,8 +101,8 @@ def _merged(group: Sequence[CellOfPart], attempts: Sequence[Attempt]) -> Cell:
     # a machine that could not run it contradicts nobody
     by_run = {part.result.run.id: cell.outcome for part, cell in group if not cell.outcome.is_prevented}
     conflict = ", ".join(f"{word} in {run}" for run, word in by_run.items()) if len(set(by_run.values())) > 1 else ""
-    chosen = (agreeing or [first])[0]
-    return chosen.model_copy(update={"attempts": tuple(distinct.values()), "conflict": conflict})
+    update = {"attempts": tuple(distinct.values()), "conflict": conflict}
+    return (agreeing or [first])[0].model_copy(update=update)
 
 
 def _irregular(folder: str, names: list[str]) -> set[str]:

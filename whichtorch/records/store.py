@@ -270,8 +270,7 @@ def new_run(home: Path, command: tuple[str, ...], planned: int = 0) -> RunStore:
     """Make the folder of a new run with `planned` cells. Run ids sort by the time of their start."""
     started = datetime.now(UTC)
     id_ = f"{started:%Y%m%d-%H%M%S}-{started.microsecond:05x}{secrets.randbelow(16):x}"  # five hex digits are a million
-    seconds = started.isoformat(timespec="seconds")
-    run = Run(id=id_, started=seconds, home=str(home), command=command, planned=planned)
+    run = Run(id=id_, started=started.isoformat(timespec="seconds"), home=str(home), command=command, planned=planned)
     return RunStore(home / "runs" / id_, run)
 
 

@@ -41,8 +41,7 @@ def damage(home: Path, chosen: Sequence[RunFolder], lines: int | None = None) ->
     for folder, name in product(chosen, ("records", "cells", "environments", "scenarios")):
         file = folder.folder / f"{name}.jsonl"
         with suppress(FileNotFoundError), file.open("rb") as content:
-            torn = [number for number, line in enumerate(islice(content, lines), 1) if not _is_whole(line, folder)]
-            if torn:
+            if torn := [number for number, line in enumerate(islice(content, lines), 1) if not _is_whole(line, folder)]:
                 count = f"line {torn[0]}" + (f" and {len(torn) - 1} more" if torn[1:] else "")
                 remedy = "the same command runs again what is missing with it"
                 yield f"{folder.run.id}: {count} of {file.name} cannot be read and is left out; {remedy}"
@@ -150,14 +149,12 @@ def prune(home: Path, chosen: Sequence[RunFolder], others: Sequence[RunFolder]) 
 
 def _strip(folder: Path, home: Path, attempts: set[str]) -> None:
     """Remove everything of a run but some attempts, given by their folders, and their records."""
-    records = [
-        record for record in read_lines(folder / "records.jsonl", Record) if folder_of(record.attempt) in attempts
-    ]
+    known = read_lines(folder / "records.jsonl", Record)
+    records = [record for record in known if folder_of(record.attempt) in attempts]
     (folder / "run.json").unlink()  # first, so that it is no run from here on
     for name in ("cells", "environments", "scenarios"):
         (folder / f"{name}.jsonl").unlink(missing_ok=True)
-    kept = "".join(record.model_dump_json(by_alias=True) + "\n" for record in records)
-    write_atomic(folder / "records.jsonl", kept)
+    write_atomic(folder / "records.jsonl", "".join(record.model_dump_json(by_alias=True) + "\n" for record in records))
     for attempt in (folder / "attempts").iterdir():
         if attempt.relative_to(home).as_posix() not in attempts:
             shutil.rmtree(attempt)

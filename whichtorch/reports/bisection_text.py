@@ -196,8 +196,7 @@ def timeline_table(search: Bisection) -> Table:
     rows = []
     for stretch in _states(search):
         note = " (asked about)" if stretch.verdict is SearchVerdict.BAD else _luck(search, stretch)
-        what = stretch.what if stretch.outcome.is_red else ""
-        rows.append([stretch.ends, f"{stretch.outcome.word}{note}", what])
+        rows.append([stretch.ends, f"{stretch.outcome.word}{note}", stretch.what if stretch.outcome.is_red else ""])
     return Table(["torch" if search.axis is AxisName.VERSION else search.axis, "outcome", "what"], rows)
 
 
@@ -450,8 +449,7 @@ def changed_lines(search: Bisection) -> Iterator[Line]:
     for (title, reason), ids in grouped(undecided, lambda id_: _undecided_because(undecided[id_])).items():
         yield f"{title}, {counted(len(ids), 'test')}" + (f": {reason}" if reason else "")
         yield from _named(ids)
-    flaky = {id_: test for id_, test in search.tests.items() if test.flaky and id_ not in undecided}
-    if flaky:
+    if flaky := {id_: test for id_, test in search.tests.items() if test.flaky and id_ not in undecided}:
         shown = [f"{id_} ({_flaky(test)})" for id_, test in flaky.items()]
         yield f"flaky among them: {short_list(shown, TESTS_NAMED)}"
     for ends, others in search.others.items():
@@ -479,8 +477,7 @@ def _named(ids: tuple[str, ...] | list[str]) -> Iterator[str]:
 
 def _undecided_because(test: SearchedTest) -> tuple[str, str]:
     """Return why a test has no boundary: a title and a reason."""
-    none = "flaky" if test.flaky else "no change"
-    title = none if test.answer is AnswerKind.NONE else "inconclusive"
+    title = ("flaky" if test.flaky else "no change") if test.answer is AnswerKind.NONE else "inconclusive"
     spans = ", ".join(f"between {first} and {last}" for first, last in test.boundaries)
     return title, "; ".join(filter(None, (spans, *test.reasons[:1])))
 

@@ -134,9 +134,7 @@ def _beside(options: Sequence[str], writer: Sequence[str]) -> list[str]:
 
 def bisect_command(cell: Cell, environment: Environment, command: str) -> str:
     """Return the command that searches the release that changed a cell; "" in an environment of the user's own."""
-    if not is_searchable(cell):
-        return ""
-    if environment.interpreter is not None and "--interpreter" in environment.options:
+    if not is_searchable(cell) or (environment.interpreter is not None and "--interpreter" in environment.options):
         return ""
     return in_shell(command, cell.runnable, *options_without_torch(environment), *cell.sandbox_options)
 

@@ -87,8 +87,7 @@ def _environment_lines(answer: Answer, explanation: Explanation, does: str) -> I
         named = "; ".join(_cut(term.words) for term in rule.equal[:EQUALS_NAMED])
         more = len(rule.equal) - EQUALS_NAMED
         yield f"  separates equally well: {named}" + (f"; and {more} more" if more > 0 else "")
-    for rival in rule.rivals:
-        yield f"  or: {' and '.join(term.words for term in rival)}"
+    yield from (f"  or: {' and '.join(term.words for term in rival)}" for rival in rule.rivals)
 
 
 def _by_value(factor: str, explanation: Explanation, does: str) -> Iterator[str]:
@@ -132,8 +131,7 @@ def _history_lines(history: History, does: str) -> Iterator[str]:
 
 def _condition_lines(answer: Answer, _explanation: Explanation, _does: str) -> Iterator[str]:
     yield "conditions: it ended well without what it declares, so that its pass says nothing"
-    for unmet in answer.unmet:
-        yield f"  {unmet.reason} ({_places(unmet.environments)})"
+    yield from (f"  {unmet.reason} ({_places(unmet.environments)})" for unmet in answer.unmet)
 
 
 def _places(labels: Sequence[str]) -> str:
@@ -186,8 +184,7 @@ def _evidence_lines(explanation: Explanation, does: str) -> Iterator[str]:
 
 
 def _ours(explanation: Explanation) -> KnownResult | None:
-    observations = explanation.observations
-    return next((seen for seen in observations if seen.environment.id == explanation.here), None)
+    return next((seen for seen in explanation.observations if seen.environment.id == explanation.here), None)
 
 
 def _cut(text: str) -> str:

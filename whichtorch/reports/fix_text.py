@@ -64,8 +64,7 @@ def _origin_line(origin: Origin, fix: Fix) -> Line:
     verb = "takes back" if origin.taken_back else "brought by"
     number = (" (", Link(f"#{origin.pull_request}"), ")") if origin.pull_request else ()
     subject = one_line(origin.subject.removesuffix("".join(number)), SUBJECT)
-    share = f": {origin.lines} of {counted(fix.lines, 'line')}"
-    return f"  {verb} {origin.commit[:7]} {subject}", *number, share
+    return f"  {verb} {origin.commit[:7]} {subject}", *number, f": {origin.lines} of {counted(fix.lines, 'line')}"
 
 
 def run_counts(counts: tuple[int, int]) -> str:

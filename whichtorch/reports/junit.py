@@ -57,8 +57,7 @@ def junit_xml(stored: StoredRun, command: str) -> bytes:
         # the strictest readers accept no offset
         suite.set("timestamp", one_line(result.run.started.removesuffix("+00:00")))
         _add_properties(suite, _facts(environment, result))
-        for cell in own:
-            suite.append(_case(cell, environment, class_, stored, command))
+        suite.extend(_case(cell, environment, class_, stored, command) for cell in own)
         _count(suite, sum(cell.seconds for cell in own))
     _count(root, result.run.seconds)
     return _written(root)
@@ -73,8 +72,7 @@ def watched_xml(seen: WatchedRun) -> bytes:
     if tag := seen.outcome.row.junit:
         message = seen.hang.sentence if seen.hang else f"exit code {seen.exit_code}"
         element = ET.SubElement(case, tag, type=str(seen.outcome), message=one_line(message))
-        stacks = seen.hang.diagnosis.stacks if seen.hang and seen.hang.diagnosis else ()
-        element.text = visible("\n\n".join(stacks))
+        element.text = visible("\n\n".join(seen.hang.diagnosis.stacks if seen.hang and seen.hang.diagnosis else ()))
     _count(suite, seen.seconds)
     _count(root, seen.seconds)
     return _written(root)
@@ -145,8 +143,7 @@ def _story(cell: Cell, environment: Environment, stored: StoredRun, command: str
     yield one_line(_what(cell))
     yield from (one_line(detail) for detail in cell_text.detail_lines(cell))
     log = cell_text.log_of(stored, cell)
-    lines = first_and_last_lines(log or stored.log(environment))
-    if lines:
+    if lines := first_and_last_lines(log or stored.log(environment)):
         yield from ("", *lines, "")
     if path := log or environment.log:
         yield f"log: {shown_path(path)}"
@@ -156,8 +153,7 @@ def _story(cell: Cell, environment: Environment, stored: StoredRun, command: str
 
 
 def _add_properties(parent: ET.Element, facts: dict[str, str | None]) -> None:
-    known = {name: value for name, value in facts.items() if value is not None}
-    if known:
+    if known := {name: value for name, value in facts.items() if value is not None}:
         properties = ET.SubElement(parent, "properties")
         for name, value in known.items():
             ET.SubElement(properties, "property", name=name, value=one_line(value))

@@ -6,20 +6,11 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.grouping import grouped
 from whichtorch.model import NO_PATCH, Cell, Environment, Outcome
-from whichtorch.reports import cell_text
+from whichtorch.reports import cell_text, table
 from whichtorch.reports.document import Code, Heading, Items, Listing, Paragraph, Strong, markdown
 from whichtorch.reports.numbers_text import number_blocks
 from whichtorch.reports.shown_text import first_and_last_lines
 from whichtorch.reports.stored_run_text import change_items, count_lines, environment_items
-from whichtorch.reports.table import (
-    cell_items,
-    incomplete,
-    legend_lines,
-    matrix_blocks,
-    run_sentence,
-    unusable_items,
-    wrong_cells,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +39,7 @@ def _blocks(stored: StoredRun, command: str, comparison: Comparison | None) -> I
     run = result.run
     yield Heading((f"whichtorch run {run.id} ", Code(run.name)), level=1)
     yield Paragraph(f"Started {run.started}, took {run.seconds:.0f} s.")
-    if missing := incomplete(result):
+    if missing := table.incomplete(result):
         yield Paragraph((Strong("Not complete"), f": {missing}."))
     if comparison:
         yield Heading(f"Changed since run {comparison.old.id}")
@@ -57,12 +48,16 @@ def _blocks(stored: StoredRun, command: str, comparison: Comparison | None) -> I
         yield Listing(list(count_lines(comparison)) or ["no cells to compare"])
         yield Items(list(change_items(comparison)), CHANGES)
         yield Items(list(environment_items(comparison)), CHANGES)
-    yield Paragraph(f"{run_sentence(result)}.")
-    yield Listing(list(legend_lines(result)))
-    unexpected, known = wrong_cells(result)
+    yield Paragraph(f"{table.run_sentence(result)}.")
+    yield Listing(list(table.legend_lines(result)))
+    unexpected, known = table.wrong_cells(result)
     red = [cell for cell in known if cell.is_red]
     prevented = [cell for cell in known if cell.outcome.is_prevented]
-    unusual = (*cell_items(unexpected, stored, command), *unusable_items(result), *cell_items(prevented, stored))
+    unusual = (
+        *table.cell_items(unexpected, stored, command),
+        *table.unusable_items(result),
+        *table.cell_items(prevented, stored),
+    )
     yield from _section("Not expected", unusual)
     if any(cell.numbers for cell in result.cells):
         yield Heading("Numbers")
@@ -72,10 +67,9 @@ def _blocks(stored: StoredRun, command: str, comparison: Comparison | None) -> I
     dull = {name for name, cells in rows.items() if all(map(_is_dull, cells))} if len(rows) > ROWS else set()
     if dull:
         yield Paragraph(f"Not shown, for there are many: {len(dull):,} rows of passes and skips.")
-    yield from matrix_blocks(result, dull, TABLE)
-    yield from _section("Known failures", cell_items(red, stored), KNOWN)
-    doubted = [cell for cell in known if cell.doubt]
-    yield from _section("Doubted passes", cell_items(doubted, stored), KNOWN)
+    yield from table.matrix_blocks(result, dull, TABLE)
+    yield from _section("Known failures", table.cell_items(red, stored), KNOWN)
+    yield from _section("Doubted passes", table.cell_items([cell for cell in known if cell.doubt], stored), KNOWN)
     if excerpts := list(_excerpts(stored, unexpected)):
         yield Heading("What they wrote")
         yield from excerpts
@@ -103,8 +97,7 @@ def _excerpts(stored: StoredRun, cells: Iterable[Cell]) -> Iterator[Listing]:
     logs = ((cell_text.log_of(stored, alike[0]), alike[0]) for alike in kinds.values())
     found = [(lines, cell) for log, cell in logs if (lines := first_and_last_lines(log))]
     for lines, cell in found[:EXCERPTS]:
-        title = Code(cell.name), " in ", Code(labels[cell.environment])
-        yield Listing(lines, title=title, rank=OUTPUT)
+        yield Listing(lines, title=(Code(cell.name), " in ", Code(labels[cell.environment])), rank=OUTPUT)
 
 
 def _environment(environment: Environment) -> Line:

@@ -182,12 +182,8 @@ class WrongTest:
             what = "your script" if cell_text.is_script(self.cell.scenario) else "it"
             everywhere = f"in all {len(where)} {places} tried: it is not the release{self._look_at()}"
             yield NextStep(f"{what} {does} the same way {everywhere}")
-            is_script = not is_command(self.cell.runnable)
-            if (
-                is_script
-                and cell_text.has_own_caches(self.cell)
-                and (signature.library_frame or self.cell.outcome is Outcome.CRASH)
-            ):
+            is_in_library = signature.library_frame or self.cell.outcome is Outcome.CRASH
+            if is_in_library and cell_text.has_own_caches(self.cell) and not is_command(self.cell.runnable):
                 triage = cell_text.in_shell(self.called("triage"), self.cell.runnable, *where[-1].options)
                 yield NextStep("makes a small case of it, in case torch is wrong in all of them", triage)
 
@@ -213,9 +209,8 @@ class WrongTest:
             later, earlier = [], []
         can_be_cured = self.cell.outcome in {Outcome.FAIL, Outcome.HANG} and cell_text.has_own_caches(self.cell)
         if later and can_be_cured and _are_near(newest.torch, later[0].torch):
-            return self._between(
-                "fix", newest, later[0], f"turns the fix in {later[0].torch} into a patch for {newest.torch}"
-            )
+            words = f"turns the fix in {later[0].torch} into a patch for {newest.torch}"
+            return self._between("fix", newest, later[0], words)
         if later:
             return self._between("bisect", newest, later[0], "finds the release that fixed it")
         if earlier and bad:
@@ -224,9 +219,8 @@ class WrongTest:
         return NextStep(WHY, cell_text.in_shell(self.called("explain"), self.cell.runnable))
 
     def _between(self, name: str, bad: Environment, good: Environment, words: str) -> NextStep:
-        return NextStep(
-            words, cell_text.bisect_between_command(self.cell.runnable, good, bad, ("", ""), self.called(name))
-        )
+        search = cell_text.bisect_between_command(self.cell.runnable, good, bad, ("", ""), self.called(name))
+        return NextStep(words, search)
 
 
 _RULES: tuple[tuple[Callable[[WrongTest], object], Callable[[WrongTest], Iterable[NextStep]]], ...] = (

@@ -93,23 +93,16 @@ def _resolution(measure: str, cells: Sequence[Cell]) -> str:
     words += [f"{counted(rounds, 'run')} of each", f"load {first.machine.load:g}"]
     if disturbed:
         words.append(f"{counted(disturbed, 'run')} more waited for a core, and did not count")
-    apart = [number for number in compared if number.is_share and not _is_within(number, first)]
-    if apart:
+    if any(number.is_share and not _is_within(number, first) for number in compared):
         words.append("what decides is the change within a round, not that of the medians: rounds vary")
     if not compared:
-        is_short = any(number.reference for number in numbers)
-        why = (
-            f"cannot be measured here: there was time for {counted(rounds, 'run')}"
-            if is_short
-            else "nothing to compare"
-        )
+        why = "nothing to compare"
+        if any(number.reference for number in numbers):
+            why = f"cannot be measured here: there was time for {counted(rounds, 'run')}"
         return f"{measure}: {'; '.join([*words, why])}"
     margin = max(_margin(number) for number in compared)
-    words.append(
-        f"differences below {_size(margin, first)} cannot be seen so"
-        if margin
-        else "each environment gives the same number in all of its runs"
-    )
+    least = f"differences below {_size(margin, first)} cannot be seen so"
+    words.append(least if margin else "each environment gives the same number in all of its runs")
     if any(number.effect is Effect.UNDECIDED for number in compared):
         seconds = max(cell.seconds for cell in cells)
         words.append(f"as many runs again, {seconds:.0f} s, would show about {_size(margin / math.sqrt(2), first)}")
@@ -177,8 +170,7 @@ def curve_lines(search: Bisection, curve: Curve) -> Iterator[str]:
     if not curve.steps:
         yield _without_step(search, curve, _measured(search, curve))
     for before, after in curve.alike:
-        size = _size(curve.threshold, curve)
-        yield f"  note: no step of {size} was found between {before} and {after}"
+        yield f"  note: no step of {_size(curve.threshold, curve)} was found between {before} and {after}"
     for reason, values in grouped(curve.missing.items(), lambda item: item[1]).items():
         yield f"  no evidence: {', '.join(value for value, _ in values)}: {reason}"
     if curve.because:
@@ -213,9 +205,7 @@ def _without_step(search: Bisection, curve: Curve, measured: Sequence[str]) -> s
     total, least = f"{curve.name}: {change} from {measured[0]} to {measured[-1]}", _size(curve.threshold, curve)
     if search.answer is AnswerKind.INCONCLUSIVE:
         return f"inconclusive: {total}; where it changed is not known"
-    if len(measured) > 2:
-        return f"{total}, but no single step of {least}"
-    return f"{total}: less than {least}"
+    return f"{total}, but no single step of {least}" if len(measured) > 2 else f"{total}: less than {least}"
 
 
 def number_words(number: Measurement) -> str:
@@ -257,9 +247,7 @@ def step_words(numbers: NumberNights, step: LevelChange) -> str:
 
 def level_words(numbers: NumberNights, height: float) -> str:
     """Return a number of a night: its change where it has a reference."""
-    if not numbers.reference:
-        return value_words(height, numbers.unit)
-    return in_words((height,) * 3, numbers)
+    return in_words((height,) * 3, numbers) if numbers.reference else value_words(height, numbers.unit)
 
 
 def _bars(heights: Sequence[float]) -> str:

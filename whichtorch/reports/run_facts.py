@@ -43,14 +43,11 @@ def gather(head: RunFolder, home: Path, baseline: RunFolder | None = None) -> Ru
     heads = stored_runs.all_runs(home)
     earlier = _earlier(head, heads)
     history = nights(stored.result, earlier[-NIGHTS:])
-    baseline = baseline or _like(history, earlier)
+    baseline, result = baseline or _like(history, earlier), stored.result
+    comparison = compare(baseline.read().result, result, measured_before(result, home), home) if baseline else None
     return RunFacts(
         stored=stored,
-        comparison=(
-            compare(baseline.read().result, stored.result, measured_before(stored.result, home), home)
-            if baseline
-            else None
-        ),
+        comparison=comparison,
         nights=history,
         numbers=numbers_until(stored.result, earlier),
         bisections=tuple(_bisections(stored, [head] if head.run.kind == "bisect" else heads)),
@@ -63,9 +60,8 @@ def run_before(head: RunFolder, home: Path) -> RunFolder:
     earlier = _earlier(head, stored_runs.all_runs(home))
     if before := _like(nights(head.read().result, earlier[-NIGHTS:]), earlier):
         return before
-    raise UsageError(
-        f"no earlier run has the cells of {head.run.id}", hint="name two runs: `whichtorch runs` lists them"
-    )
+    hint = "name two runs: `whichtorch runs` lists them"
+    raise UsageError(f"no earlier run has the cells of {head.run.id}", hint=hint)
 
 
 def _earlier(head: RunFolder, heads: Iterable[RunFolder]) -> list[RunFolder]:

@@ -11,15 +11,7 @@ from tabulate import tabulate
 
 from whichtorch.base.grouping import counted, grouped
 from whichtorch.model import Cell, Environment, Model, Result, Run
-from whichtorch.records.compare.comparison import (
-    CellChange,
-    ChangeKind,
-    Comparison,
-    EnvironmentChange,
-    RunSide,
-    classify,
-    stream,
-)
+from whichtorch.records.compare.comparison import ChangeKind, classify, stream
 from whichtorch.reports.cell_text import CommandPrefix, bisect_between_command, log_of, rerun_command
 from whichtorch.reports.document import Code, Link, Strong
 from whichtorch.reports.numbers_text import number_change_words, number_night_lines, number_words
@@ -29,6 +21,7 @@ from whichtorch.reports.table import cell_word
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
+    from whichtorch.records.compare.comparison import CellChange, Comparison, EnvironmentChange, RunSide
     from whichtorch.records.compare.nights import Histories
     from whichtorch.records.compare.number_nights import NightCell
     from whichtorch.records.merging import Merged
@@ -180,16 +173,14 @@ def comparison_lines(comparison: Comparison, old: StoredRun, new: StoredRun, cal
         yield from ("", *map("".join, environment_items(comparison)))
     yield from ("", *count_lines(comparison))
     sides = _by_label_and_name(old.result), _by_label_and_name(new.result)
-    changed = list(change_items(comparison, partial(_commands, comparison, *sides, new, called)))
-    if changed:
+    if changed := list(change_items(comparison, partial(_commands, comparison, *sides, new, called))):
         yield from ("", *map("".join, changed))
 
 
 def environment_items(comparison: Comparison) -> Iterator[Line]:
     """Yield what changed in environments, those that changed alike in one line."""
-    for (words, link), group in grouped(
-        comparison.environments, lambda each: (_changes_words(each), each.commits)
-    ).items():
+    alike = grouped(comparison.environments, lambda each: (_changes_words(each), each.commits))
+    for (words, link), group in alike.items():
         commits = ("; commits ", Link(link)) if link else ()
         yield f"{short_list([*map(_labels, group)], ENVIRONMENTS_NAMED)}: {words}", *commits
 

@@ -72,8 +72,7 @@ def matrix_blocks(result: Result, left_out: Container[str], rank: int = 0) -> It
     shared, heads = column_heads(result.environments)
     if shared:
         yield Paragraph(f"Everywhere: {shared}")
-    rows = [[_name_of(names), *codes[names[0]]] for names in alike.values()]
-    yield Table(["scenario", *heads], rows, rank=rank)
+    yield Table(["scenario", *heads], [[_name_of(names), *codes[names[0]]] for names in alike.values()], rank=rank)
 
 
 def _name_of(names: Sequence[str]) -> Code | str:
@@ -127,15 +126,12 @@ def column_heads(environments: Sequence[Environment]) -> tuple[str, list[str]]:
 
 def legend_lines(result: Result, left_out: OmittedCells = _NONE) -> Iterator[str]:
     """Yield the outcomes that occur, how often, and what they mean."""
-    counts = Counter(cell.outcome for cell in result.cells)
-    for (outcome, _), count in left_out.items():
-        counts[outcome] += count
+    ended = _ended(result, left_out)
     for outcome in Outcome:
-        if counts[outcome]:
-            yield f"{counts[outcome]:5d}  {outcome.word:<11}  {outcome.row.meaning}"
+        if count := ended[outcome, True] + ended[outcome, False]:
+            yield f"{count:5d}  {outcome.word:<11}  {outcome.row.meaning}"
     if others := different(result.cells):
         yield f"{len(others):5d}  ~            another failure than the most common one of its row"
-    ended = _ended(result, left_out)
     if any(not expected and not outcome.is_prevented for outcome, expected in ended):
         unexpected = sum(count for (_, expected), count in ended.items() if not expected)
         yield f"{unexpected:5d}  !            unexpected"
@@ -290,8 +286,7 @@ def plan_lines(planned: Plan, environments: Environments, records: Records) -> I
         [name, *(_code(row.get(label), others, "run" if label in row else "-") for label in labels)]
         for name, row in rows.items()
     ]
-    heads = [label.replace("-", "\n", 1) for label in labels]
-    yield from screen([Table(["scenario", *heads], body)])
+    yield from screen([Table(["scenario", *(label.replace("-", "\n", 1) for label in labels)], body)])
     for request in {request.label: request for request in planned.requests}.values():
         installed = request.problem or ("installed" if environments.is_installed(request) else "to be installed")
         cells = counted(sum(request.label in row for row in rows.values()), "cell")

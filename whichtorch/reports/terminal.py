@@ -34,9 +34,8 @@ REFRESH = 4  # times a second, of the lines that say what is running
 REMINDER = 30.0  # seconds between lines that say what is running, where the lines cannot be rewritten
 
 _NOT_SHOWN = {"ready", Outcome.UNBUILDABLE, Outcome.BROKEN}  # stages for which EnvironmentReady has a better line
-_STYLES = {outcome.word: outcome.row.style for outcome in Outcome if outcome.is_red} | {
-    "SLOW": "red"
-}  # in some attempts only
+_STYLES = {outcome.word: outcome.row.style for outcome in Outcome if outcome.is_red}
+_STYLES["SLOW"] = "red"  # in some attempts only
 _RED_WORD = re.compile(rf"\b({'|'.join(_STYLES)})\b[~!]*")
 _COPIED = re.compile(r"\s*(rerun: |log |stacks |next: (whichtorch|nox) )")  # what users copy is not wrapped
 _WRAPPER = partial(

@@ -8,18 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from whichtorch.search import bracket
-from whichtorch.search.search_state import (
-    SETTLING_RUNS,
-    Bracket,
-    Change,
-    Find,
-    NextProbe,
-    Purpose,
-    SearchState,
-    SearchVerdict,
-)
+from whichtorch.search.search_state import SETTLING_RUNS, Change, Find, NextProbe, Purpose, SearchVerdict
+
+if TYPE_CHECKING:
+    from whichtorch.search.search_state import Bracket, SearchState
 
 NO_EVIDENCE = {SearchVerdict.DIFFERENT, SearchVerdict.UNTESTABLE}  # labels of positions whose runs decide nothing
 

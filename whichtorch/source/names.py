@@ -92,8 +92,7 @@ def free_names(source: str) -> set[str]:
 
     Raises SyntaxError.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         module = symtable.symtable(source, "source.py", "exec")
     used, bound_here = set[str](), set[str]()
     tables = [module]
@@ -181,8 +180,7 @@ def bound(nodes: Iterable[ast.AST]) -> set[str]:
 def compiles(source: str) -> bool:
     """Return whether Python can compile a text."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             compile(source, "candidate.py", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
         return False

@@ -105,6 +105,11 @@ def is_simple(node: ast.AST) -> bool:
             return isinstance(node, ast.Constant)
 
 
+def texts_in(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts that stand in code."""
+    return (each.value for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str))
+
+
 def called_name(call: ast.Call) -> str:
     """Return the last name of what is called, "" where it has none."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.process.sandbox import own_folder
-from whichtorch.source.syntax import parse_module
+from whichtorch.source.syntax import parse_module, texts_in
 
 if TYPE_CHECKING:
     from whichtorch.model import Scenario
@@ -46,7 +46,7 @@ def companions(
         except (OSError, ValueError, SyntaxError):
             continue
         modules = _modules(tree, file, script.parent, walked)
-        for name, path in {**modules, **given, **dict(_files(_texts(tree), script.parent, beside))}.items():
+        for name, path in {**modules, **given, **dict(_files(texts_in(tree), script.parent, beside))}.items():
             size = path.stat().st_size
             if name in found or path == script or size > room:
                 continue
@@ -163,13 +163,6 @@ def _modules(tree: ast.AST, file: Path, folder: Path, walked: set[Path]) -> dict
         for path in itertools.accumulate(parts, Path.joinpath, initial=top):
             found |= dict.fromkeys(each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file())
     return {str(path.relative_to(folder)): path for path in found}
-
-
-def _texts(tree: ast.AST) -> Iterator[str]:
-    """Yield the texts of a module."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
 
 
 def _files(names: Iterable[str], *folders: Path) -> Iterator[tuple[str, Path]]:

@@ -330,7 +330,6 @@ def _message(detail: ErrorDetails) -> str:
 
 
 def _nearest(word: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    if near:
+    if near := difflib.get_close_matches(word, known, n=1):
         return f"did you mean {str(near[0])!r}?"
     return f"known here: {', '.join(known)}" if known else "none is declared here"

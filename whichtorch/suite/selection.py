@@ -184,8 +184,7 @@ def _family(name: str) -> str:
 
 def _no_match(glob: str, scenarios: Sequence[Scenario], words: Sequence[str]) -> UsageError:
     """Return the error for a glob that selects nothing, with what was probably meant: of `words` it is the first."""
-    on_request = sorted({f"{_family(scenario.name)}/*" for scenario in scenarios if any(_match(glob, scenario))})
-    if on_request:
+    if on_request := sorted({f"{_family(scenario.name)}/*" for scenario in scenarios if any(_match(glob, scenario))}):
         return UsageError(
             f"only scenarios that run on request match {glob!r}",
             hint=f"ask for them by family: {', '.join(on_request)}",
@@ -217,8 +216,7 @@ def variants_of(scenario: Scenario, chain: Mapping[str, str] | None = None) -> l
     if chain and scenario.command is not None:
         hint = "leave out --runs, --vary, --cache and --cache-dir"
         raise UsageError(f"{scenario.name}: only a script can be run several times with shared caches", hint=hint)
-    own = {name: (value,) for name, value in (chain or {}).items()}
-    choices = scenario.variants | own
+    choices = scenario.variants | {name: (value,) for name, value in (chain or {}).items()}
     if scenario.one_factor:
         base = {name: values[0] for name, values in choices.items()}
         return [base, *(base | {name: value} for name, values in choices.items() for value in values[1:])]

@@ -212,8 +212,7 @@ def checks_backend(tree: ast.Module, line: int) -> bool:
 
 def _names(tree: ast.AST) -> set[str]:
     """Return the names that code reads or writes, but for those of Python and torch themselves."""
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    return names - set(dir(builtins)) - {"torch"}
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - set(dir(builtins)) - {"torch"}
 
 
 SCHEMA = 1

@@ -18,18 +18,7 @@ from whichtorch.matrix.variation import FORKED, NOTES, Observation, Variation
 from whichtorch.model import Environment, Outcome, Scenario
 from whichtorch.search.runs_oracle import Journal
 from whichtorch.suite.companions import copy_companions
-from whichtorch.triage.case import (
-    ANSWERS,
-    FILE,
-    MINIMAL,
-    Case,
-    CaseEnvironment,
-    CaseFolder,
-    Ladder,
-    Reproduction,
-    Stopped,
-    facts_of,
-)
+from whichtorch.triage.case import ANSWERS, FILE, MINIMAL, Case, CaseEnvironment, CaseFolder, Ladder, Stopped, facts_of
 from whichtorch.triage.categories import classify, is_wrong, logs_of
 from whichtorch.triage.ladder import OFF, at_rung, climb, compile_calls, culprit_pass, mending, reproduce, seen_in
 from whichtorch.triage.minimise.minimising import Minimising, Reference, SameFailure
@@ -41,6 +30,7 @@ if TYPE_CHECKING:
     from whichtorch.environments.cache import EnvironmentCache
     from whichtorch.matrix.lab import Runner
     from whichtorch.model.events import Show
+    from whichtorch.triage.case import Reproduction
 
 
 UNTOLD = (
@@ -154,8 +144,7 @@ class Casework:
         finally:  # of one that is interrupted, the runs that ended count
             if made:
                 reproduction, shown = seen_in(made, self.runs.planned.limits.timeout)
-                calls = next(filter(None, map(compile_calls, shown)), ())
-                self._keep(reproduction=reproduction, calls=calls)
+                self._keep(reproduction=reproduction, calls=next(filter(None, map(compile_calls, shown)), ()))
         return True
 
     def _try_fork(self) -> None:
@@ -194,18 +183,16 @@ class Casework:
         """Classify anew each time: it costs nothing, and the rules may have become better."""
         if self.case.reproduction is None:
             return False
-        found = classify(facts_of(self.case, self.order.test.scenario.path))
-        self._keep(classification=found)
+        self._keep(classification=classify(facts_of(self.case, self.order.test.scenario.path)))
         return True
 
     def _gather(self) -> bool:
         found, seen = self.case.classification, self.case.reproduction
         if self.case.logs is not None or found is None or seen is None or not self.case.calls:
             return False
-        kept = gathered_logs(
-            self.runs, logs_of(found.category), seen.brief_limit(forks=False), self.folder.path / "logs"
-        )
-        self.runs.lab.store.redactor.tree(self.folder.path / "logs")
+        logs = self.folder.path / "logs"
+        kept = gathered_logs(self.runs, logs_of(found.category), seen.brief_limit(forks=False), logs)
+        self.runs.lab.store.redactor.tree(logs)
         self._keep(logs=kept)
         return True
 
@@ -265,9 +252,7 @@ class Casework:
         if not has_own_check:
             return None
         self._bisect()
-        if not self.case.healthy_release:
-            return None
-        return self._release_reference(held)
+        return self._release_reference(held) if self.case.healthy_release else None
 
     def _release_reference(self, held: ExitStack) -> Reference:
         """Return the nearest release in which the script passes."""
@@ -299,8 +284,7 @@ class Casework:
         seen = self.case.reproduction
         if self.case.unit_test is not None or seen is None or not seen.outcome.is_red:
             return False
-        shown = shown_test(self.case, self.folder.path, self.runs, self.other_releases, self.order.test)
-        self._keep(unit_test=shown)
+        self._keep(unit_test=shown_test(self.case, self.folder.path, self.runs, self.other_releases, self.order.test))
         return True
 
     def _validate(self) -> bool:

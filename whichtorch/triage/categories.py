@@ -401,8 +401,7 @@ def _evidence(facts: FailureFacts, layer: str) -> Iterator[str]:
         yield f"it shows first at the layer {layer}"
     if facts.guilty:
         yield f"of that layer, it needs {facts.guilty}"
-    own = [call.backend for call in facts.calls if call.own]
-    if own:
+    if own := [call.backend for call in facts.calls if call.own]:
         yield f"the backend {own[0]} is the script's own and was never replaced"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.failures.patience import SAME_FAILURE, Patience
@@ -47,22 +48,13 @@ def operators_in(seen: Observation) -> str:
     return seen.notes.get("operators.json", "")
 
 
-def applied_in(seen: Observation) -> list[str]:
-    """Return the applications of the compiler part that was counted, in order."""
-    return seen.notes.get("applied.txt", "").splitlines()
-
-
 def compile_calls(seen: Observation) -> tuple[CompileCall, ...]:
     """Return what a run compiled and exported."""
-
-    def read() -> Iterator[CompileCall]:
-        for line in seen.notes.get("calls.jsonl", "").splitlines():
-            try:
-                yield CompileCall.model_validate_json(line)
-            except ValueError:
-                continue  # a line that was torn when the process ended
-
-    return tuple(read())
+    found: list[CompileCall] = []
+    for line in seen.notes.get("calls.jsonl", "").splitlines():
+        with suppress(ValueError):  # a line that was torn when the process ended
+            found.append(CompileCall.model_validate_json(line))
+    return tuple(found)
 
 
 # the layers, each with what it adds to the one before
@@ -116,10 +108,8 @@ def _rungs(calls: Sequence[CompileCall]) -> Iterator[tuple[str, Mapping[str, Any
         return
     yield "off", {"layer": "off"}
     backends = [call.backend for call in calls if call.call != "export" and not call.own]
-    if backends:
-        highest = max((_BACKENDS.index(backend) for backend in backends if backend in _BACKENDS), default=-1)
-        for name in _BACKENDS[: highest + 1]:
-            yield name, {"layer": name}
+    highest = max((_BACKENDS.index(backend) for backend in backends if backend in _BACKENDS), default=-1)
+    yield from ((name, {"layer": name}) for name in _BACKENDS[: highest + 1])
     if any(call.call != "export" for call in calls):
         yield from SHAPES.items()
     if any(call.call == "export" for call in calls):
@@ -164,8 +154,7 @@ def mending(rungs: Sequence[Rung]) -> Mapping[str, Any]:
 
 def first_failing(rungs: Sequence[Rung]) -> str:
     """Return the layer at which the failure shows first, "" where no rung of the ladder shows it."""
-    done = {rung.name: rung for rung in rungs}
-    return LAYERS.get(_first_failing(done), "")
+    return LAYERS.get(_first_failing({rung.name: rung for rung in rungs}), "")
 
 
 def _first_failing(done: Mapping[str, Rung]) -> str:
@@ -190,7 +179,7 @@ def culprit_pass(runs: Runner, rungs: Sequence[Rung], failure: Failure, limit: f
     whole = applying(_ALL)
     if not failure.compare(whole.failure):
         return ""
-    applied = applied_in(whole)
+    applied = whole.notes.get("applied.txt", "").splitlines()  # of the part that is counted, in order
     if not applied:
         return ""
     failing = bisect_left(range(len(applied)), True, lo=1, key=fails)  # all of them are known to fail
@@ -258,8 +247,7 @@ def _of_one_failure(made: Sequence[Observation]) -> list[Observation]:
     red = [run for run in made if run.record.attempt.outcome.is_red or run.record.attempt.outcome is Outcome.SLOW]
     if not red:
         return list(made)
-    alike = [[other for other in red if run.failure.compare(other.failure)] or [run] for run in red]
-    return max(alike, key=len)
+    return max([[other for other in red if run.failure.compare(other.failure)] or [run] for run in red], key=len)
 
 
 def _took_the_clock(run: Observation) -> bool:

@@ -87,9 +87,7 @@ def _as_body(source: str) -> tuple[str, str] | None:
         return None
     imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     rest = [node for node in tree.body if node not in imports]
-    if not rest:
-        return None
-    return "\n".join(map(ast.unparse, imports)), "\n".join(map(ast.unparse, rest))
+    return ("\n".join(map(ast.unparse, imports)), "\n".join(map(ast.unparse, rest))) if rest else None
 
 
 def _needs_module(node: ast.AST) -> bool:
@@ -157,5 +155,4 @@ def _run(runs: Runner, source: str, limit: float) -> Outcome:
     if count > 1:  # the test makes its runs itself
         runs = replace(runs, planned=replace(runs.planned, variant=without_chain(runs.planned.variant)))
     called = "\nfor name, test in list(globals().items()):\n    if name.startswith('test_'):\n        test()\n"
-    variation = Variation(source=source + called)
-    return runs.run(TEST_MARGIN * limit * count, variation).record.attempt.outcome
+    return runs.run(TEST_MARGIN * limit * count, Variation(source=source + called)).record.attempt.outcome

@@ -70,9 +70,8 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     if good is None or bad is None:
         if good or bad:
             raise UsageError("a git history needs both bounds, or none", hint="name commits or tags for both")
-        found = (
-            package_releases.search(request, cache, show) if request.package else versions.search(request, cache, show)
-        )
+        search_releases = package_releases.search if request.package else versions.search
+        found = search_releases(request, cache, show)
         boundary = found.boundaries[-1] if found.answer is AnswerKind.BOUNDARY else None
         if boundary is None or not {boundary.good, boundary.bad} <= wheels.tagged.keys():
             return found
@@ -103,8 +102,7 @@ class Spot(NamedTuple):
     @property
     def request(self) -> Request:
         """What asks for it."""
-        commit = "" if self.commit == self.wheel.commit else self.commit
-        return self.wheel.request.model_copy(update={"commit": commit})
+        return self.wheel.request.model_copy(update={"commit": "" if self.commit == self.wheel.commit else self.commit})
 
 
 class LineSearch:
@@ -300,8 +298,7 @@ class LineSearch:
             found, pair = inner
         culprit = self._culprit(pair, merges, checked)
         link = self.checkout.compare_link(pair[0].commit, pair[1].commit)
-        told = {"culprit": culprit, "commits": link, "same_commit": False}
-        boundary = found.boundaries[-1].model_copy(update=told)
+        boundary = found.boundaries[-1].model_copy(update={"culprit": culprit, "commits": link, "same_commit": False})
         return self._completed(found.model_copy(update={"boundaries": (boundary,)}))
 
     def _merged(self, pair: tuple[Spot, Spot]) -> tuple[Bisection, tuple[Spot, Spot]] | None:
@@ -365,8 +362,7 @@ class LineSearch:
     def _native_changes(self) -> Iterator[str]:
         """Yield which commits touch native code, if some do."""
         changed = zip(self.line, self.checkout.changes(self.line), strict=True)
-        native = [commit[:10] for commit, paths in changed if native_among(paths)]
-        if native:
+        if native := [commit[:10] for commit, paths in changed if native_among(paths)]:
             some = f"{len(native)} of {counted(len(self.line), 'commit')} between the bounds touch native code"
             yield f"{some}, which only --build-command tries: {listed(native)}"
 

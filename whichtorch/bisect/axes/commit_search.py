@@ -13,18 +13,7 @@ from whichtorch.bisect.axes.git import BAD_MERGE_BASE, Checkout, GitError
 from whichtorch.bisect.ledger import STOPS, Ledger, SearchEndedError
 from whichtorch.bisect.probe_oracle import ProbeOracle, driven
 from whichtorch.bisect.search_request import Axis, AxisName, SearchRequest
-from whichtorch.search.search_state import (
-    AnswerKind,
-    Change,
-    Costs,
-    Find,
-    NextProbe,
-    Posterior,
-    ProbeRun,
-    Purpose,
-    SearchState,
-    SearchVerdict,
-)
+from whichtorch.search.search_state import AnswerKind, Change, Costs, Find, NextProbe, Posterior, Purpose, SearchVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +22,7 @@ if TYPE_CHECKING:
     from whichtorch.bisect.probe_oracle import ProbeSearch
     from whichtorch.bisect.workbench import Workbench
     from whichtorch.model import Request
+    from whichtorch.search.search_state import ProbeRun, SearchState
 
 
 @dataclass(kw_only=True)

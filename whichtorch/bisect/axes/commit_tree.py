@@ -50,8 +50,7 @@ class WheelTree:
         shared = {name: path for name, path in paths.items() if path in blobs}
         given = "".join(f"{site / name}\n" for name in shared)
         hashes = checkout.read("hash-object", "--no-filters", "--stdin-paths", given=given).split() if given else []
-        pairs = zip(shared.values(), hashes, strict=True)
-        own = frozenset(path for path, blob in pairs if blobs[path] == blob)
+        own = frozenset(path for path, blob in zip(shared.values(), hashes, strict=True) if blobs[path] == blob)
         if len(own) < ALIKE * max(1, len(shared)):
             what = f"{len(own)} of {counted(len(shared), 'file')} are alike"
             raise PreventedError(
@@ -98,8 +97,7 @@ class WheelTree:
     def files(self, commit: str) -> LaidFiles:
         """Return what a commit makes of the wheel."""
         carried, others = self.changed(commit)
-        there = [blob for blob in carried.values() if blob]
-        texts = iter(self.checkout.texts(there))
+        texts = iter(self.checkout.texts([blob for blob in carried.values() if blob]))
         files = {name: next(texts) if blob else None for name, blob in carried.items()}
         native = native_among(others)
         note = f"{counted(len(files), 'file')} of {commit[:10]}, over the wheel of {self.commit[:10]}"
@@ -130,8 +128,7 @@ def native_among(paths: Iterable[str]) -> list[str]:
 
 def _tree(checkout: Checkout, commit: str) -> dict[str, str]:
     """Return the blobs of a commit's files, by path."""
-    lines = filter(None, checkout.read("ls-tree", "-r", "-z", commit).split("\0"))
-    rows = (line.split("\t", 1) for line in lines)
+    rows = (line.split("\t", 1) for line in filter(None, checkout.read("ls-tree", "-r", "-z", commit).split("\0")))
     return {path: head.split()[2] for head, path in rows if head.startswith(_FILE)}
 
 

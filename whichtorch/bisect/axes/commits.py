@@ -74,8 +74,7 @@ def _bounds(request: SearchRequest, checkout: Checkout) -> tuple[tuple[str, str]
 
 
 def _interpreter(source: Source, checkout: Checkout) -> Path:
-    own = checkout.folder / ".venv" / "bin" / "python"
-    path = (source.interpreter or own).absolute()
+    path = (source.interpreter or checkout.folder / ".venv" / "bin" / "python").absolute()
     if os.access(path, os.X_OK) and not path.is_dir():
         return path
     raise UsageError(f"there is no interpreter {path}", hint="name the Python that sees the build with --interpreter")

@@ -36,11 +36,10 @@ class Days(ResolvedAxis):
 
     def lock(self, position: int) -> tuple[str, ...]:
         """Return the pins of a day."""
-        build, python = self.base.build, self.base.python
         before = f"{date.fromisoformat(self.values[position]) + timedelta(days=1)}T00:00:00Z"
         try:
             limits = {"constraints": self.base.constraints, "overrides": self.base.overrides}
-            return self.cache.locked(self.requirements, build, python, **limits, before=before)
+            return self.cache.locked(self.requirements, self.base.build, self.base.python, **limits, before=before)
         except InstallError as error:
             raise type(error)(f"as of {self.values[position]}, {error.reason}", error.log) from None
 
@@ -65,14 +64,8 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     axis = Days(name=AxisName.DATE, values=values, requirements=requirements, base=base, cache=cache, common=shared)
     with workbench(request, cache, show) as bench:
         days = search_between(request, axis, bench)
-        boundary = days.boundaries[-1] if days.boundaries else None
-        if (
-            days.has_tests
-            or days.answer is not AnswerKind.BOUNDARY
-            or boundary is None
-            or not boundary.is_exact
-            or bench.stopped
-        ):
+        boundary = days.boundaries[-1] if days.boundaries and days.answer is AnswerKind.BOUNDARY else None
+        if boundary is None or not boundary.is_exact or days.has_tests or bench.stopped:
             return days
         before, after = (
             Lock(label=day, pins=pins_in(axis.request(axis.nearest(day)).lock)) for day in (boundary.from_, boundary.to)

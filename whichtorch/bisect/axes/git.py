@@ -138,9 +138,8 @@ class Checkout:
         try:
             return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
         except GitError:
-            raise UsageError(
-                f"{revision!r} is no commit of {self.folder}", hint="name a hash, a tag or a branch; fetch it first"
-            ) from None
+            hint = "name a hash, a tag or a branch; fetch it first"
+            raise UsageError(f"{revision!r} is no commit of {self.folder}", hint=hint) from None
 
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Return whether one commit is in the history of another, or is it."""
@@ -313,8 +312,7 @@ def refuse(checkout: Checkout) -> None:
     if checkout.git_path("BISECT_START").exists():
         hint = "end it with `git bisect reset`, or use another checkout, as by `git worktree add`"
         raise UsageError(f"a git bisect is in progress in {checkout.folder}", hint=hint)
-    changed = checkout.changed
-    if changed:
+    if changed := checkout.changed:
         first = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
         hint = "commit or stash them, or use another checkout, as by `git worktree add`"
         raise UsageError(f"{checkout.folder} has changes that are not committed: {first}", hint=hint)

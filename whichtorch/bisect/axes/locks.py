@@ -81,8 +81,7 @@ def _pin_of(requirement: Requirement) -> str | None:
 
 def pins_in(lock: Iterable[str]) -> dict[str, str]:
     """Return the pins of exact lines, "name==version" or "name @ url", by normalized name."""
-    requirements = map(Requirement, lock)
-    pins = ((canonicalize_name(requirement.name), _pin_of(requirement)) for requirement in requirements)
+    pins = ((canonicalize_name(requirement.name), _pin_of(requirement)) for requirement in map(Requirement, lock))
     return {name: pin for name, pin in pins if pin is not None}
 
 

@@ -52,9 +52,8 @@ class PackageReleases(ResolvedAxis):
         """Return the pins of a release with the others."""
         if refusal := next(filter(None, (self._refusal(position, each) for each in self._resolved.values())), None):
             raise UnresolvableError(refusal, self.cache.home)
-        wanted = (*self.requirements, self.pins[position])
         return self.cache.locked(
-            wanted,
+            (*self.requirements, self.pins[position]),
             self.base.build,
             self.base.python,
             constraints=self.base.constraints,
@@ -75,8 +74,7 @@ class PackageReleases(ResolvedAxis):
 
         Nothing is installed for that. A search would install several of them to find where they begin.
         """
-        low, high = (self._last_fitting(own, end) for end in (0, len(self.values) - 1))
-        return low, high
+        return self._last_fitting(own, 0), self._last_fitting(own, len(self.values) - 1)
 
     def left_out(self, low: int, high: int) -> tuple[str, ...]:
         """Return why there is nothing to search beyond two releases."""
@@ -145,14 +143,9 @@ def releases_of(request: SearchRequest, cache: EnvironmentCache, *, least: int =
         for each in needed
         if each in base.requirements or requirement_name(each) != name
     )
+    names = (*requirements, wanted.name)
     try:
-        held = cache.locked(
-            (*requirements, wanted.name),
-            base.build,
-            base.python,
-            constraints=base.constraints,
-            overrides=base.overrides,
-        )
+        held = cache.locked(names, base.build, base.python, constraints=base.constraints, overrides=base.overrides)
     except UnresolvableError as error:
         raise UsageError(f"{name} cannot be installed with torch {base.torch}: {error.reason}") from None
     except InstallError as error:
@@ -191,9 +184,8 @@ def checked_package(text: str) -> Requirement:
     try:
         wanted = Requirement(text)
     except InvalidRequirement:
-        raise UsageError(
-            f"--package {text}: not a package", hint="write it as numpy, or 'transformers>=4.40'"
-        ) from None
+        hint = "write it as numpy, or 'transformers>=4.40'"
+        raise UsageError(f"--package {text}: not a package", hint=hint) from None
     if canonicalize_name(wanted.name) == "torch":
         raise UsageError("--package torch: the releases of torch are searched without it", hint="--torch limits them")
     return wanted
@@ -210,8 +202,7 @@ def _listed(wanted: Requirement, base: Request, cache: EnvironmentCache) -> tupl
             newest = ", ".join(each.version for each in listing.releases[-3:])
             none = f"no release of {wanted.name} is {wanted.specifier}; the newest are {newest}"
             return {each.version: f"{wanted.name}=={each.version}" for each in pool}, none
-    where = " and ".join(listing.sources)
-    return {}, f"{where} has no {wanted.name} for Python {base.python}"
+    return {}, f"{' and '.join(listing.sources)} has no {wanted.name} for Python {base.python}"
 
 
 def _tags(wanted: Requirement) -> tuple[dict[str, str], str]:

@@ -52,8 +52,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     start, end = locks
     base = base.model_copy(update={"python": pythons[0]}) if pythons else base
     with workbench(request, cache, show) as bench:
-        isolator = Isolator(request=request, bench=bench, cache=cache, start=start, end=end, base=base)
-        bisection = isolator.run()
+        bisection = Isolator(request=request, bench=bench, cache=cache, start=start, end=end, base=base).run()
     note = f"the two have Python {' and '.join(pythons)}; their packages were compared under {base.python}"
     notes = (note,) if len(set(pythons)) > 1 else ()
     return bisection.model_copy(update={"reasons": (*notes, *bisection.reasons)})
@@ -61,8 +60,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
 
 def base_request(request: SearchRequest, torch: str = "latest") -> Request:
     """Return a request for the build, Python and config that a search names, with one torch."""
-    file = request.file.with_axes(torch=(torch,), keep_rows=True)
-    base = expand(file, cache=request.home / "cache").requests[0]
+    base = expand(request.file.with_axes(torch=(torch,), keep_rows=True), cache=request.home / "cache").requests[0]
     if base.problem is not None:
         raise PreventedError(base.problem)
     return base
@@ -247,8 +245,7 @@ class Isolator:
         try:
             replaced = {requirement_name(text) for text in self.base.overrides}
             overrides = tuple(pin for pin in lock if requirement_name(pin) in replaced)
-            build, python = self.base.build, self.base.python
-            lock = self.cache.locked(lock, build, python, constraints=limits, overrides=overrides)
+            lock = self.cache.locked(lock, self.base.build, self.base.python, constraints=limits, overrides=overrides)
         except (InstallError, CancelledError) as error:
             problem = str(error)
         return locked_request(lock, self.base, problem=problem)

@@ -52,8 +52,7 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
     )
     with workbench(request, cache, show) as bench:
         # the failure of the first value, often the default, is the one that is searched
-        ledger = Ledger(request=request, bench=bench, axis=axis, goal=request.goal, named_bad=0)
-        return compare_values(ledger)
+        return compare_values(Ledger(request=request, bench=bench, axis=axis, goal=request.goal, named_bad=0))
 
 
 def _requests(request: SearchRequest) -> dict[str, Request]:
@@ -63,11 +62,9 @@ def _requests(request: SearchRequest) -> dict[str, Request]:
     if len(set(values)) < 2:
         raise UsageError(f"there are not two {axis}s to compare", hint=f"name them, as in --{axis} {_EXAMPLES[axis]}")
     # the version is looked up once, because builds may differ in their latest version
-    first = request.file.with_axes(keep_rows=False, **{axis: named[:1] or None})
-    torch = one_torch(request, first)
+    torch = one_torch(request, request.file.with_axes(keep_rows=False, **{axis: named[:1] or None}))
     file = request.file.with_axes(keep_rows=False, **{"torch": (torch,), axis: values})
-    expansion = expand(file, cache=request.home / "cache")
-    requests = {common(each)[axis]: each for each in expansion.requests}
+    requests = {common(each)[axis]: each for each in expand(file, cache=request.home / "cache").requests}
     if axis is AxisName.PYTHON and not named:  # a usual Python without wheels is no news
         requests = {value: each for value, each in requests.items() if each.problem is None}
     if len(requests) < 2:
@@ -84,9 +81,8 @@ def one_torch(request: SearchRequest, file: MatrixFile) -> str:
         raise PreventedError(str(requests[0].problem) if requests else "no environment is left to try")
     if len(usable) > 1:
         few = ", ".join(usable[:3])
-        raise UsageError(
-            f"--torch names {len(usable)} versions ({few}, ...)", hint=f"a search of {request.axis}s takes one"
-        )
+        hint = f"a search of {request.axis}s takes one"
+        raise UsageError(f"--torch names {len(usable)} versions ({few}, ...)", hint=hint)
     try:
         return Version(usable[0]).public if request.axis is AxisName.BUILD else usable[0]
     except InvalidVersion:

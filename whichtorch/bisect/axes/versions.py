@@ -93,5 +93,5 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
     with workbench(request, cache, show) as bench:
         axis = replace(Releases.of(usable, own_torch()), released=tuple(released))
         bisection = with_attributions(search_between(request, axis, bench), axis, request, bench)
-    reasons = (*expansion.notes, *bisection.reasons)  # what was yanked
-    return bisection.model_copy(update={"reasons": reasons})
+    # the notes say what was yanked
+    return bisection.model_copy(update={"reasons": (*expansion.notes, *bisection.reasons)})

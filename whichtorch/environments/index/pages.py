@@ -208,9 +208,8 @@ def _fetch_wheel(request: FetchRequest, project: str, version: str) -> None:
         package = next(package for package in listed if package.filename == filename)
         release = LinkedWheel.of(package).release(Version(version), request.index_url)
         if request.contents not in {"", release.contents}:
-            raise PageError(
-                "the index has replaced this wheel since it was listed; give the command again", may_pass=False
-            )
+            problem = "the index has replaced this wheel since it was listed; give the command again"
+            raise PageError(problem, may_pass=False)
         with partial(Path(request.folder), filename) as path:
             download(package, path, request.index_url, request.certificates)
             path.replace(path.with_name(filename))

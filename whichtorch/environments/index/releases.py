@@ -110,8 +110,7 @@ class LinkedWheel(NamedTuple):
     def release(self, version: Version, source: str) -> Release:
         """Return the wheel as that of a release."""
         folder = local_folder(self.url)
-        url = str(folder) if folder is not None else without_credentials(self.url)
-        fields = self._replace(url=url)._asdict()
+        fields = self._replace(url=str(folder) if folder is not None else without_credentials(self.url))._asdict()
         del fields["requires_python"]
         return Release(version=str(version), source=without_credentials(source), **fields)
 

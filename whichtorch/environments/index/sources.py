@@ -103,19 +103,8 @@ def build_named(name: str, custom: Mapping[str, Build], environ: Mapping[str, st
         return Build(name=name, index_url=url, nightly=channel == "nightly", candidates=channel == "test")
     near = difflib.get_close_matches(name, [*custom, *_EXAMPLES], n=3)
     suggestion = f"did you mean {' or '.join(near)}? " if near else ""
-    known = [
-        "auto",
-        "pypi",
-        "cpu",
-        "cuNNN",
-        "rocmN.M",
-        "xpu",
-        "nightly-cpu",
-        "nightly-cuNNN",
-        "test-cpu",
-        "test-cuNNN",
-        *custom,
-    ]
+    known = ["auto", "pypi", "cpu", "cuNNN", "rocmN.M", "xpu"]
+    known += ["nightly-cpu", "nightly-cuNNN", "test-cpu", "test-cuNNN", *custom]
     raise UsageError(f"no build is called {name!r}", hint=f"{suggestion}known are {', '.join(known)}")
 
 
@@ -132,8 +121,7 @@ def choose_auto(cache: Path, environ: Mapping[str, str] = os.environ) -> tuple[B
     assert cpu.index_url is not None
     shown = without_credentials(cpu.index_url)
     kept = read_json(file, dict[str, bool], CHOICE_AGE) or {}
-    was_asked = shown not in kept
-    if was_asked:
+    if was_asked := shown not in kept:
         kept = {shown: answers(cpu.index_url)}
         write_atomic(file, json.dumps(kept))
     if kept[shown]:
@@ -267,9 +255,8 @@ def _pip_files(environ: Mapping[str, str]) -> list[Path]:
     named = environ.get("PIP_CONFIG_FILE")
     if named == os.devnull:  # pip's way of saying: read no file at all
         return []
-    home = _home(environ)
     files = [Path(folder, "pip", "pip.conf") for folder in reversed(_system_folders(environ))]
-    files += [Path("/etc/pip.conf"), home / ".pip" / "pip.conf", _user_folder(environ) / "pip" / "pip.conf"]
+    files += [Path("/etc/pip.conf"), _home(environ) / ".pip" / "pip.conf", _user_folder(environ) / "pip" / "pip.conf"]
     if environment := environ.get("VIRTUAL_ENV"):
         files.append(Path(environment, "pip.conf"))
     return [*files, Path(named)] if named else files

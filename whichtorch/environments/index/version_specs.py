@@ -77,8 +77,7 @@ def find(spec: str, build: Build, python: str, cache: Path) -> tuple[dict[str, s
         return {str(Path(spec).absolute()): ""}, []
     listing = replace(list_releases(build, python, cache), candidates=build.candidates)
     chosen = select(spec, listing)
-    yanked = yanked_among(spec, listing)
-    notes = [f"torch {version} is yanked, left out: {why}" for version, why in yanked]
+    notes = [f"torch {version} is yanked, left out: {why}" for version, why in yanked_among(spec, listing)]
     return {release.version: release.contents if build.candidates else "" for release in chosen}, notes
 
 

@@ -240,16 +240,15 @@ def compare(old: Result, new: Result, before: Sequence[Result] = (), home: Path 
             numbers: tuple[NumberChange, ...] = ()
             if kind is ChangeKind.STILL_PASSING and after:
                 numbers = tuple(number_changes((after.id, name), *measured))
-                if numbers:
-                    is_better = all(number.effect is Effect.BETTER for number in numbers)
-                    kind = ChangeKind.BETTER_NUMBER if is_better else ChangeKind.WORSE_NUMBER
+            if numbers:
+                is_better = all(number.effect is Effect.BETTER for number in numbers)
+                kind = ChangeKind.BETTER_NUMBER if is_better else ChangeKind.WORSE_NUMBER
             hashes = {cell.source_hash for cell in cells if cell and cell.source_hash}
-            sides = _side(former, cells[0]), _side(after, cells[1])
             change = CellChange(
                 name=name,
                 change=kind,
-                old=sides[0],
-                new=sides[1],
+                old=_side(former, cells[0]),
+                new=_side(after, cells[1]),
                 script_changed=len(hashes) > 1,
                 changed=_sources_changed(cells, commands, files) if len(hashes) > 1 and kind not in _ALIKE else {},
                 why=why,
@@ -296,11 +295,9 @@ def _sources_changed(
 
 
 def _side(environment: Environment | None, cell: Cell | None) -> RunSide | None:
-    return None if environment is None or cell is None else run_side(environment, cell)
-
-
-def run_side(environment: Environment, cell: Cell) -> RunSide:
-    """Return a cell as one side of a comparison."""
+    """Return a cell as one side of a comparison; None where a run has none."""
+    if environment is None or cell is None:
+        return None
     return RunSide(
         environment=environment.label,
         outcome=cell.outcome,

@@ -34,8 +34,7 @@ def factors_of(environment: Environment) -> Factors:
         if name == "dispatch" and isinstance(value, dict):
             for operator, table in value.items():  # lines and shards change with every build, so they are left out
                 for row in parse_table(table).rows:
-                    kernel = "falls through" if row.fallthrough else row.source
-                    factors[f"{operator}'s {row.key} kernel"] = kernel
+                    factors[f"{operator}'s {row.key} kernel"] = "falls through" if row.fallthrough else row.source
         elif name not in _IN_AXES:
             factors |= dict(_flat(name, value))
     return factors

@@ -59,13 +59,10 @@ def nights(result: Result, before: Sequence[RunFolder]) -> tuple[Night, ...]:
     if before:
         home = before[0].folder.parents[1]
         cells, environments = LineIndex(CELLS, home), LineIndex(ENVIRONMENTS, home)
-        in_run = "run = :run order by start"
         for head in reversed(before):
             run = head.folder.name
-            latest = {
-                tuple(cell): outcome
-                for *cell, outcome in cells.rows("environment, name, source, outcome", in_run, run=run)
-            }
+            rows = cells.rows("environment, name, source, outcome", "run = :run order by start", run=run)
+            latest = {tuple(cell): outcome for *cell, outcome in rows}
             described = environments.latest("environment", "run = :run", run=run)
             streams = {id_: stream(environment) for id_, environment in described.items()}
             shared = [outcome for (id_, name, _), outcome in latest.items() if (streams.get(id_, id_), name) in names]
@@ -134,8 +131,7 @@ class HostStreak(Model):
 def flake_rates(nights: Iterable[NightCell]) -> Iterator[FlakeRate]:
     """Yield the rate of each test that comes and goes: of those that change once, it is no rate."""
     for (test, environment), attempts in _attempts(nights).items():
-        turns = sum(_is_pass(old) != _is_pass(new) for old, new in pairwise(attempts))
-        if turns > 1:
+        if sum(_is_pass(old) != _is_pass(new) for old, new in pairwise(attempts)) > 1:
             failures = sum(not _is_pass(attempt) for attempt in attempts)
             low, high = rate_interval(failures, len(attempts))
             yield FlakeRate(

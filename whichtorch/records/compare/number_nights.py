@@ -76,14 +76,9 @@ def numbers_of(nights: Iterable[NightCell]) -> tuple[NumberNights, ...]:
     """Return the numbers of the cells of nights, oldest first, by test, environment and measure."""
     nights = tuple(nights)
     parts = {part for night in nights for part in night.run.parts}
+    own = (night for night in nights if night.run.id not in parts)
     return tuple(
-        _joined(
-            (cell.name, stream(night.environment), night.run, _fields(number))
-            for night in nights
-            if night.run.id not in parts
-            for cell in [night.cell]
-            for number in cell.numbers
-        )
+        _joined(each for night in own for each in _numbers_in(night.cell, stream(night.environment), night.run))
     )
 
 
@@ -114,11 +109,7 @@ def numbers_until(result: Result, before: Sequence[RunFolder]) -> tuple[NumberNi
         parsed = from_json(f"[{','.join(latest[key] for key in keys)}]")  # at once, which is faster
         for (run, environment, name), numbers in zip(keys, parsed, strict=True):
             found += [(name, environment, runs[run], fields) for fields in numbers]
-    found += [
-        (cell.name, streams[cell.environment], result.run, _fields(number))
-        for cell in result.cells
-        for number in cell.numbers
-    ]
+    found += [each for cell in result.cells for each in _numbers_in(cell, streams[cell.environment], result.run)]
     return tuple(_joined(found))
 
 
@@ -136,8 +127,8 @@ def measured_before(new: Result, home: Path) -> list[Result]:
     return [head.read().result for head in reversed(earlier[-2:])]
 
 
-def _fields(number: Measurement) -> dict[str, Any]:
-    return number.model_dump(exclude=LEFT_OUT)
+def _numbers_in(cell: Cell, environment: str, run: Run) -> list[_Found]:
+    return [(cell.name, environment, run, number.model_dump(exclude=LEFT_OUT)) for number in cell.numbers]
 
 
 def _joined(found: Iterable[_Found]) -> Iterator[NumberNights]:

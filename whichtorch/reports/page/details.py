@@ -141,8 +141,7 @@ def _cell(cell: Cell, strings: dict[str, int]) -> dict[str, Json]:
     details: dict[str, Json] = {"attempts": [_attempt(attempt) for attempt in cell.attempts[:ATTEMPTS]]}
     details |= _given(more=max(0, len(cell.attempts) - ATTEMPTS) or None)
     details |= {name: _index(one_line(text, WHAT), strings) for name, text in texts.items() if text}
-    numbers = [_number(number) for number in cell.numbers]
-    details |= _given(conditions=conditions, numbers=numbers)
+    details |= _given(conditions=conditions, numbers=[_number(number) for number in cell.numbers])
     attempt = representative_attempt(cell)
     if attempt and (attempt.outcome is Outcome.HANG or attempt.diagnosis):
         details["hang"] = _hang(attempt.diagnosis or Diagnosis())

@@ -175,8 +175,7 @@ def _stacks(stored: StoredRun, attempt: Attempt) -> Iterator[Excerpt]:
                 yield Excerpt(title="stacks", head=file.read(STACKS))
         else:
             names = ", ".join(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ""
-            text = f"nobody made sense of them; {attempt.stacks} holds {names}"
-            yield Excerpt(title="stacks", head=text.encode())
+            yield Excerpt(title="stacks", head=f"nobody made sense of them; {attempt.stacks} holds {names}".encode())
         return
     first, *others = *diagnosis.stacks, *([diagnosis.left_out] if diagnosis.left_out else [])
     yield Excerpt(title="stuck thread" if diagnosis.stuck else "a thread", head=first.encode())

@@ -183,5 +183,4 @@ def _before(environment: Environment, change: CellChange, facts: RunFacts) -> En
         return next((other for other in environments if other.label == change.old.environment), None)
     old = {name: old for name, (old, _) in changed.packages.items()}
     packages = {name: version for name, version in (environment.packages | old).items() if version is not None}
-    torch = old.get("torch") or environment.torch
-    return environment.model_copy(update={"torch": torch, "packages": packages})
+    return environment.model_copy(update={"torch": old.get("torch") or environment.torch, "packages": packages})

@@ -65,8 +65,7 @@ def page(facts: RunFacts, called: CommandPrefix) -> str:
     }
     details = details_of(facts.stored, grid, changes, called, limit)
     before, _, after = _shell(facts, grid, changes, called).partition(_DETAILS)
-    bare = "\n".join(details.lines(0))
-    budget = limit - len((before + bare + after).encode())
+    budget = limit - len((before + "\n".join(details.lines(0)) + after).encode())
     return before + "\n".join(details.lines(budget) if budget >= 0 else details.least()) + after
 
 
@@ -195,9 +194,7 @@ def _tags(row: GridRow) -> list[str]:
 def _searched_text(entry: GridEntry) -> str | None:
     """Return what a cell can be found by besides its name."""
     cell = entry.cell
-    if cell.outcome is Outcome.PASS and not entry.is_unexpected:
-        return None
-    return cell_text.summary(cell, "")
+    return None if cell.outcome is Outcome.PASS and not entry.is_unexpected else cell_text.summary(cell, "")
 
 
 def _flags(entry: GridEntry, is_changed: bool) -> dict[str, bool]:

@@ -53,15 +53,12 @@ class CapturedGraph:
         """Return the graph that the hook has written; None where it wrote nothing that can be read."""
         try:
             graph = json.loads(noted)
-            body = next(
-                node for node in ast.walk(parse_module(graph["code"])) if isinstance(node, ast.FunctionDef)
-            ).body
+            nodes = ast.walk(parse_module(graph["code"]))
+            body = next(node for node in nodes if isinstance(node, ast.FunctionDef)).body
         except (SyntaxError, ValueError, TypeError, KeyError, StopIteration):
             return None
-        nodes = [each for each in body[:-1] if isinstance(each, ast.Assign) and not _is_alias(each)]
-        return cls(
-            nodes=tuple(nodes), outputs=body[-1], values=graph["values"], attributes=graph["attributes"], call=call
-        )
+        own = tuple(each for each in body[:-1] if isinstance(each, ast.Assign) and not _is_alias(each))
+        return cls(nodes=own, outputs=body[-1], values=graph["values"], attributes=graph["attributes"], call=call)
 
     def smallest(self, context: str) -> Generator[str, bool, str | None]:
         """Return the script of the shortest row of nodes that was found to fail, None where not even all of them do.
@@ -110,8 +107,7 @@ class CapturedGraph:
         heads = [] if "import torch" in self.context.splitlines() else ["import torch"]
         heads += [f"import {name}" for name in _MODULES if name in read]
         heads += [f"from torch import {name}" for name in _NAMES if name in read]
-        text = "\n".join([*heads, *modules, function, tail])
-        return self.context + text + (_BACKWARD if self.is_backward else "")
+        return self.context + "\n".join([*heads, *modules, function, tail]) + (_BACKWARD if self.is_backward else "")
 
     def _returned(self, end: int) -> ast.stmt:
         if end == len(self.nodes):

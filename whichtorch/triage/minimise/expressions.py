@@ -50,8 +50,7 @@ def keep_any_part(program: Program, _: ReductionState) -> Iterator[Edit]:
 
 def _is_read(node: ast.expr, parent: ast.AST) -> bool:
     """Return whether an expression has a value, and is no target, decorator or base."""
-    is_target = isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del))
-    return not is_target and not isinstance(parent, Definition)
+    return not isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)) and not isinstance(parent, Definition)
 
 
 def _parts(node: ast.expr, modules: set[str]) -> list[ast.expr]:
@@ -124,12 +123,9 @@ def inline_variables(program: Program, _: ReductionState) -> Iterator[Edit]:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
                     use = _only_use(name, block[place + 1 :], layout, statement)
                     if use is not None and _fits(use, value, layout):
-                        key = f"once {name} = {words(value)}"
-                        yield Edit(key=key, replaced={statement: [], use: [value]})
-                case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(
-                    values
-                ):
-                    apart = [assignment(each, value, statement) for each, value in zip(names, values, strict=True)]
+                        yield Edit(key=f"once {name} = {words(value)}", replaced={statement: [], use: [value]})
+                case ast.Assign(targets=[ast.Tuple(elts=left)], value=ast.Tuple(elts=right)) if len(left) == len(right):
+                    apart = [assignment(name, value, statement) for name, value in zip(left, right, strict=True)]
                     yield Edit(key=f"apart {words(statement)}", replaced={statement: apart})
 
 

@@ -5,31 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from whichtorch.source.names import Layout, bound, dotted, layout_of, loads_in, stores_in
-from whichtorch.source.syntax import (
-    COMPREHENSIONS,
-    Definition,
-    Function,
-    blocks_in,
-    is_docstring,
-    is_simple,
-    statements_in,
-)
+from whichtorch.source.syntax import COMPREHENSIONS, Definition, blocks_in, is_docstring, is_simple, statements_in
 from whichtorch.triage.minimise.tree_edit import Edit, Program, ReductionState, assignment, copied
 
-_ONCE = (
-    ast.Assign,
-    ast.AnnAssign,
-    ast.AugAssign,
-    ast.Expr,
-    ast.Return,
-    ast.Assert,
-    ast.If,
-    ast.For,
-    ast.With,
-    ast.Raise,
-)
+if TYPE_CHECKING:
+    from whichtorch.source.syntax import Function
+
+_ASSIGNMENT = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+_ONCE = (*_ASSIGNMENT, ast.Expr, ast.Return, ast.Assert, ast.If, ast.For, ast.With, ast.Raise)
 MOST_PLACES = 4  # that a function of one line is put into
 
 

@@ -104,8 +104,7 @@ class SameFailure:
 
     def passes_with(self, source: str, rung: Mapping[str, Any]) -> bool:
         """Return whether a script passes at a rung."""
-        record = self.runs.run(self.limit, self._forked(source, rung)).record
-        return record.attempt.outcome is Outcome.PASS
+        return self.runs.run(self.limit, self._forked(source, rung)).record.attempt.outcome is Outcome.PASS
 
     def is_verified(self, source: str) -> bool:
         """Return the same, in processes that import torch themselves, with caches of their own."""
@@ -186,12 +185,10 @@ class Minimising:
             if self.oracle.answer(candidate):
                 self.tell(f"a place of it alone is enough: {counted(code_lines(candidate), 'line')}")
                 yield SmallerScript(self._reduced(candidate).source, PLACE, self.same)
-        graph = self._graph(source)
-        if graph is not None:
+        if (graph := self._graph(source)) is not None:
             self.tell(f"a part of its graph is enough: {counted(code_lines(graph.source), 'line')}")
             yield graph
-        lines = [*self._raised_lines(), *self._compiled_lines()]
-        reduction = self._reduced(source, lines)
+        reduction = self._reduced(source, [*self._raised_lines(), *self._compiled_lines()])
         if reduction.is_smaller:
             # what fails only by chance may have been taken for the failure: what it was made of may still show it
             steps = max(1, len(reduction.larger) // FALLBACKS)

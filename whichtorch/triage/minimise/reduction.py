@@ -15,25 +15,9 @@ from dataclasses import dataclass
 from whichtorch.search.delta import lowest
 from whichtorch.source.names import compiles, unbound_names
 from whichtorch.source.syntax import head_nodes, parse_module, statements_in
-from whichtorch.triage.minimise.expressions import (
-    drop_elements,
-    drop_keywords,
-    inline_constants,
-    inline_variables,
-    keep_any_part,
-    shrink_numbers,
-)
+from whichtorch.triage.minimise import expressions, statements
 from whichtorch.triage.minimise.inlining import inline_functions
 from whichtorch.triage.minimise.single_instance import inline_single_instance
-from whichtorch.triage.minimise.statements import (
-    cleaned,
-    drop_any_statement,
-    drop_async,
-    drop_decorators,
-    drop_output,
-    drop_unneeded,
-    unwrap_blocks,
-)
 from whichtorch.triage.minimise.tree_edit import Edit, InvalidEditError, Program, ReductionState, lines_of
 
 Reducing = Generator[Program, bool, Program]
@@ -46,11 +30,11 @@ SLACK = 3  # lines that a step may add, for others to remove
 MOST_ROUNDS = 12
 FIRST_REJECTIONS = 4  # in a row, of one kind of edit: what is left is tried again later, with more of them
 MOST_REJECTIONS = 60
-_SETTINGS = (inline_constants, drop_async)
-_STRUCTURE = (inline_functions, inline_single_instance, inline_constants)
-_EXPRESSIONS = (drop_decorators, drop_keywords)
-_NAMES = (inline_variables,)
-_LAST = (drop_elements, keep_any_part)  # they take the most questions for what they leave out
+_SETTINGS = (expressions.inline_constants, statements.drop_async)
+_STRUCTURE = (inline_functions, inline_single_instance, expressions.inline_constants)
+_EXPRESSIONS = (statements.drop_decorators, expressions.drop_keywords)
+_NAMES = (expressions.inline_variables,)
+_LAST = (expressions.drop_elements, expressions.keep_any_part)  # they take the most questions for what they leave out
 MOST_QUESTIONS = 150  # from then on hardly anything is gained
 SHORT = 15  # lines: a script so short is read at a glance
 MOST_IN_VAIN = 30  # questions in a row that left out no line of so short a script
@@ -61,7 +45,7 @@ def try_edits(
 ) -> Program | None:
     """Return a program with edits, and without what nothing uses any more; None where it cannot run."""
     try:
-        tried = cleaned(program.edited(edits), before=program)
+        tried = statements.cleaned(program.edited(edits), before=program)
         for repairs_left in reversed(range(1 + MOST_REPAIRS * repairs)):
             if not compiles(tried.source):
                 return None
@@ -69,7 +53,7 @@ def try_edits(
             if not names:
                 return tried
             if repairs_left:
-                tried = cleaned(tried.edited(_users(state, tried, names)), before=tried)
+                tried = statements.cleaned(tried.edited(_users(state, tried, names)), before=tried)
     except (InvalidEditError, ValueError, TypeError, AttributeError):  # the last three: `ast` cannot write the tree
         pass
     return None
@@ -186,14 +170,14 @@ def _next_step(
 
 def smallest(program: Program, state: ReductionState) -> Reducing:
     """Return the smallest program that was found, after at most MOST_ROUNDS rounds whatever the answers."""
-    program = yield from in_halves(program, [drop_output], state)
+    program = yield from in_halves(program, [statements.drop_output], state)
     program = yield from step_by_step(program, _SETTINGS, state)
     for turn in range(MOST_ROUNDS):
         before = program.source
         state.max_rejections = FIRST_REJECTIONS << turn
         state.blocked.clear()
         program = yield from _less_structure(program, state)
-        program = yield from in_halves(program, [drop_any_statement], state, repairs=True)
+        program = yield from in_halves(program, [statements.drop_any_statement], state, repairs=True)
         program = yield from _less_structure(program, state)
         program = yield from _plainer(program, state)
         if program.source == before:
@@ -207,8 +191,8 @@ def _less_structure(program: Program, state: ReductionState) -> Reducing:
     """Return the program with less structure around fewer statements."""
     for _ in range(MOST_ROUNDS):
         before = program.source
-        program = yield from in_halves(program, [drop_unneeded], state, repairs=True)
-        program = yield from in_halves(program, [unwrap_blocks], state, grows=True)
+        program = yield from in_halves(program, [statements.drop_unneeded], state, repairs=True)
+        program = yield from in_halves(program, [statements.unwrap_blocks], state, grows=True)
         program = yield from step_by_step(program, _STRUCTURE, state)
         if program.source == before:
             break
@@ -220,7 +204,7 @@ def _plainer(program: Program, state: ReductionState) -> Reducing:
     for rule in _EXPRESSIONS:
         program = yield from in_halves(program, [rule], state)
     program = yield from step_by_step(program, _NAMES, state)
-    program = yield from in_halves(program, [shrink_numbers], state)
+    program = yield from in_halves(program, [expressions.shrink_numbers], state)
     for rule in _LAST:
         program = yield from in_halves(program, [rule], state, at_once=1)
     return program
@@ -302,8 +286,7 @@ def digest_of(source: str) -> str:
 def _read(source: str) -> Program | None:
     """Return a source's program, None where Python cannot read it, or where writing it anew changes it."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             program = Program(tree=parse_module(source))
             return program if compiles(program.source) else None
     except (SyntaxError, ValueError, RecursionError):

@@ -6,20 +6,15 @@ import ast
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from whichtorch.source.names import Layout, dotted, layout_of, loads_in
 from whichtorch.source.syntax import is_docstring, statements_in
 from whichtorch.triage.minimise.inlining import inlined
-from whichtorch.triage.minimise.tree_edit import (
-    Edit,
-    InvalidEditError,
-    Program,
-    ReductionState,
-    assignment,
-    called,
-    copied,
-    load,
-)
+from whichtorch.triage.minimise.tree_edit import Edit, InvalidEditError, assignment, called, copied, load
+
+if TYPE_CHECKING:
+    from whichtorch.triage.minimise.tree_edit import Program, ReductionState
 
 
 def inline_single_instance(program: Program, _: ReductionState) -> Iterator[Edit]:

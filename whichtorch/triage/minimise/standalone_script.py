@@ -174,9 +174,7 @@ class _PlaceScript:
         """Return the statements; raises UnwritableError where one of them needs what cannot be made."""
         replaced: dict[ast.AST, list[ast.AST]] = {}
         for target in (node for each in self.place.body for node in ast.walk(each) if isinstance(node, ast.Attribute)):
-            if not isinstance(target.ctx, ast.Load) and not self.recorded.keys().isdisjoint(
-                [dotted(target).partition(".")[0]]
-            ):
+            if not isinstance(target.ctx, ast.Load) and dotted(target).partition(".")[0] in self.recorded:
                 raise UnwritableError(ast.unparse(target))  # it is set of an object that will not be there
         for node in outermost_chains(self.place.body):
             parts = dotted(node).split(".")
@@ -208,8 +206,7 @@ class _PlaceScript:
         return parse_expression(text)
 
     def _named(self, path: str, text: str, kept: dict[str, str]) -> str:
-        plain = path.rpartition(".")[2]
-        name = plain
+        name = path.rpartition(".")[2]
         while name in self.made or name in self.tensors or (name in self._names and name != path):
             name += "_"
         kept[name] = text
