@@ -39,12 +39,8 @@ def scripts(user: User, **sources: str) -> list[str]:
 def two_nights(user: User) -> User:
     """Run a matrix twice; in the second night one script regresses, one is fixed, one hangs instead of failing."""
     worse = failing_later(user)
-    matrix(
-        user,
-        *scripts(
-            user, same=PASSES, worse=worse, better=FAILS, other=FAILS + "# as better\n", gone=PASSES, edited=PASSES
-        ),
-    )
+    other = FAILS + "# as better\n"
+    matrix(user, *scripts(user, same=PASSES, worse=worse, better=FAILS, other=other, gone=PASSES, edited=PASSES))
     (user.folder / "worse").touch()
     night = scripts(user, same=PASSES, worse=worse, better=PASSES, other=HANGS, new=PASSES, edited=FAILS)
     matrix(user, *night, "--fresh")
