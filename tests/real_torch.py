@@ -15,7 +15,7 @@ PATIENCE = 2400  # seconds; installs of torch on a slow network
 def run_of(folder: Path, *scenarios: str, release: str = RELEASE) -> dict[str, Any]:
     """Run scenarios of the suite in one release of torch, as expected, and return the run."""
     path = folder / "result.json"
-    asked = ["matrix", "--build", "pypi", "--torch", release, "--json", path, *scenarios]
+    asked = ["matrix", "--build", "pypi", "--torch", release, "--json", str(path), *scenarios]
     ended = subprocess.run(
         [sys.executable, "-m", "whichtorch", *asked],
         cwd=ROOT,
