@@ -172,6 +172,20 @@ def test_old_torch_gets_what_it_does_not_declare(wheels: Path, make_cache: MakeC
 
 
 @pytest.mark.thorough
+def test_the_lowest_versions_are_those_that_were_named(wheels: Path, make_cache: MakeCache) -> None:
+    """`lowest-direct` takes the oldest of what is asked for, and the usual version of what only torch needs."""
+    build_wheel(wheels, "2.11.0")
+    for name, versions in {"numpy": ("1.0", "2.3"), "lib": ("1.0", "1.4", "2.0")}.items():
+        for version in versions:
+            build_companion(wheels, name, version)
+    asked = ask("2.11.0", requirements=("lib>=1.2",), resolution="lowest-direct")
+    packages = made_by(make_cache(), asked).packages
+    assert (packages["lib"], packages["numpy"]) == ("1.4", "2.3")
+    assert asked.label.endswith("+lowest-direct")
+    assert asked.install_key != ask("2.11.0", requirements=("lib>=1.2",)).install_key
+
+
+@pytest.mark.thorough
 def test_an_override_takes_the_place_of_a_need(wheels: Path, make_cache: MakeCache) -> None:
     """A package that torch does not declare is installed as overridden, and what is said against that is told."""
     build_wheel(wheels, "2.1.2")

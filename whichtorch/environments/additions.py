@@ -45,6 +45,12 @@ class Additions:
         metavar="FILE",
         help="A uv.lock, pylock.toml or file of constraints that pins versions of packages. Repeatable.",
     )
+    resolution: str = environment_option(
+        default="",
+        metavar="lowest-direct",
+        choices=("highest", "lowest", "lowest-direct"),
+        help="Which of the versions that fit packages get, as uv says it. [default: highest]",
+    )
     overrides: Strings = environment_option(
         "--override",
         default=(),
@@ -69,6 +75,7 @@ class Additions:
         """The options of the command line that ask for the packages."""
         given = {"--with": self.requirements, "--requirements": self.files, "--project": filter(None, [self.project])}
         limits = {"--constraint": self.constraints, "--override": self.overrides}
+        limits["--resolution"] = tuple(filter(None, [self.resolution]))
         return _words({**given, "--group": self.groups, **limits, "--install": self.installs})
 
     @property

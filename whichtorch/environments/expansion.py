@@ -170,6 +170,7 @@ class _Expander:
                 added=needs.requirements,
                 constraints=needs.constraints,
                 overrides=overrides,
+                resolution=needs.resolution,
                 projects=tuple(_kept_project(text, self.cache.parent) for text in needs.installs),
                 added_options=(*needs.options, *needs.variable_options),
                 contents=contents,

@@ -74,6 +74,12 @@ def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[
     if request.lock:
         return "".join(f"{without_substitutes(line, request, commander.home)}\n" for line in request.lock), ()
     requirements, notes = requirements_of(request)
+    if request.resolution:  # what torch needs and does not declare has no lowest version that works
+        given = {requirements[0], *request.build.requirements, *request.requirements}
+        usual = request.model_copy(update={"resolution": ""})
+        held = locked_versions(_constrained_lock(requirements, usual, interpreter, commander))
+        pinned = {each: f"{name}=={held[name]}" for each in requirements if (name := requirement_name(each)) in held}
+        requirements = [each if each in given else pinned.get(each, each) for each in requirements]
     excluded: list[str] = []
     first: str | None = None
     while True:
@@ -132,7 +138,7 @@ def _constrained_lock(requirements: Sequence[str], request: Request, interpreter
     InstallError.
     """
     where: dict[str, Any] = {"build": request.build, "interpreter": interpreter, "commander": commander}
-    where["overrides"] = request.overrides
+    where |= {"overrides": request.overrides, "resolution": request.resolution}
     compiled: Callable[..., str] = partial(compile_lock, **where)
     try:
         return compiled(requirements, constraints=request.constraints)
@@ -255,12 +261,14 @@ def compile_lock(
     constraints: Sequence[str] = (),
     overrides: Sequence[str] = (),
     preferred: Sequence[str] = (),
+    resolution: str = "",
     before: str | None = None,
 ) -> str:
     """Return what `uv pip compile` makes of requirements: an exact lock, one package a line.
 
     `constraints` say which version a package has if it is needed, `overrides` which version it has whatever others ask
     for, `preferred` which version it has if uv can take it: see `compile_holding`;
+    `resolution` is uv's word for which of the versions that fit it has;
     with `before`, a time such as "2026-11-02T00:00:00Z", the index is seen as it was then. Raises
     UnresolvableError with uv's explanation if no versions fit together, InstallError for all else.
     """
@@ -275,6 +283,7 @@ def compile_lock(
             limits = folder / f"{kind}s.txt"
             limits.write_text("\n".join(texts) + "\n", encoding="utf-8")
             options += [f"--{kind}", str(limits)]
+    options += ["--resolution", resolution] if resolution else []
     if before is not None:
         options += ["--exclude-newer", before]
     log = folder / "resolve.log"

@@ -45,6 +45,7 @@ class Needs:
     requirements: tuple[str, ...] = ()  # each with its package's normalized name, sorted
     constraints: tuple[str, ...] = ()  # which versions packages have if they are needed
     overrides: tuple[str, ...] = ()  # versions that replace what others ask for; several of a package are alternatives
+    resolution: str = ""  # uv's word for which versions packages get; "": the highest
     installs: tuple[str, ...] = ()  # projects that are installed without their dependencies, each by its folder
     variables: tuple[tuple[str, str], ...] = ()  # for what is run
     options: tuple[str, ...] = ()  # of the command line, that ask for the packages that are not in the script
@@ -118,6 +119,7 @@ def needs_of(added: Additions) -> Needs:
         requirements=_distinct(reader.found),
         constraints=_distinct(reader.constraints),
         overrides=tuple(overrides),
+        resolution=added.resolution,
         installs=tuple(map(str, projects.found)),
         variables=tuple(added.variables.items()),
         options=replace(added, overrides=()).package_options,  # each environment names its own overrides

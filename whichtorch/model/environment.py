@@ -120,6 +120,7 @@ class Request(Model):
     added: tuple[str, ...] = ()  # those of `requirements` that options or the script ask for
     constraints: tuple[str, ...] = ()  # which versions packages have if they are needed
     overrides: tuple[str, ...] = ()  # which versions packages have, whatever others ask of them: one of each package
+    resolution: str = ""  # uv's word for which of the versions that fit packages have; "": the highest
     projects: tuple[LocalProject, ...] = ()
     added_options: tuple[str, ...] = ()  # of the command line, for packages that the script does not name and variables
     contents: str = ""  # digest of the folders and wheels that requirements name
@@ -144,7 +145,7 @@ class Request(Model):
             parts.append(self.config.name)
         label = "-".join(parts) + (f"+{self.patch.name}" if self.patch is not None else "")
         label += "".join(f"+{words}" for words in _added_parts(self.added, self.overrides))
-        label += f"+{self.commit[:10]}" if self.commit else ""
+        label += "".join(f"+{words}" for words in (self.resolution, self.commit[:10]) if words)
         return label if self.hardware is None else f"{label}@{self.hardware.name}"
 
     @property
@@ -194,7 +195,7 @@ class Request(Model):
         """Names the installation: all that `label` says and the requirements, but not the config."""
         request = self.model_dump(mode="json", exclude=_NOT_INSTALLED)
         request["build"] = self.build.identity
-        for name in ("lock", "contents", "wheel", "constraints", "overrides", "projects", "commit"):
+        for name in ("lock", "contents", "wheel", "constraints", "overrides", "resolution", "projects", "commit"):
             if not request[name]:
                 del request[name]
         if self.patch is not None:
