@@ -50,7 +50,8 @@ def test_each_task_is_told_with_what_it_awaits(tmp_path: Path, name: str) -> Non
     environ = {**os.environ, "PYTHONPATH": str(FOLDER), "WHICHTORCH_STACKS": str(tmp_path)}
     with subprocess.Popen([sys.executable, script], env=environ) as program:
         try:
-            assert until(lambda: "poll" in wait_of(program.pid) or "select" in wait_of(program.pid))
+            where = f"/proc/{program.pid}/wchan"  # the function of the kernel in which its main thread sleeps
+            assert until(lambda: any(word in kernel.read(where) for word in (b"poll", b"select")))
             file = tmp_path / TASKS.file.format(pid=program.pid)
             file.touch()
             kernel.send(program.pid, LOOP_SIGNAL)
@@ -60,8 +61,3 @@ def test_each_task_is_told_with_what_it_awaits(tmp_path: Path, name: str) -> Non
             program.kill()
     processes = parse_tasks(file.read_text(), program.pid)
     assert "".join(map(words_of_tasks, processes)).replace(script.name, "script.py") == words
-
-
-def wait_of(pid: int) -> str:
-    """Return the function of the kernel in which a process's main thread sleeps."""
-    return kernel.read(f"/proc/{pid}/wchan").decode()
