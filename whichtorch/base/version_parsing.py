@@ -21,6 +21,11 @@ def minor_python(python: str) -> str:
     return re.sub(r"^(3\.\d+)[^t]*", r"\1", python)
 
 
+def python_markers(minor: str, full: str = "") -> dict[str, str]:
+    """Return what markers of requirements call a Python: "3.13" of "3.13t", too. Without `full`, it is the minor."""
+    return {"python_version": minor.rstrip("t"), "python_full_version": (full or minor).rstrip("t")}
+
+
 def in_specifier(version: str, specifier: str, *, as_final: bool) -> bool:
     """Return whether `specifier` is empty or holds `version`; a wheel's path is in no specifier.
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from whichtorch.base.version_parsing import python_markers
 from whichtorch.model import UNRESOLVABLE, Request
 
 # what uv says of a version that exists, and cannot be had on this Python or machine
@@ -67,7 +68,7 @@ def _refusal(text: str, name: str, version: str, python: str) -> str:
     """Return what a requirement asks for if it is about this package, counts here, and refuses the version; else ""."""
     with suppress(InvalidRequirement):  # of an old package
         asked = Requirement(text)
-        where = dict.fromkeys(("python_version", "python_full_version"), python.rstrip("t")) | {"extra": ""}
+        where = python_markers(python) | {"extra": ""}
         counts = canonicalize_name(asked.name) == name and (asked.marker is None or asked.marker.evaluate(where))
         if counts and not asked.specifier.contains(version, prereleases=True):
             return f"{name}{asked.specifier}"

@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from whichtorch.base.atomic_files import remove_tree
-from whichtorch.base.version_parsing import parse_version
+from whichtorch.base.version_parsing import parse_version, python_markers
 from whichtorch.environments.commander import Commander, InstallError, UnresolvableError, log_summary
 from whichtorch.environments.index.releases import best_fit, kept_folder, list_releases
 from whichtorch.environments.index.sources import configured_sources, local_folder
@@ -154,8 +154,7 @@ def _constrained_lock(requirements: Sequence[str], request: Request, interpreter
 
 def _not_held(request: Request, lock: str) -> list[str]:
     """Return a note on the constraints that a lock does not keep."""
-    versions = locked_versions(lock)
-    where = dict.fromkeys(("python_version", "python_full_version"), request.python.rstrip("t"))
+    versions, where = locked_versions(lock), python_markers(request.python)
     others: list[str] = []
     for pin in map(Requirement, _without(request.constraints, request.overrides)):
         version = versions.get(pin.name)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 from whichtorch.base.errors import PreventedError, TimeOverError, UsageError
+from whichtorch.base.version_parsing import python_markers
 from whichtorch.bisect.axes.locks import PackageChange, Pins, combined, differences, pins_of, read_lock, together
 from whichtorch.bisect.driver import bisected
 from whichtorch.bisect.ledger import Ledger
@@ -254,8 +255,7 @@ class Isolator:
         self, changes: Sequence[PackageChange], first: Request, last: Request, version: str
     ) -> dict[str, frozenset[str]]:
         """Return the changes that each change needs, by what the packages of both sides require."""
-        full, minor = version.rstrip("t"), self.base.python.rstrip("t")
-        markers = {"python_full_version": full, "python_version": minor, "extra": ""}
+        markers = python_markers(self.base.python, version) | {"extra": ""}
 
         def is_active(requirement: Requirement) -> bool:
             return requirement.marker is None or requirement.marker.evaluate(markers)
