@@ -179,6 +179,8 @@ def test_only_the_searched_axis_may_have_several_values(named: dict[str, Any], s
         (["--torch", "--axis", "--git", "--build-command"], "--torch and --axis cannot go with --git"),
         (["--git", "--build-command", "--install"], "--install cannot go with --git"),
         (["--good FILE", "--bad FILE", "--with", "--constraint"], "--with and --constraint: two lock files or"),
+        (["--good FILE", "--bad FILE", "--resolution"], "--resolution: two lock files or"),
+        (["--package", "--resolution"], "--resolution cannot go with --axis date or --package"),
     ],
 )
 def test_history_and_how_to_build_it_belong_together(given: list[str], message: str) -> None:

@@ -27,7 +27,16 @@ NAMED_AXES = tuple(str(axis) for axis in AxisName if not axis.row.options or axi
 _CHAINS = ("--runs", "--vary")
 _LOCKS = {".lock", ".toml", ".txt"}  # suffixes of lock files
 _SIDES = set(AxisName.LOCK.row.options)
-_PACKAGES = {"--with", "--requirements", "--project", "--group", "--constraint", "--override", "--install"}
+_PACKAGES = {
+    "--with",
+    "--requirements",
+    "--project",
+    "--group",
+    "--constraint",
+    "--override",
+    "--resolution",
+    "--install",
+}
 # a panel of --help each
 _what = partial(option, panel="What is searched")
 _day = partial(_what, metavar="DAY", parse=search_request.day_named)
@@ -227,6 +236,8 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
         wrong.append("--axis says nothing about two lock files or environments")
     if searched is AxisName.LOCK and (added := [option for option in given if option in _PACKAGES]):
         wrong.append(f"{' and '.join(added)}: two lock files or environments name all packages already")
+    if searched in {AxisName.DATE, AxisName.PACKAGE} and "--resolution" in given:
+        wrong.append("--resolution cannot go with --axis date or --package: they install the highest versions that fit")
     if bounds and not searched.row.is_ordered:
         wrong.append(f"--good and --bad are the ends of a range, but --axis {axis} has no order")
     if searched is AxisName.DATE and "--since" not in days:

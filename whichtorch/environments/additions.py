@@ -49,6 +49,7 @@ class Additions:
         default="",
         metavar="lowest-direct",
         choices=("highest", "lowest", "lowest-direct"),
+        parse=lambda word: word.replace("highest", ""),  # the default: named or not, the same environment
         help="Which of the versions that fit packages get, as uv says it. [default: highest]",
     )
     overrides: Strings = environment_option(
