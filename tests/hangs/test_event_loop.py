@@ -36,6 +36,19 @@ PROGRAMS = {
         "`main` awaits `asyncio.wait([asyncio.ensure_future(never())])` (script.py:5) for `never`, "
         "`never` awaits `asyncio.get_running_loop().create_future()` (script.py:3)",
     ),
+    "as completed": (
+        "async def never():\n    await asyncio.get_running_loop().create_future()\nasync def main():\n"
+        "    for first in asyncio.as_completed([never(), never()]):\n        await first\n",
+        "`main` awaits `first` (script.py:6) for `never` and `never`, "
+        "`never` awaits `asyncio.get_running_loop().create_future()` (script.py:3), "
+        "`never` awaits `asyncio.get_running_loop().create_future()` (script.py:3)",
+    ),
+    "shield with a limit": (
+        "async def never():\n    await asyncio.get_running_loop().create_future()\nasync def main():\n"
+        "    await asyncio.wait_for(asyncio.shield(never()), 900)\n",
+        "`main` awaits `asyncio.wait_for(asyncio.shield(never()), 900)` (script.py:5) for `never`, "
+        "`never` awaits `asyncio.get_running_loop().create_future()` (script.py:3)",
+    ),
     "no task": ("", ""),
 }
 

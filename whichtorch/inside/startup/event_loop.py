@@ -6,6 +6,7 @@ instructions of the script. It calls no code of the script's.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -18,7 +19,7 @@ MOST = 64  # tasks that are written
 DEPTH = 64  # coroutines that await each other
 _FRAME_NAMES = ("cr_frame", "gi_frame", "ag_frame")  # of a coroutine, a generator, an asynchronous one
 _AWAITED_NAMES = ("cr_await", "gi_yieldfrom", "ag_await")
-_KEPT_IN = ("fut", "fs")  # variables of asyncio's own functions that hold the tasks that they wait for
+_PLAIN = (str, int, float)  # values that are one object wherever they stand
 
 
 def write_tasks(path: str) -> None:
@@ -29,27 +30,40 @@ def write_tasks(path: str) -> None:
     first = sorted(tasks, key=lambda task: (len(task.get_name()), task.get_name()))[:MOST]  # Task-2 before Task-10
     library = os.path.dirname(tasks_module.__file__ or "") if tasks_module else ""  # noqa: PTH120
     with open(path + ".part", "w", encoding="utf-8") as file:  # noqa: PTH123
-        json.dump({"count": len(tasks), "tasks": [_row(task, library) for task in first]}, file)
+        json.dump({"count": len(tasks), "tasks": [_row(task, tasks, library) for task in first]}, file)
     os.replace(path + ".part", path)  # noqa: PTH105
 
 
-def _row(task: Any, library: str) -> dict[str, Any]:
-    """Return the name of a task, its frames, innermost first, and the names of the tasks that it awaits."""
-    waiter = getattr(task, "_fut_waiter", None)
-    awaited = [waiter, *getattr(waiter, "_children", ())]  # the children of gather
+def _row(task: Any, tasks: Any, library: str) -> dict[str, Any]:
+    """Return the name of a task, its frames, innermost first, and the names of the tasks that it awaits.
+
+    What asyncio's own functions wait for is in their variables, and in what a task calls when it ends: the future of
+    `gather` and `shield`, the waiter of `wait`, the queue of `as_completed`, the group itself.
+    """
+    waited = [getattr(task, "_fut_waiter", None)]
     frames: list[dict[str, Any]] = []
     coroutine = task.get_coro()
     while coroutine is not None and len(frames) < DEPTH:
         frame = _first(coroutine, _FRAME_NAMES)
         if frame is not None:
-            code, values = frame.f_code, frame.f_locals
+            code = frame.f_code
             frames.append({"file": code.co_filename, "function": code.co_name, "line": frame.f_lineno})
             if os.path.dirname(code.co_filename) == library:  # noqa: PTH120
-                kept = [values.get(name) for name in _KEPT_IN] + [getattr(values.get("self"), "_tasks", None)]
-                awaited += [each for value in kept for each in (value if type(value) in {set, list} else [value])]
+                waited += [each for each in frame.f_locals.values() if not isinstance(each, _PLAIN)]
         coroutine = _first(coroutine, _AWAITED_NAMES)
-    others = {each.get_name() for each in awaited if type(each) is type(task) and each is not task and not each.done()}
+    marks = {id(each) for each in waited} - {id(None), id(task.get_loop())}
+    others = {each.get_name() for each in tasks if each is not task and any(id(held) in marks for held in _held(each))}
     return {"name": task.get_name(), "frames": frames[::-1], "awaits": sorted(others)}
+
+
+def _held(task: Any) -> Any:
+    """Yield a task, and what the functions hold that it calls when it ends: variables, objects, arguments."""
+    yield task
+    for callback, _ in getattr(task, "_callbacks", None) or ():
+        yield getattr(callback, "__self__", None)
+        yield from getattr(callback, "args", ())  # of a partial
+        for cell in getattr(callback, "__closure__", None) or ():
+            yield from gc.get_referents(cell)  # none where the variable is not set
 
 
 def _first(thing: Any, names: tuple[str, ...]) -> Any:
