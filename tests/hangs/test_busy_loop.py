@@ -102,6 +102,41 @@ def test_what_moves_without_a_number_is_named(answers: Answers) -> None:
     assert answers.told(5.0).words.endswith("; still changing, perhaps only slow: `a`, `b`, `c`")
 
 
+def test_a_number_that_goes_up_and_down_has_no_pace(answers: Answers) -> None:
+    """A random number is named as what changes, but it gets nowhere."""
+    for after, total in ((5.0, 11), (35.0, 3), (45.0, 8)):
+        answers.at(after, ("main", 11, {"total": total}), ("<module>", 15, {}))
+    assert answers.told(45.0).words.endswith("; still changing, perhaps only slow: `total`")
+
+
+def test_a_condition_that_stays_the_same_is_told(answers: Answers) -> None:
+    """Where all else changes, what decides and has not changed is told first."""
+    answers.script.write_text("while not done.all():\n    new = draw()\n    done = done | new.ok\n")
+    for after in (3.0, 4.0, 9.0):
+        answers.at(after, ("<module>", 2, {"done": "no", "new": f"drawn at {after}"}))
+    loop = answers.told(10.0)
+    assert loop.words.endswith("; `done`, by which the loop ends, has not changed; still changing: `new`")
+    assert (loop.repeats, loop.moves) == (False, True)
+
+
+def test_a_loop_of_a_library_is_told_where_the_users_code_is_in_none(answers: Answers, tmp_path: Path) -> None:
+    """It has its own line and that of the user's call; a loop of the user's around it is told instead."""
+    library = tmp_path / "sample.py"
+    library.write_text(NESTED)
+    inner = {"file": str(library), "function": "main", "line": 11, "is_users": False, "values": {"total": [1, "1"]}}
+    for after in (3.0, 4.0):
+        answers.at(after, ("<module>", 15, {}))
+    for row in answers.rows:
+        row["frames"].insert(0, inner)
+    words = (
+        "busy in `while total < 1000` (sample.py:10), called from train.py:15, for 2 of 5 s; `total` has not changed"
+    )
+    assert answers.told(5.0).words == words
+    for row in answers.rows:
+        row["frames"][1:] = [{**inner, "file": str(answers.script), "is_users": True}]
+    assert answers.told(5.0).place == "train.py:10"
+
+
 @pytest.mark.parametrize(
     ("hidden", "values", "words"),
     [

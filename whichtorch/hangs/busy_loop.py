@@ -37,24 +37,30 @@ class _Stretch:
         return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
     @property
+    def deciding(self) -> list[str]:
+        """The variables of its condition, or of its target."""
+        first = self.loop.test if isinstance(self.loop, ast.While) else self.loop.target
+        return [node.id for node in ast.walk(first) if isinstance(node, ast.Name)]
+
+    @property
     def names(self) -> list[str]:
         """The variables that tell how it gets on: those of its condition, then what its body sets."""
-        first = self.loop.test if isinstance(self.loop, ast.While) else self.loop.target
-        found = [node.id for node in ast.walk(first) if isinstance(node, ast.Name)]
-        found += [node.id for node in ast.walk(self.loop) if _is_set(node) and isinstance(node, ast.Name)]
-        return [name for name in dict.fromkeys(found) if all(name in frame.values for frame in self.frames)]
+        found = [node.id for node in ast.walk(self.loop) if _is_set(node) and isinstance(node, ast.Name)]
+        every = dict.fromkeys([*self.deciding, *found])
+        return [name for name in every if all(name in frame.values for frame in self.frames)]
 
     def digests(self, name: str) -> set[int | None]:
         return {frame.values[name][0] for frame in self.frames}
 
-    def text(self, name: str, which: int) -> str:
-        return self.frames[which].values[name][1]
+    def text(self, name: str) -> str:
+        return self.frames[-1].values[name][1]
 
 
 def busy_loop(seen: LoopAnswers | None, seconds: float, since: float = 0.0) -> BusyLoop | None:
-    """Return in which loop of the user's a process was busy when its attempt of so many seconds ended.
+    """Return in which loop a process was busy when its attempt of so many seconds ended: of the user's, if in one.
 
-    Only what was seen `since` some second of it counts.
+    Else it is a `while` loop of a library that the user's code has called. Only what was seen `since` some second of
+    the attempt counts.
     """
     answers = [answer for answer in seen.answers if answer.frames and answer.after >= since] if seen else []
     if seen is None or not answers:
@@ -66,12 +72,15 @@ def busy_loop(seen: LoopAnswers | None, seconds: float, since: float = 0.0) -> B
         for loop in loops_around(frame.file, frame.line, frame.function)
         if (stretch := _stretch(answers, depth, loop))
     ]
+    stretches = [each for each in stretches if each.frames[-1].is_users] or stretches
     if not stretches:
         return None
     longest = seconds - min(stretch.since for stretch in stretches)
     told = [stretch for stretch in stretches if seconds - stretch.since >= MOST_OF * longest][-1]
     place = f"{PurePath(told.frames[-1].file).name}:{told.loop.lineno}"
-    busy = f"busy in `{told.head}` ({place}) for {seconds - told.since:.0f} of {seconds:.0f} s"
+    caller = next((f"{PurePath(each.file).name}:{each.line}" for each in answers[-1].frames if each.is_users), "")
+    called = f", called from {caller}," if caller and not told.frames[-1].is_users else ""
+    busy = f"busy in `{told.head}` ({place}){called} for {seconds - told.since:.0f} of {seconds:.0f} s"
     moved = [name for name in told.names if len(told.digests(name) - {None}) > 1]
     words = "; ".join(filter(None, (busy, _progress(told, moved, answers[-1].hidden, seconds, repeats=seen.repeats))))
     return BusyLoop(place=place, words=words, repeats=seen.repeats, moves=bool(moved) and not seen.repeats)
@@ -101,26 +110,31 @@ def _progress(told: _Stretch, moved: Sequence[str], hidden: str, seconds: float,
         return f"{f'{_listed(still)} not changed: ' if still else ''}the state of the loop repeats, so it never ends"
     if moved:
         rates = (_rate(told, name, seconds) for name in moved)
-        counted = next((rate for rate in rates if rate), "")
-        return f"still changing, perhaps only slow: {counted or ', '.join(f'`{name}`' for name in moved[:NAMED])}"
+        others = next((rate for rate in rates if rate), ", ".join(f"`{name}`" for name in moved[:NAMED]))
+        if isinstance(told.loop, ast.While) and told.deciding and set(told.deciding) <= set(still):
+            return f"{_listed(told.deciding, ', by which the loop ends,')} not changed; still changing: {others}"
+        return f"still changing, perhaps only slow: {others}"
     why = f"cannot tell whether the loop ends: {hidden}" if hidden else ""
     return "; ".join(filter(None, (f"{_listed(still)} not changed" if still else "", why)))
 
 
-def _listed(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str], aside: str = "") -> str:
     quoted = [f"`{name}`" for name in names[:NAMED]]
-    return f"{' and '.join(filter(None, (', '.join(quoted[:-1]), quoted[-1])))} {'have' if len(quoted) > 1 else 'has'}"
+    joined = " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
+    return f"{joined}{aside} {'have' if len(quoted) > 1 else 'has'}"
 
 
 def _rate(told: _Stretch, name: str, seconds: float) -> str:
-    """Return how far a number has come, of how many, and how fast: "`step` 411 of 1000, 20 a second"."""
+    """Return how far a number has come, and how fast: "`step` 411 of 1000, 20 a second"; "" if it goes up and down."""
     try:
-        first, last = float(told.text(name, 0)), float(told.text(name, -1))
+        numbers = [float(frame.values[name][1]) for frame in told.frames]
     except ValueError:
         return ""
-    pace = abs(last - first) / max(seconds - told.since, 1.0)
+    if sorted(numbers) not in (numbers, numbers[::-1]):
+        return ""
+    pace = abs(numbers[-1] - numbers[0]) / max(seconds - told.since, 1.0)
     speed = f"{pace:.3g} a second" if pace >= 1 else f"{60 * pace:.3g} a minute"
-    return f"`{name}` {told.text(name, -1)}{_goal(told, name)}, {speed}"
+    return f"`{name}` {told.text(name)}{_goal(told, name)}, {speed}"
 
 
 def _goal(told: _Stretch, name: str) -> str:
@@ -132,7 +146,7 @@ def _goal(told: _Stretch, name: str) -> str:
         case ast.While(test=ast.Compare(left=ast.Name(id=left), ops=[ast.Lt() | ast.LtE()], comparators=[goal])):
             goal = goal if left == name else None
     if isinstance(goal, ast.Name) and goal.id in told.frames[-1].values:
-        return f" of {told.text(goal.id, -1)}"
+        return f" of {told.text(goal.id)}"
     return f" of {goal.value!r}" if isinstance(goal, ast.Constant) else ""
 
 

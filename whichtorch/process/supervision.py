@@ -77,11 +77,12 @@ class Task:
 
 
 class LoopFrame(Model):
-    """A frame of Python code of the user's, with what its variables were."""
+    """A frame of Python code, with what its variables were: of the user's, or of a library's loop that this calls."""
 
     file: str
     function: str
     line: int
+    is_users: bool = True
     values: dict[str, tuple[int | None, str]]  # by name: a digest, None where it cannot be seen to change; and a text
 
 

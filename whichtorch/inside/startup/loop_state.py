@@ -417,17 +417,23 @@ def test_of(frame: Any) -> int:
 
 
 def seen(frame: Any, signal: Any) -> dict[str, Any]:
-    """Return what is seen of a stack: the user's frames with their loops' variables, its place, the loop's state."""
+    """Return what is seen of a stack: frames with their loops' variables, its place, the loop's state.
+
+    The frames are the user's, and those of a library in a `while` loop below the user's innermost one.
+    """
     frames: list[Any] = []
-    rows, outermost = [], None
+    rows: list[dict[str, Any]] = []
+    outermost = None
     while frame is not None:
         code, line = frame.f_code, frame.f_lineno
-        if is_users(code.co_filename):
+        is_own = is_users(code.co_filename)
+        if is_own or not any(row["is_users"] for row in rows):
             loops = loops_around(code, line)
-            row = {"file": code.co_filename, "function": code.co_name, "line": line or 0}
-            rows.append(dict(row, values=values_of(frame, loops)))
             whiles = [loop for loop in loops if isinstance(loop, ast.While)]
-            outermost = (len(frames), whiles[0]) if whiles else outermost
+            if is_own or whiles:
+                row = {"file": code.co_filename, "function": code.co_name, "line": line or 0, "is_users": is_own}
+                rows.append(dict(row, values=values_of(frame, loops if is_own else whiles)))
+            outermost = (len(frames), whiles[0]) if whiles and is_own else outermost
         frames.append(frame)
         frame = frame.f_back
     state, hidden = None, "it is not a `while` loop"
