@@ -252,6 +252,8 @@ def test_a_sweep_without_time_kills_what_it_stopped(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(marks, "SWEEP_PATIENCE", -1.0)
     mark = marks.mark_for(Path("here"), "late")
     with subprocess.Popen(["sleep", "60"], env=os.environ | {marks.MARK_VARIABLE: mark}) as process:
+        environ = Path(f"/proc/{process.pid}/environ")  # empty for a moment after a program's start
+        assert until(lambda: mark.encode() in environ.read_bytes())
         assert len(marks.sweep(mark.__eq__)) == 1
         assert process.wait(PATIENCE) == -signal.SIGKILL
 
