@@ -77,6 +77,12 @@ def test_what_is_before_the_import_does_not_count(folder: Path) -> None:
     assert notes["import"]["wall"] >= 0.2
 
 
+def test_the_exit_handlers_of_torch_do_not_count(folder: Path) -> None:
+    """What its import has registered is none of the script's work."""
+    (folder / "torch" / "__init__.py").write_text(BURN + "import atexit\natexit.register(burn)\n")
+    assert noted(folder, "import torch")["cpu"] < 0.3
+
+
 def test_a_script_without_torch_is_measured_whole(folder: Path) -> None:
     """There is no import to note, and its time begins with the process."""
     notes = noted(folder, BURN + "burn()")

@@ -66,6 +66,8 @@ class ImportClock:
         since, memory = self.before
         self.notes["import"] = dict(taken(since), memory=own_memory() - memory)
         start(self.notes)
+        # called before the exit handlers of torch itself: 5 ms of CPU time in 2.8, 2 ms in 2.7
+        atexit.register(lambda: self.notes.setdefault("taken", taken(self.notes["clocks"])))
 
 
 class GcClock:
@@ -198,7 +200,7 @@ def finish(file: str, pid: int, notes: dict[str, Any]) -> None:
         return
     try:
         told = {
-            **taken(notes["clocks"]),
+            **(notes.get("taken") or taken(notes["clocks"])),
             "queued_in_all": clocks()["queued"],
             "threads": sum(on_core > WORKED for on_core, _ in core_times()),
             "blocks": blocks(),
