@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.process.evidence.polls import loops_for_ever
+from whichtorch.process.evidence.polls import loops_for_ever, only_sleeps
 
 STANDARD = {
     "event.wait": ("/lib/threading.py", "wait"),
@@ -104,3 +104,21 @@ def test_a_loop_that_may_come_to_another_result_does_not(tmp_path: Path, name: s
 def test_a_loop_whose_source_is_not_known_does_not() -> None:
     """Its file may have gone."""
     assert not loops_for_ever([{"filename": "/none.py", "name": "work", "line": 3}], is_seen=True)
+
+
+@pytest.mark.parametrize(
+    ("source", "is_endless"),
+    [
+        ("while True:\n    time.sleep(3600)", True),
+        ("while running:\n    time.sleep(3600)", False),
+        ("while True:\n    time.sleep(3600)\n    work()", False),
+        ("for _ in range(9):\n    time.sleep(3600)", False),
+        ("pass\ntime.sleep(3600)", False),
+    ],
+)
+def test_a_loop_with_nothing_but_a_sleep_never_ends(tmp_path: Path, source: str, is_endless: bool) -> None:
+    """Anything else in the loop, or in its condition, may end it."""
+    path = tmp_path / f"{source.split()[1]} {len(source)}.py"  # sources are cached by their paths
+    path.write_text(source)
+    frame = {"filename": str(path), "name": "<module>", "line": 2}
+    assert only_sleeps(frame) is is_endless

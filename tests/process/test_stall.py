@@ -262,6 +262,15 @@ def test_thread_that_was_no_evidence_is_read_first() -> None:
     assert kernel.threads_read == [100]
 
 
+def test_what_only_sleeps_may_work_in_the_handler_of_a_signal() -> None:
+    """A long sleep in an endless loop is evidence beside another wait, but not alone."""
+    sleeper, kernel = thread(7, "clock_nanosleep"), Kernel({}, left=3600, limit=None, endless=True)
+    kernel.by_pid = {7: [sleeper]}
+    assert watch(kernel, [process(7)]) is None
+    kernel.by_pid = {7: [sleeper], 8: [thread(8)]}
+    assert watch(kernel, [process(7), process(8, parent=7)]) == stall.WINDOW
+
+
 def test_zombies_do_not_count() -> None:
     """Zombies do not prevent a verdict, and a tree of zombies alone is no deadlock."""
     kernel = Kernel({7: [thread(7)]})

@@ -97,10 +97,17 @@ def _goes_on(waiter: Waiter, dumps: Mapping[int, Mapping[int, Any]], rounds: Map
         files = [frame["filename"] for frame in frames or ()]
         return bool(files) and "-packages/" in files[0] and all(map(LIBRARIES.search, files))
     if waiter.wait.is_far:  # torch's own code waits so long for nothing but to give up
-        return waiter.thread.name.startswith("pt_") or bool(frames and "/torch/" in frames[0]["filename"])
+        is_torch = waiter.thread.name.startswith("pt_") or bool(frames and "/torch/" in frames[0]["filename"])
+        return is_torch or bool(frames and only_sleeps(frames[0]))
     if not frames:  # native code, of which only gloo's is known
         return waiter.wait.is_service and bool(waiter.wait.descriptors)
     return loops_for_ever(frames, is_seen=rounds.get(tid, 0) >= ROUNDS)
+
+
+def only_sleeps(frame: Mapping[str, Any]) -> bool:
+    """Return whether a frame is in `while True: time.sleep(3600)`, with nothing else in the loop."""
+    loop = _loop(_body(frame["filename"], frame["name"].rpartition(".")[2], frame["line"]) or [], frame["line"])
+    return isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and len(loop.body) == 1
 
 
 def loops_for_ever(frames: Sequence[Mapping[str, Any]], *, is_seen: bool) -> bool:

@@ -301,6 +301,8 @@ class Watch:
         members = frozenset(waiter.process.pid for waiter in waiters)
         is_closed = _all_children_exist(waiters) and _is_gil_held(waiters)
         is_open = [waiter for waiter in waiters if waiter.wait.is_open]
+        # what only sleeps may do its work in the handler of a signal
+        is_closed = is_closed and not all(each.wait.is_open and each.wait.waiting is Waiting.SLEEP for each in waiters)
         is_closed = is_closed and self._view.is_inside(waiters, members)
         if not is_closed or (is_open and not self._view.go_on_for_ever(is_open, self._rounds)):
             self._patience = max(1.0, self._patience * BACK_OFF)
