@@ -18,7 +18,7 @@ from functools import partial
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
-from whichtorch.failures.tracebacks import CodeFrame
+from whichtorch.failures.tracebacks import CodeFrame  # noqa: TC001  pydantic reads it
 from whichtorch.fix.functions_run import FunctionsRun, words_of
 from whichtorch.fix.tree_change import TreeChange, new_parameters
 from whichtorch.fix.units import FilePair, Kind, Proposal, Unit
@@ -27,9 +27,7 @@ from whichtorch.source.names import Uses, bound, uses
 from whichtorch.source.syntax import Definition, Function, parse_module
 
 if TYPE_CHECKING:
-    from whichtorch.failures.tracebacks import CodeFrame
     from whichtorch.fix.closure import Closure
-    from whichtorch.fix.tree_change import TreeChange
 
 
 Search = Generator[Proposal, "Trial", Proposal | None]

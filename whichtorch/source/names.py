@@ -119,8 +119,13 @@ def _hints(nodes: Iterable[ast.stmt]) -> Iterator[ast.expr]:
         if isinstance(node, ast.AnnAssign):
             yield node.annotation
         elif isinstance(node, Function):
-            hints = (*(parameter.annotation for parameter in parameters(node)), node.returns)
-            yield from (hint for hint in hints if hint is not None)
+            yield from hints_of(node)
+
+
+def hints_of(node: Function) -> list[ast.expr]:
+    """Return the hints of a function's parameters and of its result."""
+    hints = [*(parameter.annotation for parameter in parameters(node)), node.returns]
+    return [hint for hint in hints if hint is not None]
 
 
 def parameters(node: Function | ast.Lambda) -> list[ast.arg]:
@@ -128,6 +133,14 @@ def parameters(node: Function | ast.Lambda) -> list[ast.arg]:
     arguments = node.args
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return named + [argument for argument in (arguments.vararg, arguments.kwarg) if argument]
+
+
+def defaults(arguments: ast.arguments) -> dict[str, ast.expr]:
+    """Return the defaults of parameters, by their names."""
+    listed = [*arguments.posonlyargs, *arguments.args]
+    pairs = [*zip(listed[len(listed) - len(arguments.defaults) :], arguments.defaults, strict=True)]
+    pairs += [(word, value) for word, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value]
+    return {parameter.arg: value for parameter, value in pairs}
 
 
 def has_self(statement: ast.AST) -> TypeGuard[Function]:

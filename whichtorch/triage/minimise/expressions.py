@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from operator import itemgetter
 
-from whichtorch.source.names import Layout, dotted, layout_of, loads_in, stores_in
+from whichtorch.source.names import Layout, dotted, imported, layout_of, loads_in, stores_in
 from whichtorch.source.syntax import (
     COMPREHENSIONS,
     Definition,
@@ -36,7 +36,7 @@ def drop_keywords(program: Program, _: ReductionState) -> Iterator[Edit]:
 
 def keep_any_part(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put a part of an expression in place of the whole: first the likeliest part of each."""
-    parents, modules = layout_of(program.tree).parents, _imported(program.tree)
+    parents, modules = layout_of(program.tree).parents, imported(list(ast.walk(program.tree)), "")
     found = [
         (place, node, part)
         for statement in statements_in(program.tree)
@@ -53,7 +53,7 @@ def _is_read(node: ast.expr, parent: ast.AST) -> bool:
     return not isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)) and not isinstance(parent, Definition)
 
 
-def _parts(node: ast.expr, modules: set[str]) -> list[ast.expr]:
+def _parts(node: ast.expr, modules: Collection[str]) -> list[ast.expr]:
     """Return what may stand in place of an expression, the likeliest first."""
     match node:
         case ast.Call(func=function, args=args):
@@ -82,12 +82,6 @@ def _parts(node: ast.expr, modules: set[str]) -> list[ast.expr]:
             return [] if isinstance(element, ast.Starred) else [element]
         case _:
             return []
-
-
-def _imported(tree: ast.AST) -> set[str]:
-    """Return the names that imports bind: no values, as a rule."""
-    aliases = (node for node in ast.walk(tree) if isinstance(node, ast.alias))
-    return {alias.asname or alias.name.partition(".")[0] for alias in aliases}
 
 
 def drop_elements(program: Program, _: ReductionState) -> Iterator[Edit]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from whichtorch.base.grouping import reached
-from whichtorch.source.names import Layout, bound, has_self, layout_of, loads_in, parameters
+from whichtorch.source.names import Layout, bound, has_self, hints_of, layout_of, loads_in
 from whichtorch.source.syntax import (
     Definition,
     Function,
@@ -56,12 +56,6 @@ def _unread(statement: ast.stmt) -> Iterator[Edit]:
 
 def _is_ellipsis(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and getattr(statement.value, "value", None) is ...
-
-
-def hints_of(node: Function) -> list[ast.expr]:
-    """Return the hints of a function's parameters and of its result."""
-    found = [parameter.annotation for parameter in parameters(node)] + [node.returns]
-    return [hint for hint in found if hint is not None]
 
 
 def drop_any_statement(program: Program, state: ReductionState) -> Iterator[Edit]:
