@@ -14,27 +14,18 @@ from whichtorch.fix.tree_change import differing, lines_of, package_tree, unifie
 from whichtorch.fix.units import parts_of
 from whichtorch.search.runs_oracle import Journal
 
-STDERR = """Traceback (most recent call last):
-  File "/e/lib/python3.11/site-packages/torch/a.py", line 3, in inner
-    raise KeyError(1)
-KeyError: 1
-
-The above exception was the direct cause of the following exception:
-
-Traceback (most recent call last):
-  File "/w/script.py", line 9, in <module>
-    outer()
-  File "/e/lib/python3.11/site-packages/torch/b.py", line 5, in outer
-    raise ValueError
-ValueError
-"""
-
 
 def test_failing_frames() -> None:
     """All tracebacks count, a cause before its effect, each from the innermost frame on."""
-    assert [(frame.path, frame.line) for frame in read_frames(STDERR)] == [
-        *[("torch/a.py", 3), ("torch/b.py", 5)],
-        ("/w/script.py", 9),
+    lines = [
+        f'  File "{file}", line {line}, in f\n' for file, line in (("torch/a.py", 3), ("x.py", 9), ("torch/b.py", 5))
+    ]
+    header = "Traceback (most recent call last):\n"
+    text = f"{header}{lines[0]}KeyError: 1\n\nThe above exception was\n\n{header}{lines[1]}{lines[2]}ValueError\n"
+    assert [(frame.path, frame.line) for frame in read_frames(text)] == [
+        ("torch/a.py", 3),
+        ("torch/b.py", 5),
+        ("x.py", 9),
     ]
 
 
