@@ -119,13 +119,8 @@ def _hints(nodes: Iterable[ast.stmt]) -> Iterator[ast.expr]:
         if isinstance(node, ast.AnnAssign):
             yield node.annotation
         elif isinstance(node, Function):
-            yield from hints_of(node)
-
-
-def hints_of(node: Function) -> list[ast.expr]:
-    """Return the hints of a function's parameters and of its result."""
-    hints = [*(parameter.annotation for parameter in parameters(node)), node.returns]
-    return [hint for hint in hints if hint is not None]
+            hints = (*(parameter.annotation for parameter in parameters(node)), node.returns)
+            yield from (hint for hint in hints if hint is not None)
 
 
 def parameters(node: Function | ast.Lambda) -> list[ast.arg]:
