@@ -12,11 +12,35 @@ import pytest
 from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
 from tests.patience import PATIENCE
 from tests.test_schema import validator
+from tests.wheels import build_wheel
 from whichtorch.matrix.signals import LOOK_FIRST
 
 pytestmark = pytest.mark.thorough
 
 PASSES = "NOTE\nimport torch\nassert torch.behaviour\n"
+COMPILES = """NOTE
+import torch
+
+settings = {"rate": 1, "shape": 7, "name": "run"}
+
+
+class Model:
+    def __init__(self, factor):
+        self.factor = factor
+        self.history = []
+
+    def forward(self, shape):
+        self.history.append(shape)
+        return shape * self.factor * settings["rate"]
+
+
+model = Model(2)
+for epoch in range(2):
+    print(settings["name"], epoch, model.forward(3))
+step = torch.compile(model.forward)
+print(step(3))
+print(step(settings["shape"]))
+"""
 WRITES = "NOTE\nimport os, torch\nopen('here.txt', 'a').write('1')\nopen(os.path.expanduser('~/home.txt'), 'a')\n"
 
 
@@ -57,6 +81,30 @@ def test_a_script_becomes_a_case(user: User) -> None:
     assert patch == case["fix"]["fix"]["patch"]  # type: ignore[index]
     assert "+behaviour = 'new'" in patch
     assert not alive_in(user.folder)
+
+
+def test_a_failing_compiler_is_told_from_the_script(newcomer: User, wheels: Path) -> None:
+    """The first layer that fails is named, and what is left of the script passes with nothing compiled.
+
+    Several candidates at once lead to the same script, and none that was answered is run again.
+    """
+    for version, behaviour in (("9.1.0", "cannot compile"), ("9.2.0", "can compile")):
+        build_wheel(wheels, version, behaviour=behaviour)
+    script = newcomer.script("repro.py", COMPILES)
+    cases = []
+    for options in (("--jobs", "1"), ("--jobs", "3", "--fresh"), ()):
+        ended = newcomer.run("triage", script, "--torch", "9.1.0", "--until", "minimise", *options)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        cases.append(case_of(newcomer, "repro"))
+        unfinished = json.dumps(cases[-1] | {"minimal": None})
+        (newcomer.folder / "output" / "cases" / "repro" / "case.json").write_text(unfinished)
+    ladder, minimal, classification = (cases[0][name] for name in ("ladder", "minimal", "classification"))
+    assert [(rung["name"], rung["outcome"]) for rung in ladder["rungs"]][:2] == [("off", "pass"), ("eager", "pass")]  # type: ignore[index]
+    assert "it shows first at the layer Inductor" in classification["evidence"]  # type: ignore[index]
+    assert minimal["healthy_in"] == "the same environment with nothing compiled"  # type: ignore[index]
+    assert minimal["lines"] < minimal["lines_before"] / 3  # type: ignore[index]
+    assert [case["minimal"]["source"] for case in cases[1:]] == [minimal["source"]] * 2  # type: ignore[index]
+    assert (minimal["runs"] > 0, cases[2]["minimal"]["runs"]) == (True, 0)  # type: ignore[index]
 
 
 def test_a_case_is_run_elsewhere(user: User, tmp_path: Path) -> None:

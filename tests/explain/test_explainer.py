@@ -15,8 +15,6 @@ from whichtorch.matrix.judgement import judge_cell
 from whichtorch.matrix.planning import PlannedCell, RunOptions
 from whichtorch.model import Attempt, Build, Cell, Environment, Outcome, Record, Request, Scenario, StoppedBy
 from whichtorch.records.known_records import Records
-from whichtorch.records.line_index import LineIndex
-from whichtorch.records.store import CELLS, new_run, read_environments
 
 PASS, HANG = Outcome.PASS, Outcome.HANG
 CASE = Scenario(name="family/case", path=Path("/s/case.py"), source_hash="hash")
@@ -138,21 +136,6 @@ def test_nothing_red_anywhere_is_no_answer(tmp_path: Path) -> None:
     assert len(bench.ran) == 2
     assert found.problem == "no failure to explain: it passes in all 2 environments known"
     assert not Explanations(explanations=(found,)).is_answered
-
-
-def test_runs_are_read_back(tmp_path: Path) -> None:
-    """Environments and cells of a stored run are there for the next; a torn line is left out."""
-    cache = FakeCache(tmp_path)
-    environment = cache.environment(request("2.11.0"))
-    planned = PlannedCell(request=request("2.11.0"), scenario=CASE, variant={}, options=RunOptions())
-    with new_run(tmp_path, ()) as stored:
-        stored.add_environment(environment)
-        stored.add_cell(judge_cell(planned, environment, []), ["key"])
-        with (stored.folder / "cells.jsonl").open("a") as file:
-            file.write('{"environment": "torn')
-    assert read_environments(tmp_path) == {environment.id: environment}
-    (line,) = LineIndex(CELLS, tmp_path).latest("environment").values()
-    assert (line.cell.name, line.records) == ("family/case", ("key",))
 
 
 def test_environment_is_named_by_label_or_id(tmp_path: Path) -> None:

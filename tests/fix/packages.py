@@ -1,9 +1,11 @@
 """Two releases of a small package, as texts or as environments that a Python runs in."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+from whichtorch.fix.cure_search import Trial, TrialEffect
 from whichtorch.fix.tree_change import TreeChange
 from whichtorch.fix.units import ChangedFile, FilePair, Proposal, Unit
 
@@ -22,6 +24,19 @@ def tree_change(bad: Mapping[str, str], good: Mapping[str, str]) -> TreeChange:
         if bad.get(path) != good.get(path)
     }
     return TreeChange(pairs, paths)
+
+
+def independent(names: Iterable[str]) -> TreeChange:
+    """Return a change of functions that know nothing of each other."""
+    bad = "".join(f"def {name}():\n    return 0\n" for name in names)
+    return tree_change({"torch/m.py": bad}, {"torch/m.py": bad.replace("return 0", "return 1")})
+
+
+def effect(names: AbstractSet[str], cure: AbstractSet[str], poison: AbstractSet[str] = frozenset()) -> Trial:
+    """Return what a trial of some units shows where others cure or break the script."""
+    if names & poison:
+        return Trial(effect=TrialEffect.UNRESOLVED, exception="ValueError: other")
+    return Trial(effect=TrialEffect.CURED if cure <= names else TrialEffect.SAME)
 
 
 def unit(change: TreeChange, path: str, name: str) -> Unit:

@@ -38,41 +38,53 @@ def test_needs(good: dict[str, str], seed: str, needs: set[str]) -> None:
     assert {each.name for each in found} == needs | {seed}
 
 
-def test_parameter() -> None:
-    """A call with a keyword needs the function that takes it since then, and no other function of that file."""
-    bad = {"torch/m.py": "def g(a): pass\ndef h(a): pass\ndef f(): g(1)\n"}
-    good = {"torch/m.py": "def g(a, key=0): pass\ndef h(a, b): pass\ndef f(): g(1, key=2)\n"}
+LOGS = "def register(name): pass\n"
+KEPT = "class T:\n    def __init__(self):\n        self.kept = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("bad", "good", "seed", "needs"),
+    [
+        pytest.param(
+            {"torch/m.py": "def g(a): pass\ndef h(a): pass\ndef f(): g(1)\n"},
+            {"torch/m.py": "def g(a, key=0): pass\ndef h(a, b): pass\ndef f(): g(1, key=2)\n"},
+            "f", {"g"}, id="a function that takes a keyword since then",
+        ),
+        pytest.param(
+            {"torch/m.py": "def g(): 1\ndef f(): 1\n"}, {"torch/m.py": "def g(): 2\ndef f(): g()\n"},
+            "f", set(), id="not what the bad release binds already",
+        ),
+        pytest.param(
+            {"torch/m.py": "from torch.h import *\n", "torch/h.py": "X = 1\n"},
+            {"torch/m.py": "from torch.h import *\ndef f(): return Y\n", "torch/h.py": "X = 1\nY = 2\n"},
+            "f", {"Y"}, id="a name that comes by a star",
+        ),
+        pytest.param(
+            {"torch/m.py": "from torch.h import B\nclass C(B):\n    def f(self): 1\n",
+             "torch/h.py": "class B:\n    x = 1\n"},
+            {"torch/m.py": "from torch.h import B\nclass C(B):\n    def f(self): self.new()\n",
+             "torch/h.py": "class B:\n    x = 1\n    def new(self): pass\n"},
+            "C.f", {"B.new"}, id="a method of a class above, in another file",
+        ),
+        pytest.param(
+            {"torch/logs.py": LOGS, "torch/m.py": "def f(): pass\n"},
+            {"torch/logs.py": LOGS + "register('trace_code')\nregister('other_code')\n",
+             "torch/m.py": "def f():\n    return log('trace_code')\n"},
+            "f", {"register('trace_code')"}, id="the call that registers a name which stands in a string",
+        ),
+        pytest.param(
+            {"torch/m.py": KEPT + "        self.strict = 1\ndef reads(t):\n    return t.strict\ndef other(t):\n"
+             "    return t.kept\n"},
+            {"torch/m.py": KEPT + "def reads(t):\n    return t.kept\ndef other(t):\n    return t.kept + 1\n"},
+            "T.__init__", {"reads"}, id="what reads an attribute that it no longer sets",
+        ),
+    ],
+)  # fmt: skip
+def test_needs_of_what_changed(bad: dict[str, str], good: dict[str, str], seed: str, needs: set[str]) -> None:
+    """What a changed unit needs is what it uses or drops since then, and nothing else of that file."""
     change = tree_change(bad, good)
-    found = Closure(change).of([unit(change, "torch/m.py", "f")]).units
-    assert {each.name for each in found} == {"f", "g"}
-
-
-def test_what_is_there_is_not_needed() -> None:
-    """What the bad release binds already is not brought, though it changed, too."""
-    change = tree_change({"torch/m.py": "def g(): 1\ndef f(): 1\n"}, {"torch/m.py": "def g(): 2\ndef f(): g()\n"})
-    assert len(Closure(change).of([unit(change, "torch/m.py", "f")]).units) == 1
-
-
-def test_star_import() -> None:
-    """A name may come by a star from another module."""
-    bad = {"torch/m.py": "from torch.h import *\n", "torch/h.py": "X = 1\n"}
-    good = {"torch/m.py": "from torch.h import *\ndef f(): return Y\n", "torch/h.py": "X = 1\nY = 2\n"}
-    change = tree_change(bad, good)
-    assert unit(change, "torch/h.py", "Y") in Closure(change).of([unit(change, "torch/m.py", "f")]).units
-
-
-def test_inherited() -> None:
-    """A method of `self` may come from a class above, in another file."""
-    bad = {
-        "torch/m.py": "from torch.h import B\nclass C(B):\n    def f(self): 1\n",
-        "torch/h.py": "class B:\n    x = 1\n",
-    }
-    good = {
-        "torch/m.py": "from torch.h import B\nclass C(B):\n    def f(self): self.new()\n",
-        "torch/h.py": "class B:\n    x = 1\n    def new(self): pass\n",
-    }
-    change = tree_change(bad, good)
-    assert unit(change, "torch/h.py", "B.new") in Closure(change).of([unit(change, "torch/m.py", "C.f")]).units
+    found = Closure(change).of([unit(change, "torch/m.py", seed)]).units
+    assert {each.name for each in found} == needs | {seed}
 
 
 def test_lacking_symbols() -> None:
@@ -104,31 +116,9 @@ def test_hard_needs() -> None:
     assert {each.name for each in Closure(change).of([seed], hard=True).units} == {"C.f", "h"}
 
 
-def test_what_a_call_registers_is_needed_by_its_name() -> None:
-    """A name in a string that the bad release does not know brings the call that registers it."""
-    bad = {"torch/logs.py": "def register(name): pass\n", "torch/m.py": "def f(): pass\n"}
-    good = {
-        "torch/logs.py": bad["torch/logs.py"] + "register('trace_code')\nregister('other_code')\n",
-        "torch/m.py": "def f():\n    return log('trace_code')\n",
-    }
-    change = tree_change(bad, good)
-    (unit,) = change.units(["torch/m.py"])
-    assert {need.name for need in Closure(change).of([unit]).units} == {"f", "register('trace_code')"}
-
-
 def test_another_name_of_an_operator_is_seen_through() -> None:
     """An operator that only the good binary has is lacking, too, where a module calls its namespace by another name."""
     good = "import torch\naten = torch.ops.aten\ndef f(x):\n    return aten.fresh.default(x)\n"
     change = tree_change({"torch/m.py": "import torch\naten = torch.ops.aten\n"}, {"torch/m.py": good})
     closure = Closure(change, lambda: {"torch.ops.aten.fresh"})
     assert closure.of(change.units(["torch/m.py"])).lacking == {"torch.ops.aten.fresh"}
-
-
-def test_what_is_no_longer_set_is_no_longer_read() -> None:
-    """A function that drops an attribute which the good release nowhere has brings the readers that do without it."""
-    head = "class T:\n    def __init__(self):\n        self.kept = 1\n"
-    bad = head + "        self.strict = 1\ndef reads(t):\n    return t.strict\ndef other(t):\n    return t.kept\n"
-    good = head + "def reads(t):\n    return t.kept\ndef other(t):\n    return t.kept + 1\n"
-    change = tree_change({"torch/m.py": bad}, {"torch/m.py": good})
-    needs = Closure(change).of([unit(change, "torch/m.py", "T.__init__")]).units
-    assert {need.name for need in needs} == {"T.__init__", "reads"}

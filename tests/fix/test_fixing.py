@@ -148,19 +148,6 @@ def test_interrupted_at_ten_moments(workplace: Workplace, jobs: int) -> None:
     assert list((workplace.folder / "fix" / "in-use").iterdir()) == []
 
 
-@pytest.mark.thorough
-def test_side_by_side(workplace: Workplace) -> None:
-    """Two runs at once find what one at a time finds, and tell which runs were not needed."""
-    bad, good = workplace.environment("bad", BAD), workplace.environment("good", GOOD)
-    alone = workplace.fix(bad, good)
-    shutil.rmtree(workplace.folder / "fix")
-    answer = replace(workplace, jobs=2).fix(bad, good)
-    assert replace(answer, seconds=0, trials_ahead=0) == replace(alone, seconds=0)
-    (journal,) = (workplace.folder / "fix").glob("trials-*.jsonl")
-    assert len(journal.read_text().splitlines()) == answer.trials + answer.trials_ahead
-    assert list((workplace.folder / "fix" / "in-use").iterdir()) == []
-
-
 ENDLESS = {
     "torch/__init__.py": CORE + "from torch.ops import add\n",
     "torch/ops.py": "def add(a, b):\n    while a != b:\n        step(a)\n    return a\ndef step(a):\n    return a\n",
@@ -195,17 +182,6 @@ def test_constant(workplace: Workplace) -> None:
     answer = workplace.fix(bad, good, "import torch\ntorch.add(1, 1)\n")
     assert answer.patch.splitlines()[3:] == ["-strict = True", "+strict = False", " speed = 1"]
     assert answer.manner == ("it changes a setting: `strict = True` becomes `False`",)
-
-
-def test_not_in_python(workplace: Workplace) -> None:
-    """Where no change of Python cures, the answer says so, with what speaks for it."""
-    bad = workplace.environment("bad", BAD)
-    native = {"torch/native.pth": ""}  # what RECORD lists that is no Python
-    good = workplace.environment("good", BAD | {"torch/config.py": "strict = False\nspeed = 7\n"} | native)
-    script = "import os, torch, sys\nassert 'good' in sys.executable\n"
-    answer = workplace.fix(bad, good, script)
-    assert answer.patch == ""
-    assert answer.why_not == ("no function of torch's Python that the script runs differs between the two releases",)
 
 
 def test_nothing_to_fix(workplace: Workplace) -> None:

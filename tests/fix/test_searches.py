@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fix.packages import tree_change
+from tests.fix.packages import effect, independent, tree_change
 from whichtorch.fix.closure import Closure
 from whichtorch.fix.cure_search import CureSearch, Trial, TrialEffect
 from whichtorch.fix.minimum import smallest
@@ -15,14 +15,9 @@ from whichtorch.fix.tree_change import TreeChange
 from whichtorch.fix.units import Proposal
 
 Found = TypeVar("Found")
-COUNT = 40
-NAMES = [f"f{number:02}" for number in range(COUNT)]
-
-
-def independent() -> TreeChange:
-    """Return a change of forty functions that know nothing of each other."""
-    bad = "".join(f"def {name}():\n    return 0\n" for name in NAMES)
-    return tree_change({"torch/m.py": bad}, {"torch/m.py": bad.replace("return 0", "return 1")})
+NAMES = [f"f{number:02}" for number in range(40)]
+CHANGE = independent(NAMES)
+UNITS = list(CHANGE.units(["torch/m.py"]))
 
 
 def driven(
@@ -40,21 +35,17 @@ def driven(
         return answer, tried
 
 
-def effect(names: set[str], cure: set[str], poison: set[str] = frozenset()) -> Trial:  # type: ignore[assignment]
-    if names & poison:
-        return Trial(effect=TrialEffect.UNRESOLVED, exception="ValueError: other")
-    return Trial(effect=TrialEffect.CURED if cure <= names else TrialEffect.SAME)
+def searched(test: Callable[[set[str]], Trial], change: TreeChange = CHANGE) -> tuple[set[str], list[set[str]]]:
+    """Return the names that a search for a cure ends with, none where it finds nothing, and what it tried."""
+    answer, tried = driven(CureSearch(Closure(change)).run(change.units(["torch/m.py"])), test)
+    return {unit.name for unit in answer.units} if answer else set(), tried
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 5, 17, 39])
 def test_windows_double(place: int) -> None:
     """A unit that cures alone is found by windows that double, none of which is tried twice."""
-    change = independent()
-    answer, tried = driven(
-        CureSearch(Closure(change)).run(change.units(["torch/m.py"])), lambda names: effect(names, {NAMES[place]})
-    )
-    assert answer is not None
-    assert NAMES[place] in {unit.name for unit in answer.units}
+    answer, tried = searched(lambda names: effect(names, {NAMES[place]}))
+    assert NAMES[place] in answer
     assert len(tried) == max(1, 1 + place.bit_length())
     assert sum(map(len, tried)) == len(set().union(*tried))
 
@@ -63,22 +54,13 @@ def test_windows_double(place: int) -> None:
 @settings(max_examples=60, deadline=None)
 def test_poison_spoils_no_other(cure: str, poison: set[str]) -> None:
     """Units that break the script in another way do not hide the one that cures it."""
-    change = independent()
-    poison = poison - {cure}
-    answer, _ = driven(
-        CureSearch(Closure(change)).run(change.units(["torch/m.py"])), lambda names: effect(names, {cure}, poison)
-    )
-    assert answer is not None
-    assert cure in {unit.name for unit in answer.units}
+    assert cure in searched(lambda names: effect(names, {cure}, poison - {cure}))[0]
 
 
 def test_no_cure() -> None:
     """Where nothing cures, everything has been tried, and there is no answer."""
-    change = independent()
-    answer, tried = driven(
-        CureSearch(Closure(change)).run(change.units(["torch/m.py"])), lambda names: effect(names, {"none"})
-    )
-    assert answer is None
+    answer, tried = searched(lambda names: effect(names, {"none"}))
+    assert answer == set()
     assert set().union(*tried) == set(NAMES)
 
 
@@ -86,18 +68,12 @@ def test_no_cure() -> None:
 @settings(max_examples=30, deadline=None)
 def test_units_that_need_each_other(cure: set[str]) -> None:
     """Units that cure only together are found, though nothing in their text names the others."""
-    change = independent()
-    search = CureSearch(Closure(change)).run(change.units(["torch/m.py"]))
-    answer, _ = driven(search, lambda names: effect(names, cure))
-    assert answer is not None
-    assert cure <= {unit.name for unit in answer.units}
+    assert cure <= searched(lambda names: effect(names, cure))[0]
 
 
 def test_last_window() -> None:
     """What is not worth windows of its own is tried at once, after all else."""
-    change = independent()
-    units = list(change.units(["torch/m.py"]))
-    search = CureSearch(Closure(change)).run(units[:2], units)
+    search = CureSearch(Closure(CHANGE)).run(UNITS[:2], UNITS)
     answer, tried = driven(search, lambda names: effect(names, {"f39"}))
     assert answer is not None
     assert [len(names) for names in tried] == [1, 1, 2, 38]
@@ -126,18 +102,15 @@ def test_message_names_the_next_unit() -> None:
             return Trial(effect=TrialEffect.UNRESOLVED, exception="AttributeError: 'N' object has no attribute 'goes'")
         return effect(names, {"f", "N.goes"})
 
-    answer, tried = driven(CureSearch(Closure(change)).run(change.units(["torch/m.py"])), test)
-    assert answer is not None
-    assert tried == [{"f"}, {"f", "N.goes"}]
+    assert searched(test, change)[1] == [{"f"}, {"f", "N.goes"}]
 
 
 @given(cure=st.sets(st.sampled_from(NAMES), min_size=1, max_size=4))
 @settings(max_examples=60, deadline=None)
 def test_smallest(cure: set[str]) -> None:
     """Of the units of a cure those are left that are needed, and no trial repeats one that failed."""
-    change = independent()
-    whole = Proposal(units=frozenset(change.units(["torch/m.py"])))
-    answer, tried = driven(smallest(whole, Closure(change)), lambda names: effect(names, cure))
+    whole = Proposal(units=frozenset(UNITS))
+    answer, tried = driven(smallest(whole, Closure(CHANGE)), lambda names: effect(names, cure))
     assert {unit.name for unit in answer.units} == cure
     failed = [frozenset(names) for names in tried if not cure <= names]
     assert len(failed) == len(set(failed))
@@ -145,12 +118,9 @@ def test_smallest(cure: set[str]) -> None:
 
 def test_idle_units_go_first() -> None:
     """Functions that the cured run did not reach are left out by the first trial."""
-    change = independent()
-    units = frozenset(change.units(["torch/m.py"]))
-    idle = {unit for unit in units if unit.name not in {"f03", "f04"}}
-    _, tried = driven(
-        smallest(Proposal(units=units), Closure(change), idle), lambda names: effect(names, {"f03", "f04"})
-    )
+    idle = {unit for unit in UNITS if unit.name not in {"f03", "f04"}}
+    search = smallest(Proposal(units=frozenset(UNITS)), Closure(CHANGE), idle)
+    _, tried = driven(search, lambda names: effect(names, {"f03", "f04"}))
     assert tried[0] == {"f03", "f04"}
     assert len(tried) <= 3
 
@@ -179,39 +149,15 @@ def test_hunks() -> None:
     assert all("new = 7" in text or "x = new" not in text for text in seen)
 
 
-def test_what_the_binary_refuses_is_left_out() -> None:
-    """Where an object of C++ is said to lack an attribute, what uses it is left out, and the rest is tried."""
-    bad = {"torch/m.py": "".join(f"def f{number}(frame): return 0\n" for number in range(4))}
-    good = {"torch/m.py": bad["torch/m.py"].replace("f2(frame): return 0", "f2(frame): return frame.closure")}
-    good["torch/m.py"] = good["torch/m.py"].replace("f3(frame): return 0", "f3(frame): return 3")
-    change = tree_change(bad, good)
-    closure = Closure(change)
-
-    def test(names: set[str]) -> Trial:
-        if "f2" in names:
-            message = "AttributeError: 'torch._C._Frame' object has no attribute 'closure'"
-            return Trial(effect=TrialEffect.UNRESOLVED, exception=message)
-        return effect(names, {"f3"})
-
-    search = CureSearch(closure)
-    answer, tried = driven(search.run([], change.units(["torch/m.py"])), test)
-    assert answer is not None
-    assert tried == [{"f2", "f3"}, {"f3"}]
-    assert set(search.refused.values()) == {"torch._C._Frame.closure"}
-
-
 @pytest.mark.parametrize("message", ["TypeError: f07() missing 1 required argument: 'key'", "ValueError: other"])
 def test_what_broke_a_window_is_set_apart(message: str) -> None:
     """A window is split into what the exception is about and the rest, where that is known; else in the middle."""
-    change = independent()
-    units = list(change.units(["torch/m.py"]))
 
     def test(names: set[str]) -> Trial:
         return Trial(effect=TrialEffect.UNRESOLVED, exception=message) if "f07" in names else effect(names, {"f06"})
 
-    answer, tried = driven(CureSearch(Closure(change)).run(units), test)
-    assert answer is not None
-    assert answer.units >= {unit for unit in units if unit.name == "f06"}
+    answer, tried = searched(test)
+    assert "f06" in answer
     window = [names for names in tried if names & {"f04", "f05", "f06", "f07"}]
     assert window[0] == {"f04", "f05", "f06", "f07"}
     assert window[1] == ({"f04", "f05", "f06"} if "f07" in message else {"f04", "f05"})

@@ -15,19 +15,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fix.packages import tree_change
+from tests.fix.packages import effect, independent
 from tests.patience import PATIENCE
 from whichtorch.base.errors import PreventedError
 from whichtorch.fix.closure import Closure
-from whichtorch.fix.cure_search import GUESS, CureSearch, Trial, TrialEffect, each_once, in_words, inquiry
+from whichtorch.fix.cure_search import GUESS, CureSearch, Trial, each_once, in_words, inquiry
 from whichtorch.fix.minimum import smallest
 from whichtorch.fix.units import Proposal, Unit
 from whichtorch.search.runs_oracle import BudgetSpentError, Deferred, Journal, RunsOracle, drive
 from whichtorch.search.worker_pool import WorkerPool
 
 NAMES = [f"f{number:02}" for number in range(14)]
-BAD = "".join(f"def {name}():\n    return 0\n" for name in NAMES)
-CHANGE = tree_change({"torch/m.py": BAD}, {"torch/m.py": BAD.replace("return 0", "return 1")})
+CHANGE = independent(NAMES)
 UNITS = list(CHANGE.units(["torch/m.py"]))
 
 
@@ -35,12 +34,6 @@ def applied(files: Mapping[str, str | None]) -> frozenset[str]:
     """Return the functions that a trial's files have from the good release."""
     text = files["torch/m.py"] or ""
     return frozenset(name for name in NAMES if f"def {name}():\n    return 1\n" in text)
-
-
-def effect(names: frozenset[str], cure: set[str], poison: set[str]) -> Trial:
-    if names & poison:
-        return Trial(effect=TrialEffect.UNRESOLVED, exception="ValueError: other")
-    return Trial(effect=TrialEffect.CURED if cure <= names else TrialEffect.SAME)
 
 
 @dataclass

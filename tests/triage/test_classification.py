@@ -13,7 +13,7 @@ import pytest
 from whichtorch.failures.failure import Failure
 from whichtorch.failures.tracebacks import CodeFrame, RaisedException
 from whichtorch.model import Outcome
-from whichtorch.triage.case import Case, CompileCall, FailureFacts, Rung, checks_backend, facts_of
+from whichtorch.triage.case import Case, CompileCall, FailureFacts, Ladder, Rung, checks_backend, facts_of
 from whichtorch.triage.categories import CATEGORIES, UNCLASSIFIED, classify, logs_of
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -59,7 +59,7 @@ def test_the_outcome_comes_before_what_was_raised() -> None:
     """A hang is a hang and a crash a crash, whatever else was written."""
     calls = (CompileCall(call="compile", backend="inductor"),)
     passes = (Rung(name="off", outcome=Outcome.PASS, is_same=False),)
-    compiled = FailureFacts(failure=Failure(outcome=Outcome.HANG), calls=calls, rungs=passes)
+    compiled = FailureFacts(failure=Failure(outcome=Outcome.HANG), calls=calls, ladder=Ladder(rungs=passes))
     assert classify(compiled).category == "hang"
     assert classify(replace(compiled, failure=Failure(outcome=Outcome.CRASH))).category == "compiled-crash"
     assert classify(FailureFacts(failure=Failure(outcome=Outcome.CRASH))).category == "crash"
@@ -102,9 +102,9 @@ def test_a_count_that_is_wrong_eagerly_too_is_still_one_of_compilations() -> Non
         message="2 graphs",
         frames=(CodeFrame(file="/home/me/a.py", line=7, function="<module>", source=source),),
     )
-    off = (Rung(name="off", outcome=Outcome.FAIL, is_same=True),)
+    ladder = Ladder(rungs=(Rung(name="off", outcome=Outcome.FAIL, is_same=True),), graph_breaks=1)
     calls = (CompileCall(call="compile", backend="counting", own=True),)
-    facts = FailureFacts(failure=Failure(outcome=Outcome.FAIL), chain=(cause,), calls=calls, rungs=off, graph_breaks=1)
+    facts = FailureFacts(failure=Failure(outcome=Outcome.FAIL), chain=(cause,), calls=calls, ladder=ladder)
     assert classify(facts).category == "script-check"
     assert classify(replace(facts, checks_backend=True)).category == "silent-graph-break"
 

@@ -52,6 +52,15 @@ def ones(*shape, device="cpu"):
 empty = ones
 
 
+if "compile" in behaviour:
+    def compile(function, backend="inductor", disable=False):
+        def call(shape):
+            if shape == 7 and backend == "inductor" and behaviour == "cannot compile" and not disable:
+                raise RuntimeError("cannot lower a shape of seven")
+            return function(shape)
+        return call
+
+
 class __config__:
     @staticmethod
     def show():
@@ -90,10 +99,10 @@ def build_wheel(
 ) -> Path:
     """Build a torch wheel of a version in `folder`, and return its path.
 
-    `behaviour` becomes torch.behaviour; "fails to import", "dies on import", "hangs on import" and
-    "miscalculates" do what they say; "Python meta kernels" moves the Meta row of every
-    dispatch table. `claims` is the version its metadata gives, where that differs from
-    the file's name; `padding` adds so many bytes to its size.
+    `behaviour` becomes torch.behaviour; "fails to import", "dies on import", "hangs on import" and "miscalculates" do
+    what they say; "Python meta kernels" moves the Meta row of every dispatch table; "can compile" and "cannot compile"
+    bring torch.compile, which fails at a shape in the second. `claims` is the version its metadata gives, where that
+    differs from the file's name; `padding` adds so many bytes to its size.
     """
     files = source_files(version, behaviour)
     if padding:

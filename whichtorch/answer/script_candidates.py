@@ -17,8 +17,8 @@ from whichtorch.answer.needs import imported_modules
 from whichtorch.answer.report import CONTRAST, Report
 from whichtorch.answer.snippets import PLAIN, Call, Snippet, calls_in, snippets_in
 from whichtorch.model import digest
-from whichtorch.source.names import compiles, dotted, unbound_names
-from whichtorch.source.syntax import Definition, parse_module, uncalled_tests
+from whichtorch.source.names import compiles, defaults, dotted, unbound_names
+from whichtorch.source.syntax import Definition, is_docstring, parse_module, uncalled_tests
 
 MOST = 4  # scripts that are tried
 MOST_SNIPPETS = 60  # that are looked at
@@ -187,8 +187,7 @@ def below_future(source: str, lines: str) -> str:
     """Return a script with lines before its first statement, but after what must be first."""
     last = 0
     for node in parse_module(source).body:
-        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not (is_text or (isinstance(node, ast.ImportFrom) and node.module == "__future__")):
+        if not (is_docstring(node) or (isinstance(node, ast.ImportFrom) and node.module == "__future__")):
             break
         last = node.end_lineno or 0
     parts = source.splitlines(keepends=True)
@@ -215,11 +214,10 @@ def _calls_of(source: str) -> Iterator[str]:
 
 def _is_plain(node: ast.FunctionDef) -> bool:
     """Return whether a function can be called without arguments, and nothing is done to it."""
-    arguments = node.args
-    count = len([*arguments.posonlyargs, *arguments.args]) - len(arguments.defaults)
-    return count <= 0 and all(arguments.kw_defaults) and not node.decorator_list
+    required = len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]) - len(defaults(node.args))
+    return not required and not node.decorator_list
 
 
 def _does_something(node: ast.stmt) -> bool:
-    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    return not (is_text or isinstance(node, Definition | ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign))
+    definitions = Definition | ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign
+    return not (is_docstring(node) or isinstance(node, definitions))

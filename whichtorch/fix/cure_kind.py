@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from whichtorch.fix.units import Kind, Proposal, Unit, in_order, means_the_same, statements_of
-from whichtorch.source.names import dotted, parameters
+from whichtorch.source.names import defaults, dotted
 from whichtorch.source.syntax import Definition, Function, parse_module
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _setting(unit: Unit, before: ast.stmt | None, after: ast.stmt | None) -> str
         return _assignment(before, after, unit.owner) if all(map(_is_plain, values)) else ""
     if isinstance(before, Function) and isinstance(after, Function) and means_the_same(_core(before), _core(after)):
         name = unit.name
-        old, new = _defaults(before), _defaults(after)
+        old, new = ({key: ast.unparse(value) for key, value in defaults(node.args).items()} for node in (before, after))
         words = [
             f"`{name}({_argument(key, old)})` becomes `{name}({_argument(key, new)})`"
             for key in dict.fromkeys([*old, *new])
@@ -141,16 +141,6 @@ def _core(node: Function) -> ast.stmt:
     bare = copy.deepcopy(node)
     bare.args.defaults, bare.args.kw_defaults, bare.decorator_list = [], [], []
     return bare
-
-
-def _defaults(node: Function) -> dict[str, str]:
-    """Return the defaults of a function's parameters."""
-    arguments = node.args
-    pairs = [*zip(reversed([*arguments.posonlyargs, *arguments.args]), reversed(arguments.defaults), strict=False)]
-    found = {argument.arg: ast.unparse(default) for argument, default in reversed(pairs)}
-    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        found |= {argument.arg: ast.unparse(default)} if default else {}
-    return {argument.arg: found[argument.arg] for argument in parameters(node) if argument.arg in found}
 
 
 def _argument(name: str, defaults: dict[str, str]) -> str:

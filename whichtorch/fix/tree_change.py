@@ -19,7 +19,7 @@ from whichtorch.base.errors import PreventedError
 from whichtorch.base.grouping import reached
 from whichtorch.environments.overlay import read_source
 from whichtorch.fix.functions_run import words_of
-from whichtorch.fix.units import ChangedFile, FilePair, Kind, Proposal, Unit
+from whichtorch.fix.units import LINE, ChangedFile, FilePair, Kind, Proposal, Unit
 from whichtorch.source.names import bound, dotted, parameters, uses
 from whichtorch.source.syntax import Function
 
@@ -66,9 +66,6 @@ def _digest(file: Path) -> str:
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest()).decode().rstrip("=")
 
 
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
-
-
 def unified_diff(bad: Mapping[str, str | None], changed: Mapping[str, str]) -> str:
     """Return the diff of files, by their paths from site-packages on; a text before is None for a new file."""
     return "".join(line for path in sorted(changed) for line in _file_diff(path, bad.get(path), changed[path]))
@@ -76,7 +73,7 @@ def unified_diff(bad: Mapping[str, str | None], changed: Mapping[str, str]) -> s
 
 def _file_diff(path: str, bad: str | None, changed: str) -> Iterator[str]:
     old = f"a/{path}" if bad is not None else "/dev/null"
-    for line in difflib.unified_diff(_LINE.findall(bad or ""), _LINE.findall(changed), old, f"b/{path}"):
+    for line in difflib.unified_diff(LINE.findall(bad or ""), LINE.findall(changed), old, f"b/{path}"):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 

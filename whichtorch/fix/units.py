@@ -22,7 +22,7 @@ from whichtorch.base.grouping import reached
 from whichtorch.source.names import absolute, aliases, bound, dotted, import_statements, imported
 from whichtorch.source.syntax import Definition, Function, parse_module
 
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")  # as `ast` counts them: str.splitlines knows more line ends
+LINE = re.compile(r"[^\n]*\n|[^\n]+")  # as `ast` counts them: str.splitlines knows more line ends
 NAME_LENGTH = 60  # characters of a statement that has no name of its own
 TREES_KEPT = 2000  # of parts, about 20 kB each; all trees of two releases would take over a gigabyte
 
@@ -59,7 +59,7 @@ class Part:
 
 def parts_of(text: str, tree: ast.Module | None = None) -> tuple[Part, ...]:
     """Return the parts of a module, from its first line to its last. Raises SyntaxError."""
-    lines = _LINE.findall(text)
+    lines = LINE.findall(text)
     parts = list(_parts((tree or parse_module(text)).body, lines, 0))
     if rest := text[sum(len(part.whole) for part in parts) :]:
         parts.append(Part(name="end of file", text=rest, first=len(lines) - rest.count("\n") + 1))

@@ -15,9 +15,8 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from pydantic import Field
@@ -65,6 +64,16 @@ class Rung(Model):
         return self.outcome is Outcome.PASS
 
 
+class Ladder(Model):
+    """The script at one layer after another."""
+
+    rungs: tuple[Rung, ...] = ()
+    graph_breaks: int = 0  # that torch logs in a plain run
+    recompilations: int = 0
+    guilty: str = ""  # the first application of a part of the compiler with which it fails
+    is_complete: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureFacts:
     """All that is known of a failure when it is classified."""
@@ -72,10 +81,7 @@ class FailureFacts:
     failure: Failure
     chain: tuple[RaisedException, ...] = ()  # the effect first
     calls: tuple[CompileCall, ...] = ()
-    rungs: tuple[Rung, ...] = ()
-    graph_breaks: int = 0  # that the logs name
-    recompilations: int = 0
-    guilty: str = ""  # what of a layer it fails with
+    ladder: Ladder = field(default_factory=Ladder)
     uses_meta: bool = False  # the script names the meta device
     checks_backend: bool = False  # the check that fails reads what a backend of the script's own keeps
 
@@ -118,7 +124,7 @@ class FailureFacts:
     @property
     def eager_rung(self) -> Rung | None:
         """The rung at which nothing is compiled, None where it was not tried."""
-        return next((rung for rung in self.rungs if rung.name == "off"), None)
+        return next((rung for rung in self.ladder.rungs if rung.name == "off"), None)
 
     @property
     def is_right_eagerly(self) -> bool | None:
@@ -171,10 +177,7 @@ def facts_of(case: Case, script: Path) -> FailureFacts:
         failure=seen.failure,
         chain=chain,
         calls=case.calls,
-        rungs=case.ladder.rungs if case.ladder else (),
-        graph_breaks=case.ladder.graph_breaks if case.ladder else 0,
-        recompilations=case.ladder.recompilations if case.ladder else 0,
-        guilty=case.ladder.guilty if case.ladder else "",
+        ladder=case.ladder or Ladder(),
         uses_meta=any(isinstance(node, ast.Constant) and node.value == "meta" for node in ast.walk(tree)),
         checks_backend=bool(chain and chain[-1].frames) and checks_backend(tree, chain[-1].frames[0].line),
     )
@@ -298,16 +301,6 @@ class Reproduction(Model):
             hang=self.hang_kind,
             needs_earlier_run=self.shape is not None and self.shape.needs_earlier_run,
         )
-
-
-class Ladder(Model):
-    """The script at one layer after another."""
-
-    rungs: tuple[Rung, ...] = ()
-    graph_breaks: int = 0  # that torch logs in a plain run
-    recompilations: int = 0
-    guilty: str = ""  # the first application of a part of the compiler with which it fails
-    is_complete: bool = False
 
 
 class Classification(Model):
@@ -438,24 +431,3 @@ class Case(Model):
         newest = self.bisection.boundaries[-1]
         others = newest.different_between or (newest.bad,)
         return others[-1] if newest.change is Change.FIX else others[0]
-
-
-class CaseFolder:
-    """Where a case is kept."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def read(self) -> Case | None:
-        """Return the case that is kept here; None where there is none, or one of another form."""
-        try:
-            return Case.model_validate_json((self.path / FILE).read_bytes())
-        except (OSError, ValueError):
-            return None
-
-    def empty(self) -> None:
-        """Remove what a case of before has left here; other files stay."""
-        for name in (FILE, MINIMAL, PATCH, ANSWERS, "CASE.md", "case.zip"):
-            (self.path / name).unlink(missing_ok=True)
-        for name in ("logs", "tests"):
-            shutil.rmtree(self.path / name, ignore_errors=True)

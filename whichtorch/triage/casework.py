@@ -18,9 +18,9 @@ from whichtorch.matrix.variation import FORKED, NOTES, Observation, Variation
 from whichtorch.model import Environment, Outcome, Scenario
 from whichtorch.search.runs_oracle import Journal
 from whichtorch.suite.companions import copy_companions
-from whichtorch.triage.case import ANSWERS, FILE, MINIMAL, Case, CaseEnvironment, CaseFolder, Ladder, Stopped, facts_of
-from whichtorch.triage.categories import classify, is_wrong, logs_of
-from whichtorch.triage.ladder import OFF, at_rung, climb, compile_calls, culprit_pass, mending, reproduce, seen_in
+from whichtorch.triage.case import ANSWERS, FILE, MINIMAL, PATCH, Case, CaseEnvironment, Ladder, Stopped, facts_of
+from whichtorch.triage.categories import classify, logs_of
+from whichtorch.triage.ladder import OFF, at_rung, climb, compile_calls, culprit_pass, reproduce, seen_in
 from whichtorch.triage.minimise.minimising import Minimising, Reference, SameFailure
 from whichtorch.triage.places import OtherReleases, change_of, newest_of, opened_case, patch_for
 from whichtorch.triage.step import Step, TriageRequest
@@ -55,7 +55,7 @@ class Casework:
 
     def __init__(self, order: TriageRequest, runs: Runner, other_releases: OtherReleases) -> None:
         self.order, self.runs, self.other_releases = order, runs, other_releases
-        self.folder = CaseFolder(order.folder)
+        self.folder = order.folder
         self.case = self._begun()
         self._until = None if order.max_seconds is None else time.monotonic() + order.max_seconds
 
@@ -93,16 +93,16 @@ class Casework:
     def _begun(self) -> Case:
         """Return the case as it is on disk, or a new one: of another script, environment or variant it is another."""
         scenario, environment = self.order.test.scenario, self.runs.environment
-        known = None if self.order.fresh else self.folder.read()
+        known = None if self.order.fresh else _read_case(self.folder)
         if known is not None and _is_of(known, scenario, self.order.test.variant, environment):
             is_partial = known.stopped is not None and known.stopped.step == Step.REPRODUCE
             return known.model_copy(update={"stopped": None} | ({"reproduction": None} if is_partial else {}))
-        self.folder.path.mkdir(parents=True, exist_ok=True)
-        self.folder.empty()
-        shutil.copyfile(scenario.path, self.folder.path / scenario.path.name)
-        copy_companions(self.runs.companions, self.folder.path)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _empty(self.folder)
+        shutil.copyfile(scenario.path, self.folder / scenario.path.name)
+        copy_companions(self.runs.companions, self.folder)
         return Case(
-            name=self.folder.path.name,
+            name=self.folder.name,
             script=scenario.path.name,
             source_hash=scenario.source_hash,
             variant=self.order.test.variant,
@@ -116,7 +116,7 @@ class Casework:
         """Keep what was found as fields of the case."""
         self.case = self.case.model_copy(update=found)
         line = self.runs.lab.store.redactor.json_line(self.case.model_dump_json(by_alias=True, indent=1))
-        for folder in (self.folder.path, self.runs.lab.store.folder):  # pages of runs find it in the second
+        for folder in (self.folder, self.runs.lab.store.folder):  # pages of runs find it in the second
             write_atomic(folder / FILE, line)
 
     def _stop(self, step: Step, interrupt: KeyboardInterrupt) -> None:
@@ -190,7 +190,7 @@ class Casework:
         found, seen = self.case.classification, self.case.reproduction
         if self.case.logs is not None or found is None or seen is None or not self.case.calls:
             return False
-        logs = self.folder.path / "logs"
+        logs = self.folder / "logs"
         kept = gathered_logs(self.runs, logs_of(found.category), seen.brief_limit(forks=False), logs)
         self.runs.lab.store.redactor.tree(logs)
         self._keep(logs=kept)
@@ -227,18 +227,16 @@ class Casework:
             brief_limit=seen.brief_limit(forks=self.runs.forks),
             reference=reference,
         )
-        is_beside_eager = reference is not None and not reference.is_release
-        is_wrong_result = is_beside_eager and is_wrong(facts_of(self.case, self.order.test.scenario.path))
         minimal = Minimising(
             same=same,
             whole=whole,
             calls=self.case.calls,
-            known=Journal(self.folder.path / ANSWERS, bool),
+            known=Journal(self.folder / ANSWERS, bool),
             jobs=self.order.place.jobs,
-            wrong_without=mending(self.case.ladder.rungs) if is_wrong_result and self.case.ladder else None,
+            has_own_check=facts_of(self.case, self.order.test.scenario.path).is_raised_by_script,
             tell=self.order.tell,
         ).smallest(source)
-        (self.folder.path / MINIMAL).write_text(minimal.source, encoding="utf-8")
+        (self.folder / MINIMAL).write_text(minimal.source, encoding="utf-8")
         bisected = MINIMAL if reference is not None and reference.is_release else self.case.bisected
         self._keep(minimal=minimal, bisected=bisected)
 
@@ -267,7 +265,7 @@ class Casework:
         if seen is None or not self._has_releases:
             return False
         if not is_done:
-            found, script = change_of(self.case, self.folder.path, self.other_releases, self.order.test, self._left)
+            found, script = change_of(self.case, self.folder, self.other_releases, self.order.test, self._left)
             self._keep(bisection=found, bisected=script)
             if found is not None and found.interrupted:
                 raise KeyboardInterrupt
@@ -284,19 +282,19 @@ class Casework:
         seen = self.case.reproduction
         if self.case.unit_test is not None or seen is None or not seen.outcome.is_red:
             return False
-        self._keep(unit_test=shown_test(self.case, self.folder.path, self.runs, self.other_releases, self.order.test))
+        self._keep(unit_test=shown_test(self.case, self.folder, self.runs, self.other_releases, self.order.test))
         return True
 
     def _validate(self) -> bool:
         if self.case.newest is not None or not self._has_releases:
             return False
-        self._keep(newest=newest_of(self.case, self.folder.path, self.other_releases, self.order.test))
+        self._keep(newest=newest_of(self.case, self.folder, self.other_releases, self.order.test))
         return True
 
     def _fix(self) -> bool:
         if not self._has_releases or (self.case.fix is not None and not self.case.fix.interrupted):
             return False
-        found = patch_for(self.case, self.folder.path, self.other_releases, self.order.test, self._left)
+        found = patch_for(self.case, self.folder, self.other_releases, self.order.test, self._left)
         self._keep(fix=found)
         if found is not None and found.interrupted:
             raise KeyboardInterrupt
@@ -312,6 +310,22 @@ class Casework:
     def _left(self) -> float | None:
         """Seconds that are left, where they are counted."""
         return None if self._until is None else max(1.0, self._until - time.monotonic())
+
+
+def _read_case(folder: Path) -> Case | None:
+    """Return the case that a folder keeps; None where there is none, or one of another form."""
+    try:
+        return Case.model_validate_json((folder / FILE).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _empty(folder: Path) -> None:
+    """Remove what a case of before has left in a folder; other files stay."""
+    for name in (FILE, MINIMAL, PATCH, ANSWERS, "CASE.md", "case.zip"):
+        (folder / name).unlink(missing_ok=True)
+    for name in ("logs", "tests"):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _is_of(case: Case, scenario: Scenario, variant: dict[str, str], environment: Environment) -> bool:

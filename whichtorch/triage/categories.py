@@ -273,14 +273,14 @@ CATEGORIES = (
         "silent-recompilation",
         "a function is compiled more often than the script allows",
         "Dynamo",
-        lambda facts: _counts_compilations(facts) and facts.recompilations > 0,
+        lambda facts: _counts_compilations(facts) and facts.ladder.recompilations > 0,
         _RECOMPILES,
     ),
     Category(
         "silent-graph-break",
         "a function is compiled in more parts than the script allows",
         "Dynamo",
-        lambda facts: _counts_compilations(facts) and facts.graph_breaks > 0,
+        lambda facts: _counts_compilations(facts) and facts.ladder.graph_breaks > 0,
         ("graph_breaks",),
     ),
     Category(
@@ -321,14 +321,14 @@ CATEGORIES = (
         "silent-graph-break",
         "it passes, and Dynamo breaks the graph",
         "Dynamo",
-        lambda facts: facts.failure.outcome is Outcome.PASS and facts.graph_breaks > 0,
+        lambda facts: facts.failure.outcome is Outcome.PASS and facts.ladder.graph_breaks > 0,
         ("graph_breaks",),
     ),
     Category(
         "silent-recompilation",
         "it passes, and functions are compiled again",
         "Dynamo",
-        lambda facts: facts.failure.outcome is Outcome.PASS and facts.recompilations > 0,
+        lambda facts: facts.failure.outcome is Outcome.PASS and facts.ladder.recompilations > 0,
         _RECOMPILES,
     ),
     Category("skipped", "the script says that it does not apply here", "", _ended(Outcome.SKIP)),
@@ -344,7 +344,7 @@ def logs_of(name: str) -> tuple[str, ...]:
 def classify(facts: FailureFacts) -> Classification:
     """Return the first category whose rule applies; where none does, say which is the nearest."""
     found = next((category for category in CATEGORIES if category.applies(facts)), None)
-    layer, module = first_failing(facts.rungs), missing_module(facts.failure.signature, facts.failure.message)
+    layer, module = first_failing(facts.ladder.rungs), missing_module(facts.failure.signature, facts.failure.message)
     nearest = None if found else _nearest(facts)
     return Classification(
         category=found.name if found else UNCLASSIFIED,
@@ -399,8 +399,8 @@ def _evidence(facts: FailureFacts, layer: str) -> Iterator[str]:
         yield f"{link.name}" + (f", raised in {place}" if place else "")
     if layer:
         yield f"it shows first at the layer {layer}"
-    if facts.guilty:
-        yield f"of that layer, it needs {facts.guilty}"
+    if facts.ladder.guilty:
+        yield f"of that layer, it needs {facts.ladder.guilty}"
     if own := [call.backend for call in facts.calls if call.own]:
         yield f"the backend {own[0]} is the script's own and was never replaced"
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from operator import itemgetter
 
-from whichtorch.source.names import Layout, dotted, layout_of, loads_in, stores_in
+from whichtorch.source.names import Layout, dotted, imported, layout_of, loads_in, stores_in
 from whichtorch.source.syntax import (
     COMPREHENSIONS,
     Definition,
@@ -21,7 +21,6 @@ from whichtorch.source.syntax import (
 from whichtorch.triage.minimise.tree_edit import Edit, Program, ReductionState, assignment
 
 _KEPT = {"strict"}  # of torch.export: releases differ in what they do without it
-_SMALL = 2  # a size that most operations accept, and unlike 1 does not broadcast
 _WIDEST = 100  # characters of the longest line that is made of several
 _LATER = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, *COMPREHENSIONS)
 
@@ -36,7 +35,7 @@ def drop_keywords(program: Program, _: ReductionState) -> Iterator[Edit]:
 
 def keep_any_part(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put a part of an expression in place of the whole: first the likeliest part of each."""
-    parents, modules = layout_of(program.tree).parents, _imported(program.tree)
+    parents, modules = layout_of(program.tree).parents, imported(list(ast.walk(program.tree)), "")
     found = [
         (place, node, part)
         for statement in statements_in(program.tree)
@@ -53,7 +52,7 @@ def _is_read(node: ast.expr, parent: ast.AST) -> bool:
     return not isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)) and not isinstance(parent, Definition)
 
 
-def _parts(node: ast.expr, modules: set[str]) -> list[ast.expr]:
+def _parts(node: ast.expr, modules: Collection[str]) -> list[ast.expr]:
     """Return what may stand in place of an expression, the likeliest first."""
     match node:
         case ast.Call(func=function, args=args):
@@ -82,36 +81,6 @@ def _parts(node: ast.expr, modules: set[str]) -> list[ast.expr]:
             return [] if isinstance(element, ast.Starred) else [element]
         case _:
             return []
-
-
-def _imported(tree: ast.AST) -> set[str]:
-    """Return the names that imports bind: no values, as a rule."""
-    aliases = (node for node in ast.walk(tree) if isinstance(node, ast.alias))
-    return {alias.asname or alias.name.partition(".")[0] for alias in aliases}
-
-
-def drop_elements(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield the deletion of elements and arguments, the last first."""
-    for node in ast.walk(program.tree):
-        match node:
-            case ast.Call(args=args) | ast.List(elts=args) | ast.Tuple(elts=args) | ast.Set(elts=args):
-                for place, element in reversed(list(enumerate(args))):
-                    if not isinstance(getattr(node, "ctx", None), ast.Store):
-                        yield Edit(key=f"element {place} {words(node)}", replaced={element: []})
-            case ast.Dict(keys=keys, values=values):
-                for place in reversed(range(len(keys))):
-                    fewer = ast.Dict(keys=keys[:place] + keys[place + 1 :], values=values[:place] + values[place + 1 :])
-                    yield Edit(key=f"entry {place} {words(node)}", replaced={node: [fewer]})
-
-
-def shrink_numbers(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield edits that make a number small wherever it stands: sizes that belong together stay alike."""
-    found: dict[int, list[ast.AST]] = {}
-    for node in ast.walk(program.tree):
-        if isinstance(node, ast.Constant) and type(node.value) is int and node.value > _SMALL:
-            found.setdefault(node.value, []).append(node)
-    for number, nodes in sorted(found.items(), reverse=True):
-        yield Edit(key=f"number {number}", replaced={node: [ast.Constant(value=_SMALL)] for node in nodes})
 
 
 def inline_variables(program: Program, _: ReductionState) -> Iterator[Edit]:
@@ -173,17 +142,3 @@ def _fits(use: ast.Name, value: ast.expr, layout: Layout) -> bool:
         return False
     whole = max((len(line) for line in ast.unparse(statement).splitlines()), default=0)
     return whole + len(words(value)) - len(use.id) <= _WIDEST
-
-
-def inline_constants(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield edits that put the value of a name that is bound once, to a constant, where it is read."""
-    layout = layout_of(program.tree)
-    for statement in statements_in(program.tree):
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if layout.stores[name] == 1 and is_constant(
-                value
-            ):
-                uses = layout.loads.get(name, [])
-                is_short = isinstance(value, (ast.Constant, ast.UnaryOp)) or len(uses) == 1
-                if uses and is_short and not isinstance(layout.parents[statement], ast.ClassDef):
-                    yield Edit(key=f"constant {name}", replaced={statement: [], **{use: [value] for use in uses}})

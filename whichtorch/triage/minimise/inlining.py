@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.source.names import Layout, bound, dotted, layout_of, loads_in, stores_in
+from whichtorch.source.names import Layout, bound, defaults, dotted, layout_of, loads_in, stores_in
 from whichtorch.source.syntax import COMPREHENSIONS, Definition, blocks_in, is_docstring, is_simple, statements_in
 from whichtorch.triage.minimise.tree_edit import Edit, Program, ReductionState, assignment, copied
 
@@ -62,12 +62,10 @@ def given_values(parameters: ast.arguments, call: ast.Call) -> dict[str, ast.exp
         return None
     listed = [each.arg for each in (*parameters.posonlyargs, *parameters.args)]
     words = [each.arg for each in parameters.kwonlyargs]
-    last = zip(listed[::-1], parameters.defaults[::-1], strict=False)
-    defaults = [*last, *zip(words, parameters.kw_defaults, strict=True)]
     if len(call.args) > len(listed):
         return None
     passed = dict(zip(listed, call.args, strict=False)) | {word.arg: word.value for word in call.keywords if word.arg}
-    found = {name: value for name, value in defaults if value} | passed
+    found = defaults(parameters) | passed
     return found if found.keys() == {*listed, *words} else None
 
 

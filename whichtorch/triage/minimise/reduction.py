@@ -30,11 +30,8 @@ SLACK = 3  # lines that a step may add, for others to remove
 MOST_ROUNDS = 12
 FIRST_REJECTIONS = 4  # in a row, of one kind of edit: what is left is tried again later, with more of them
 MOST_REJECTIONS = 60
-_SETTINGS = (expressions.inline_constants, statements.drop_async)
-_STRUCTURE = (inline_functions, inline_single_instance, expressions.inline_constants)
+_STRUCTURE = (inline_functions, inline_single_instance)
 _EXPRESSIONS = (statements.drop_decorators, expressions.drop_keywords)
-_NAMES = (expressions.inline_variables,)
-_LAST = (expressions.drop_elements, expressions.keep_any_part)  # they take the most questions for what they leave out
 MOST_QUESTIONS = 150  # from then on hardly anything is gained
 SHORT = 15  # lines: a script so short is read at a glance
 MOST_IN_VAIN = 30  # questions in a row that left out no line of so short a script
@@ -70,20 +67,14 @@ def _users(state: ReductionState, program: Program, names: frozenset[str]) -> It
 
 
 def in_halves(
-    program: Program,
-    rules: Sequence[Rule],
-    state: ReductionState,
-    *,
-    at_once: int = 0,
-    repairs: bool = False,
-    grows: bool = False,
+    program: Program, rule: Rule, state: ReductionState, *, at_once: int = 0, repairs: bool = False, grows: bool = False
 ) -> Reducing:
     """Return the program with as many edits as work together: all at first, or groups of some; then halves.
 
     What `grows` may have more nodes than before, for later edits to remove; never more lines. Whatever the answers,
     there are fewer than two questions an edit.
     """
-    proposed = [edit for rule in rules for edit in rule(program, state) if edit.key not in state.refused]
+    proposed = [edit for edit in rule(program, state) if edit.key not in state.refused]
     size = at_once or max(1, len(proposed))
     waiting = [proposed[begin : begin + size] for begin in range(0, len(proposed), size)][::-1]
     chosen: list[Edit] = []
@@ -170,14 +161,13 @@ def _next_step(
 
 def smallest(program: Program, state: ReductionState) -> Reducing:
     """Return the smallest program that was found, after at most MOST_ROUNDS rounds whatever the answers."""
-    program = yield from in_halves(program, [statements.drop_output], state)
-    program = yield from step_by_step(program, _SETTINGS, state)
+    program = yield from step_by_step(program, [statements.drop_async], state)
     for turn in range(MOST_ROUNDS):
         before = program.source
         state.max_rejections = FIRST_REJECTIONS << turn
         state.blocked.clear()
         program = yield from _less_structure(program, state)
-        program = yield from in_halves(program, [statements.drop_any_statement], state, repairs=True)
+        program = yield from in_halves(program, statements.drop_any_statement, state, repairs=True)
         program = yield from _less_structure(program, state)
         program = yield from _plainer(program, state)
         if program.source == before:
@@ -191,8 +181,8 @@ def _less_structure(program: Program, state: ReductionState) -> Reducing:
     """Return the program with less structure around fewer statements."""
     for _ in range(MOST_ROUNDS):
         before = program.source
-        program = yield from in_halves(program, [statements.drop_unneeded], state, repairs=True)
-        program = yield from in_halves(program, [statements.unwrap_blocks], state, grows=True)
+        program = yield from in_halves(program, statements.drop_unneeded, state, repairs=True)
+        program = yield from in_halves(program, statements.unwrap_blocks, state, grows=True)
         program = yield from step_by_step(program, _STRUCTURE, state)
         if program.source == before:
             break
@@ -202,12 +192,10 @@ def _less_structure(program: Program, state: ReductionState) -> Reducing:
 def _plainer(program: Program, state: ReductionState) -> Reducing:
     """Return the program with smaller expressions, in fewer lines."""
     for rule in _EXPRESSIONS:
-        program = yield from in_halves(program, [rule], state)
-    program = yield from step_by_step(program, _NAMES, state)
-    program = yield from in_halves(program, [expressions.shrink_numbers], state)
-    for rule in _LAST:
-        program = yield from in_halves(program, [rule], state, at_once=1)
-    return program
+        program = yield from in_halves(program, rule, state)
+    program = yield from step_by_step(program, [expressions.inline_variables], state)
+    # it takes the most questions for what it leaves out
+    return (yield from in_halves(program, expressions.keep_any_part, state, at_once=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

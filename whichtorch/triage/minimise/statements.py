@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from whichtorch.base.grouping import reached
-from whichtorch.source.names import Layout, bound, has_self, layout_of, loads_in, parameters
+from whichtorch.source.names import Layout, bound, has_self, layout_of, loads_in
 from whichtorch.source.syntax import (
     Definition,
     Function,
@@ -30,38 +30,6 @@ _CONTAINERS = {"list", "dict", "set", "defaultdict", "deque", "OrderedDict", "Co
 _EMPTY = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp)
-
-
-def drop_output(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield edits that leave out what hardly any run looks at: docstrings, hints, messages, and what nothing uses."""
-    for statement in statements_in(program.tree):
-        yield from _unread(statement)
-    for node in ast.walk(program.tree):
-        if isinstance(node, Function) and (hints := hints_of(node)):
-            yield Edit(key=f"hints {node.name}", replaced={hint: [] for hint in hints})
-    yield from unused(program)
-
-
-def _unread(statement: ast.stmt) -> Iterator[Edit]:
-    if is_docstring(statement) and not _is_ellipsis(statement):
-        yield Edit(key=f"text {words(statement)}", replaced={statement: []})
-    match statement:
-        case ast.Assert(msg=ast.expr() as message):
-            yield Edit(key=f"message {words(message)}", replaced={message: []})
-        case ast.Expr(value=ast.Call(func=ast.Name(id="print"))):
-            yield Edit(key=f"print {words(statement)}", replaced={statement: []})
-        case ast.ImportFrom(module="__future__"):
-            yield Edit(key="future", replaced={statement: []})
-
-
-def _is_ellipsis(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and getattr(statement.value, "value", None) is ...
-
-
-def hints_of(node: Function) -> list[ast.expr]:
-    """Return the hints of a function's parameters and of its result."""
-    found = [parameter.annotation for parameter in parameters(node)] + [node.returns]
-    return [hint for hint in found if hint is not None]
 
 
 def drop_any_statement(program: Program, state: ReductionState) -> Iterator[Edit]:

@@ -10,14 +10,7 @@ from typing import TypeVar, cast
 
 from whichtorch.source.names import unbound_names
 
-_OPTIONAL = {
-    *(("Return", "value"), ("Yield", "value"), ("AnnAssign", "value"), ("Assert", "msg"), ("Raise", "cause")),
-    *(("FunctionDef", "returns"), ("AsyncFunctionDef", "returns"), ("arg", "annotation"), ("Raise", "exc")),
-    *(("Slice", "lower"), ("Slice", "upper"), ("Slice", "step"), ("withitem", "optional_vars")),
-    *(("ExceptHandler", "type"), ("match_case", "guard"), ("FormattedValue", "format_spec")),
-}
 _BODIES = ("body", "orelse", "finalbody")
-_NAMING = (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal)
 NOWHERE = 0  # line of what was not written by anybody
 _WIDEST = 50_000  # nodes: a larger program is no reduction
 
@@ -153,7 +146,6 @@ class _Copier:
         self._made += 1
         if self._made > self._widest:
             raise InvalidEditError
-        kind = type(node).__name__
         fields: dict[str, object] = {}
         for name, value in ast.iter_fields(node):
             if isinstance(value, list):
@@ -162,11 +154,9 @@ class _Copier:
                 ]
             elif isinstance(value, ast.AST) and value._fields:
                 found = self.copies(value)
-                if not found and isinstance(node, ast.Expr):
-                    return []
-                if len(found) > 1 or (not found and (kind, name) not in _OPTIONAL):
+                if len(found) != 1:
                     raise InvalidEditError
-                fields[name] = found[0] if found else None
+                fields[name] = found[0]
             else:
                 fields[name] = value
         copy = type(node)(**fields)
@@ -176,28 +166,15 @@ class _Copier:
 
 
 def _fitting(node: ast.AST) -> list[ast.AST]:
-    """Return a node as it may stand: bodies hold something, what is empty goes. Raises InvalidEditError."""
+    """Return a node as it may stand: bodies hold something, what is empty goes."""
     if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
         for name in _BODIES:
             body = getattr(node, name, None)
             if isinstance(body, list):
                 kept = [statement for statement in body if not isinstance(statement, ast.Pass)]
                 setattr(node, name, kept or ([ast.Pass(lineno=NOWHERE, end_lineno=NOWHERE)] if name == "body" else []))
-    match node:
-        case ast.Try(handlers=[], finalbody=[]):
-            return [*node.body, *node.orelse]
-        case ast.Try(handlers=[]) if node.orelse:
-            node.body, node.orelse = [*node.body, *node.orelse], []
-        case ast.With(items=[]) | ast.AsyncWith(items=[]):
-            return list(node.body)
-        case ast.Assign(targets=[]):
-            return [ast.copy_location(ast.Expr(value=node.value), node)]
-        case ast.BoolOp(values=[value]):
-            return [value]
-        case ast.BoolOp(values=[]) | ast.Match(cases=[]):
-            raise InvalidEditError
-        case ast.Delete(targets=[]):
-            return []
-    if isinstance(node, _NAMING) and not node.names:
+    if isinstance(node, ast.Try) and not (node.handlers or node.finalbody):
+        return [*node.body, *node.orelse]
+    if isinstance(node, (ast.Import, ast.ImportFrom)) and not node.names:
         return []
     return [node]
