@@ -47,8 +47,8 @@ from whichtorch.model import (
 )
 from whichtorch.process import sandbox_layout as layout
 from whichtorch.process.marks import mark_for
-from whichtorch.process.sandbox import Sandbox, SandboxSpec, interpreter_folders, own_folder, sandbox_spec
-from whichtorch.process.supervision import Ending, Task
+from whichtorch.process.sandbox import Sandbox, interpreter_folders, own_folder, sandbox_spec
+from whichtorch.process.supervision import Ending, SandboxSpec, Task
 from whichtorch.suite import project
 from whichtorch.suite.companions import copy_companions
 
