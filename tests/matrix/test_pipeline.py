@@ -315,7 +315,7 @@ def test_a_search_on_a_busy_machine_gives_each_run_more_time(tmp_path: Path, mon
     """The default limit grows with the load, up to four times; a brief look and a chosen timeout stay within it."""
     suite, search = [scenario(tmp_path, "one")], planning.RunOptions(provisional=True, fresh=True)
     for load, timeouts in ((3.0, [180.0, 45.0]), (5.0, [240.0, 60.0])):
-        monkeypatch.setattr("whichtorch.matrix.site.load_slowdown", lambda load=load: load)
+        monkeypatch.setattr("whichtorch.matrix.cell_runner.load_slowdown", lambda load=load: load)
         home = tmp_path / str(load)
         home.mkdir()
         first = run(home, planning.plan(requests("1.0.0"), suite, search), moving)

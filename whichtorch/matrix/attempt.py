@@ -81,10 +81,11 @@ def run_attempt(
     planned: PlannedCell,
     environment: Environment,
     order: AttemptRequest,
+    folder: Path | None = None,
+    *,
     executor: Executor,
     home: Path,
     store: RunStore,
-    folder: Path | None = None,
 ) -> Record | None:
     """Run a script once, in an attempt's `folder` or a new one; return None where it was interrupted.
 
