@@ -13,7 +13,7 @@ import pytest
 
 from tests.reports import pages
 from tests.reports.pages import attempt, cell, environment, made, stored
-from whichtorch.model import Diagnosis, Outcome, Scenario, StuckThread
+from whichtorch.model import Diagnosis, Outcome, Scenario
 from whichtorch.reports.page.excerpts import Excerpt, Rank, fitted
 from whichtorch.reports.page.html import FIXED, PER_CELL
 
@@ -212,19 +212,6 @@ def test_details_of_a_hang(real: str) -> None:
     assert "take_gil (libpython3.11.so.1.0)" in facts["texts"][0][1]
     assert facts["conditions"][0][:2] == [True, "aten::mm under aten::matmul in another thread"]
     assert facts["change"] == {"kind": "regression", "was": "pass"}
-
-
-def test_stacks_of_an_older_record_are_shown_as_they_are(tmp_path: Path) -> None:
-    """A record without stacks in its diagnosis has the text that was written for people, in one piece."""
-    attempts = tmp_path / "runs" / "r" / "attempts"
-    attempts.mkdir(parents=True)
-    (attempts / "diagnosis.txt").write_text("GIL cycle: x\n\nthread 1\n    f\n\nthread 2\n    g\n")
-    diagnosis = Diagnosis(summary="x", stuck=StuckThread(pid=1, tid=1))
-    hung = attempt(Outcome.HANG, stacks="runs/r/attempts", diagnosis=diagnosis)
-    here = environment("2.11.0")
-    run = stored([here], [cell(here, Outcome.HANG, attempts=(hung,))], tmp_path)
-    (text,) = Page(made(run)).details[0]["cells"]["0"]["texts"]
-    assert text[:2] == ["stacks", "GIL cycle: x\n\nthread 1\n    f\n\nthread 2\n    g\n"]
 
 
 def test_the_nearest_passing_environment(real: str) -> None:
