@@ -119,7 +119,7 @@ def _runs(interpreter: str, folders: Sequence[Path], home: Path) -> Iterator[_Ru
         def run(cell: PlannedCell, executor: LocalExecutor, *, caches: bool = False) -> Record:
             kept = home / "caches" / cell.name.replace("/", "_") if caches else None
             order = AttemptRequest(limit=min(LIMIT, cell.scenario.timeout), caches=kept)
-            record = run_attempt(cell, environment, order, executor, home, store)
+            record = run_attempt(cell, environment, order, executor=executor, home=home, store=store)
             if record is None:
                 raise KeyboardInterrupt
             return record

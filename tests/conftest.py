@@ -60,7 +60,7 @@ def index(wheels: Path) -> Iterator[Index]:
 def _idle_machine() -> Iterator[None]:
     """Keep the load of the machine that runs the tests out of the limits, where no other process sets them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("whichtorch.matrix.site.load_slowdown", lambda: 1.0)
+        patch.setattr("whichtorch.matrix.cell_runner.load_slowdown", lambda: 1.0)
         yield
 
 

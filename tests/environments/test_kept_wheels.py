@@ -13,7 +13,7 @@ from tests.cli.shell import wait_for
 from tests.environments.conftest import PYTHON, MakeCache, ask
 from tests.wheels import Index, build_companion, build_wheel
 from whichtorch.base.atomic_files import remove_tree
-from whichtorch.environments.index.pages import PARTIAL, lock_of, partial, remove_left_over
+from whichtorch.environments.index.fetching import PARTIAL, lock_of, partial, remove_left_over
 from whichtorch.environments.index.releases import kept_folder, list_releases
 from whichtorch.environments.resolution import kept_wheel
 from whichtorch.model import Build, Outcome

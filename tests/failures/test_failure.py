@@ -50,6 +50,9 @@ def test_a_failure_is_one(signature: str | None, message: str) -> None:
 MIXED = "Expected all tensors to be on the same device, but found two devices, cpu and meta!"
 WRAPPED = "compile_wrapper (eval_frame.py)"
 USERS = "<module> (repro.py:12)"
+SAID, SAID_IN_F = (f'RuntimeError "{kept(MIXED)}" in {frames}' for frames in (USERS, f"f (m.py:4) < {USERS}"))
+RAISED, CHECKED, IN_A = (f"RuntimeError in {frames}{USERS}" for frames in ("", "check (x.py) < ", "a (x.py) < "))
+GENERATED, CRASHED = f"SIGFPE in code that Inductor generated < {USERS}", f"SIGSEGV in mm (a.py) < {USERS}"
 
 
 def failed(signature: str | None, words: str = "") -> Failure:
@@ -69,57 +72,32 @@ def is_one(first: str, second: str, words: str = "", other_words: str = "") -> b
     ("first", "second", "words", "other_words"),
     [
         # up to 2.8 C++ raises; from 2.9 on Python of torch does, with the same words
-        (f'RuntimeError "{kept(MIXED)}" in {USERS}', f"RuntimeError in {WRAPPED} < {USERS}", MIXED, MIXED),
+        (SAID, f"RuntimeError in {WRAPPED} < {USERS}", MIXED, MIXED),
         # of two records that hold no messages
-        (f'RuntimeError "{kept(MIXED)}" in {USERS}', f'RuntimeError "{kept(MIXED)}" in {WRAPPED} < {USERS}', "", ""),
+        (SAID, f'RuntimeError "{kept(MIXED)}" in {WRAPPED} < {USERS}', "", ""),
         # one release hides a frame of the user's: the outer one, then the inner one
-        (
-            f'RuntimeError "{kept(MIXED)}" in f (m.py:4) < {USERS}',
-            f"RuntimeError in {WRAPPED} < f (m.py:4)",
-            MIXED,
-            MIXED,
-        ),
-        (f'RuntimeError "{kept(MIXED)}" in f (m.py:4) < {USERS}', f"RuntimeError in {WRAPPED} < {USERS}", MIXED, MIXED),
+        (SAID_IN_F, f"RuntimeError in {WRAPPED} < f (m.py:4)", MIXED, MIXED),
+        (SAID_IN_F, f"RuntimeError in {WRAPPED} < {USERS}", MIXED, MIXED),
         # the same operator, named as that release does
-        (
-            f"RuntimeError in {USERS}",
-            f"RuntimeError in {USERS}",
-            "no kernel of aten::mm for device meta",
-            "no kernel of aten.mm.default for device meta",
-        ),
+        (RAISED, RAISED, "no kernel of aten::mm for device meta", "no kernel of aten.mm.default for device meta"),
         # a frame of a library that moved, with numbers of another run
-        (
-            f"RuntimeError in a (x.py) < {USERS}",
-            f"RuntimeError in b (y.py) < {USERS}",
-            "size 3, not 4",
-            "size 30, not 1",
-        ),
+        (IN_A, f"RuntimeError in b (y.py) < {USERS}", "size 3, not 4", "size 30, not 1"),
         # reworded by the function that raises it
         (
-            f"RuntimeError in check (x.py) < {USERS}",
-            f"RuntimeError in check (x.py) < {USERS}",
+            CHECKED,
+            CHECKED,
             "found two devices cpu, meta",
             "found two different devices cpu and meta, which do not match",
         ),
         # torch's own type for what was a built-in one
-        (f"RuntimeError in check (x.py) < {USERS}", f"DeviceError in check (x.py) < {USERS}", MIXED, MIXED),
+        (CHECKED, CHECKED.replace("Runtime", "Device"), MIXED, MIXED),
         # which its C++ raises, so no frame tells
         (f'RuntimeError "port in use: N" in {USERS}', f'DistNetworkError "port in use: N" in {USERS}', "", ""),
         # an internal assertion says where it is in C++, which moves
-        (
-            f"RuntimeError in {USERS}",
-            f"RuntimeError in {USERS}",
-            "x INTERNAL ASSERT FAILED at a.cpp:3",
-            "internal error",
-        ),
+        (RAISED, RAISED, "x INTERNAL ASSERT FAILED at a.cpp:3", "internal error"),
         # a crash whose library frame was renamed
-        (f"SIGSEGV in mm (a.py) < {USERS}", f"SIGSEGV in mm_out (b.py) < {USERS}", "", ""),
-        (
-            f"SIGFPE in code that Inductor generated < {USERS}",
-            f"SIGFPE in code that Triton generated < {USERS}",
-            "",
-            "",
-        ),
+        (CRASHED, f"SIGSEGV in mm_out (b.py) < {USERS}", "", ""),
+        (GENERATED, GENERATED.replace("Inductor", "Triton"), "", ""),
     ],
 )
 def test_what_releases_move_and_reword_is_one_failure(first: str, second: str, words: str, other_words: str) -> None:
@@ -132,24 +110,14 @@ def test_what_releases_move_and_reword_is_one_failure(first: str, second: str, w
     [
         # another message at the same line
         (f'ValueError "no such file" in {USERS}', f'ValueError "too many rows" in {USERS}', "", ""),
-        (
-            f"RuntimeError in check (x.py) < {USERS}",
-            f"DeviceError in check (x.py) < {USERS}",
-            MIXED,
-            "no such operator",
-        ),
-        (f"RuntimeError in check (x.py) < {USERS}", f'RuntimeError "no such operator" in {USERS}', MIXED, ""),
+        (CHECKED, CHECKED.replace("Runtime", "Device"), MIXED, "no such operator"),
+        (CHECKED, f'RuntimeError "no such operator" in {USERS}', MIXED, ""),
         # the same message at another line
-        (f'RuntimeError "{kept(MIXED)}" in {USERS}', f'RuntimeError "{kept(MIXED)}" in <module> (repro.py:13)', "", ""),
-        (f"RuntimeError in a (x.py) < {USERS}", "RuntimeError in a (x.py) < <module> (repro.py:13)", MIXED, MIXED),
-        (f"RuntimeError in a (x.py) < {USERS}", "RuntimeError in a (x.py) < <module> (other.py:12)", MIXED, MIXED),
+        (SAID, f'RuntimeError "{kept(MIXED)}" in <module> (repro.py:13)', "", ""),
+        (IN_A, "RuntimeError in a (x.py) < <module> (repro.py:13)", MIXED, MIXED),
+        (IN_A, "RuntimeError in a (x.py) < <module> (other.py:12)", MIXED, MIXED),
         # with the same caller, at another line of the function; a crash at the same line, with another caller
-        (
-            f'RuntimeError "{kept(MIXED)}" in f (m.py:4) < {USERS}',
-            f'RuntimeError "{kept(MIXED)}" in f (m.py:5) < {USERS}',
-            MIXED,
-            MIXED,
-        ),
+        (SAID_IN_F, f'RuntimeError "{kept(MIXED)}" in f (m.py:5) < {USERS}', MIXED, MIXED),
         (
             f"SIGFPE in code that fx generated < f (m.py:4) < {USERS}",
             "SIGFPE in code that fx generated < f (m.py:4) < g (m.py:9)",
@@ -166,21 +134,16 @@ def test_what_releases_move_and_reword_is_one_failure(first: str, second: str, w
         # two bare assertions, told by what they assert
         ('AssertionError "assert a == b" in f (m.py:4)', 'AssertionError "assert a == c" in f (m.py:5)', "", ""),
         # another built-in exception with the same words
-        (f"TypeError in a (x.py) < {USERS}", f"RuntimeError in a (x.py) < {USERS}", MIXED, MIXED),
+        (f"TypeError in a (x.py) < {USERS}", IN_A, MIXED, MIXED),
         # elsewhere in a library, and nothing said
-        (f"RuntimeError in a (x.py) < {USERS}", f"RuntimeError in b (y.py) < {USERS}", "", ""),
+        (IN_A, f"RuntimeError in b (y.py) < {USERS}", "", ""),
         # compiled code that crashes is not its compiler that crashes
-        (
-            f"SIGFPE in code that Inductor generated < {USERS}",
-            f"SIGFPE in compile_file (codecache.py) < {USERS}",
-            "",
-            "",
-        ),
-        (f"SIGFPE in mm (a.py) < {USERS}", f"SIGSEGV in mm (a.py) < {USERS}", "", ""),
-        (f"SIGSEGV in mm (a.py) < {USERS}", "SIGSEGV in mm (a.py) < <module> (repro.py:13)", "", ""),
-        (f"SIGSEGV in mm (a.py) < {USERS}", f"RuntimeError in mm (a.py) < {USERS}", "", ""),
+        (GENERATED, f"SIGFPE in compile_file (codecache.py) < {USERS}", "", ""),
+        (f"SIGFPE in mm (a.py) < {USERS}", CRASHED, "", ""),
+        (CRASHED, "SIGSEGV in mm (a.py) < <module> (repro.py:13)", "", ""),
+        (CRASHED, f"RuntimeError in mm (a.py) < {USERS}", "", ""),
         # torch's own type instead of a built-in one, at the same line, and nothing said
-        (f"RuntimeError in {USERS}", f"DistError in {USERS}", "", ""),
+        (RAISED, f"DistError in {USERS}", "", ""),
     ],
 )
 def test_what_differs_little_is_two_failures(first: str, second: str, words: str, other_words: str) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.hangs.recorded import diagnosed, picture
 from whichtorch.hangs.hang_diagnosis import agreeing, diagnose
-from whichtorch.hangs.reasons import ended_children
+from whichtorch.hangs.narration import ended_children
 from whichtorch.hangs.stacks import Frame, Process, Value, python
 from whichtorch.hangs.wait_graph import lock_identity
 from whichtorch.model import Outcome

@@ -20,7 +20,7 @@ from whichtorch.matrix.cell_scheduler import CellScheduler
 from whichtorch.matrix.pipeline import MatrixRun
 from whichtorch.matrix.run_options import RunOptions
 from whichtorch.matrix.site import LocalSite
-from whichtorch.model import Build, Cell, Config, Doubt, Environment, Outcome, Request, Scenario
+from whichtorch.model import Build, Cell, ChainEvidence, Config, Doubt, Environment, Outcome, Request, Scenario
 from whichtorch.process.executor import Executor, LocalExecutor
 from whichtorch.process.supervision import Task
 from whichtorch.records.store import new_run, read_records
@@ -58,6 +58,12 @@ class Chained:
     def cell(self) -> Cell:
         (cell,) = self.cells
         return cell
+
+    @property
+    def chain(self) -> ChainEvidence:
+        """What is on record of the only cell's runs."""
+        assert self.cell.chain is not None
+        return self.cell.chain
 
     @property
     def left(self) -> list[str]:
@@ -104,51 +110,40 @@ def test_a_run_that_reads_what_was_cached_may_fail(tmp_path: Path) -> None:
     """The cell has the outcome of run 2 and says so, which caches it read, and without which one it passes."""
     source = "here, there = cached('fxgraph/ab'), cached('c1')\nassert not here, 'stale'"
     ended = run(tmp_path, source)
-    cell, chain = ended.cell, ended.cell.chain
-    assert chain is not None
+    cell, chain = ended.cell, ended.chain
     assert (cell.name, cell.outcome, cell.message) == ("script[runs=2]", Outcome.FAIL, "stale")
     assert (chain.run, chain.runs, chain.read) == (2, 2, {"Inductor's FX graph cache": 1, "Inductor's code cache": 1})
     assert chain.culprit == "Inductor's FX graph cache"
     words = "run 2 of 2; run 1 passes; it passes if Inductor's FX graph cache is emptied"
     assert (cell.reason, summary(cell).endswith(f"; {words}")) == (words, True)
-    assert sorted(path.parent.name for path in tmp_path.rglob("stdout.txt")) == [
-        "00001",
-        "again1",
-        "again2",
-        "again3",
-        "run1",
-    ]
+    folders = sorted(path.parent.name for path in tmp_path.rglob("stdout.txt"))
+    assert folders == ["00001", "again1", "again2", "again3", "run1"]
     assert ended.left == []
 
 
 def test_the_switch_of_the_cache_is_tried(tmp_path: Path) -> None:
     """If the run passes with the cache switched off, it says by which variable."""
     source = "stale = cached('aotautograd')\nassert not stale or os.environ.get('TORCHINDUCTOR_AUTOGRAD_CACHE') == '0'"
-    chain = run(tmp_path, source).cell.chain
-    assert chain is not None
-    assert chain.cure == ("it passes if AOTAutograd's cache is emptied; with TORCHINDUCTOR_AUTOGRAD_CACHE=0 it passes")
+    cure = "it passes if AOTAutograd's cache is emptied; with TORCHINDUCTOR_AUTOGRAD_CACHE=0 it passes"
+    assert run(tmp_path, source).chain.cure == cure
 
 
 def test_caches_that_only_together_are_at_fault(tmp_path: Path) -> None:
     """It is said that no cache alone is, and whether the run passes with all of them emptied."""
-    both = run(tmp_path, "here, there = cached('fxgraph'), cached('c1')\nassert not (here or there)").cell.chain
-    assert both is not None
+    both = run(tmp_path, "here, there = cached('fxgraph'), cached('c1')\nassert not (here or there)").chain
     assert (both.culprit, both.cure) == ("", "it passes only with all caches emptied")
     kept = tmp_path / "kept"
     source = (
         f"cached('fxgraph')\nis_first = not os.path.exists({str(kept)!r})\nopen({str(kept)!r}, 'w')\nassert is_first"
     )
-    neither = run(tmp_path, source).cell.chain
-    assert neither is not None
-    assert neither.cure == "it fails even with all caches emptied"
+    assert run(tmp_path, source).chain.cure == "it fails even with all caches emptied"
 
 
 def test_a_failure_that_does_not_repeat_blames_no_cache(tmp_path: Path) -> None:
     """The red run is repeated as it was first."""
     source = "cached('fxgraph')\nassert len(open(LOG).read().split()) != 2"
     ended = run(tmp_path, source, vary=("STEP=a,b",))
-    assert ended.cell.chain is not None
-    assert ended.cell.chain.cure == "it passes when it is run again with the same caches"
+    assert ended.chain.cure == "it passes when it is run again with the same caches"
 
 
 def test_a_search_looks_for_no_cache(tmp_path: Path) -> None:
@@ -160,8 +155,7 @@ def test_a_search_looks_for_no_cache(tmp_path: Path) -> None:
 def test_a_chain_passes_if_each_run_does(tmp_path: Path) -> None:
     """What it read is on record; it takes as long as its runs do together; each has its own value of a variable."""
     ended = run(tmp_path, "cached('fxgraph')", runs=3, vary=("STEP=4,2,1",))
-    chain, (attempt,) = ended.cell.chain, ended.cell.attempts
-    assert chain is not None
+    chain, (attempt,) = ended.chain, ended.cell.attempts
     assert (ended.cell.outcome, ended.cell.reason, ended.log) == (Outcome.PASS, "never imported torch", ["4", "2", "1"])
     assert (chain.read, len(chain.seconds)) == ({"Inductor's FX graph cache": 2}, 3)
     assert attempt.seconds == pytest.approx(sum(chain.seconds), abs=0.01)
@@ -191,9 +185,8 @@ def test_a_pass_that_reads_nothing_is_vacuous(tmp_path: Path, source: str, why: 
 def test_a_disk_that_notes_no_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is concluded from what is not known: a pass stays one, and says so."""
     monkeypatch.setattr(cached_files, "_unread", lambda path: 2**62)
-    cell = run(tmp_path, "cached('fxgraph')").cell
-    assert cell.chain is not None
-    assert (cell.outcome, cell.chain.read, cell.reason) == (Outcome.PASS, None, UNSEEN)
+    ended = run(tmp_path, "cached('fxgraph')")
+    assert (ended.cell.outcome, ended.chain.read, ended.cell.reason) == (Outcome.PASS, None, UNSEEN)
 
 
 def test_the_first_run_may_fail(tmp_path: Path) -> None:
@@ -211,9 +204,7 @@ def test_a_file_that_a_run_replaces_was_read(tmp_path: Path) -> None:
         profile.with_suffix(".new").write_text("x")
         profile.with_suffix(".new").replace(profile)
     """
-    chain = run(tmp_path, source).cell.chain
-    assert chain is not None
-    assert chain.read == {"Dynamo's saved profile": 1}
+    assert run(tmp_path, source).chain.read == {"Dynamo's saved profile": 1}
 
 
 def test_a_folder_of_the_users_is_a_cache(tmp_path: Path) -> None:
@@ -225,8 +216,7 @@ def test_a_folder_of_the_users_is_a_cache(tmp_path: Path) -> None:
     """
     ended = run(tmp_path, source, cache_dir=("MY_CACHE",))
     assert ended.cell.name == "script[runs=2,cache-dir=MY_CACHE]"
-    assert ended.cell.chain is not None
-    assert ended.cell.chain.culprit == "MY_CACHE"
+    assert ended.chain.culprit == "MY_CACHE"
 
 
 def test_one_environment_writes_for_the_others(tmp_path: Path) -> None:

@@ -38,6 +38,11 @@ def requests(*versions: str) -> list[Request]:
     ]
 
 
+def plan_one(tmp_path: Path, **options: Any) -> planning.Plan:
+    """Return a plan of one script with one release."""
+    return planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions(**options))
+
+
 @dataclass
 class Outcomes:
     """A run that has ended."""
@@ -90,7 +95,7 @@ def test_every_cell_runs_once_and_in_the_order_of_the_plan(tmp_path: Path) -> No
 @pytest.mark.parametrize("knows", [True, False])
 def test_nothing_is_tested_twice(tmp_path: Path, knows: bool) -> None:
     """A second run starts no script; where environments are known it does not even ask for them."""
-    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
+    planned = plan_one(tmp_path)
     run(tmp_path, planned)
     again = run(tmp_path, planned, knows=knows)
     assert again.executor.tasks == []
@@ -119,8 +124,7 @@ def test_repeat_makes_only_the_missing_attempts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR"])
 def test_what_is_compiled_is_left_to_no_other_attempt(tmp_path: Path, name: str) -> None:
     """Each attempt has caches of compilers and a folder of extensions of its own, whose locks go with it."""
-    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions(repeat=3))
-    tasks = run(tmp_path, planned).executor.tasks
+    tasks = run(tmp_path, plan_one(tmp_path, repeat=3)).executor.tasks
     assert all(task.env[name].startswith(task.env["TMPDIR"]) for task in tasks)
     assert len({task.env[name] for task in tasks}) == 3
 
@@ -146,9 +150,8 @@ def test_every_environment_is_let_go_with_its_last_cell(tmp_path: Path) -> None:
 
 def test_slow_attempt_is_decided_by_a_longer_one(tmp_path: Path) -> None:
     """What was still moving at the default limit gets three times as long once; a pass that takes so long counts."""
-    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
     late = replace(PASSED, seconds=70.0)
-    ended = run(tmp_path, planned, lambda task: moving(task) if task.timeout < 100 else late)
+    ended = run(tmp_path, plan_one(tmp_path), lambda task: moving(task) if task.timeout < 100 else late)
     assert [(task.timeout, task.goal, task.is_hard) for task in ended.executor.tasks] == [
         (60, None, False),
         (180, 180, False),
@@ -201,8 +204,7 @@ def test_what_waited_for_a_core_is_made_again(
 
 def test_slow_for_too_long_is_a_hang(tmp_path: Path) -> None:
     """Still moving at three times the limit, after the limit itself, is a hang, and says so."""
-    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
-    ended = run(tmp_path, planned, moving)
+    ended = run(tmp_path, plan_one(tmp_path), moving)
     (cell,) = ended.run.cells
     assert cell.outcome is Outcome.HANG
     assert cell.reason == "still moving after 180 s"
@@ -217,9 +219,8 @@ KILLED = Ending(stopped_by="exit", signal="SIGKILL", seconds=0.5, peak_rss_mb=28
 @pytest.mark.parametrize("ending", [PASSED, replace(PASSED, exit_code=1)])
 def test_what_the_machine_did_once_is_made_again(tmp_path: Path, ending: Ending) -> None:
     """What comes of the second attempt counts; its note tells of the first one, which does not make the cell flaky."""
-    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
     endings = [KILLED, ending]
-    (cell,) = run(tmp_path, planned, lambda _: endings.pop(0)).run.cells
+    (cell,) = run(tmp_path, plan_one(tmp_path), lambda _: endings.pop(0)).run.cells
     expected = Outcome.FAIL if ending.exit_code else Outcome.PASS
     (attempt,) = cell.attempts
     assert attempt.note.endswith("run again, because the machine ran out of memory; this test used 28 MB of its 4,096")
@@ -231,8 +232,7 @@ def test_what_the_machine_did_once_is_made_again(tmp_path: Path, ending: Ending)
 )
 def test_what_the_machine_does_again_is_an_error(tmp_path: Path, options: dict[str, Any], made: int) -> None:
     """Each attempt is made once more, and the cell says why it has no other outcome."""
-    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions(**options))
-    ended = run(tmp_path, planned, lambda _: KILLED)
+    ended = run(tmp_path, plan_one(tmp_path, **options), lambda _: KILLED)
     (cell,) = ended.run.cells
     assert (cell.outcome, len(ended.executor.tasks)) == (Outcome.ERROR, made)
     assert cell.reason == "the machine ran out of memory; this test used 28 MB of its 4,096"
@@ -240,9 +240,8 @@ def test_what_the_machine_does_again_is_an_error(tmp_path: Path, options: dict[s
 
 def test_repeated_attempts_lose_none_to_the_machine(tmp_path: Path) -> None:
     """Three passes are three passes, with an attempt that the machine ended among them."""
-    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions(repeat=3))
     endings = [PASSED, KILLED, PASSED, PASSED]
-    (cell,) = run(tmp_path, planned, lambda _: endings.pop(0)).run.cells
+    (cell,) = run(tmp_path, plan_one(tmp_path, repeat=3), lambda _: endings.pop(0)).run.cells
     assert cell.agreement == (3, 3)
 
 
@@ -261,12 +260,11 @@ def test_native_code_gets_the_longer_look_in_one_environment_only(tmp_path: Path
 @pytest.mark.parametrize(("stretch", "outcome"), [(1.2, Outcome.HANG), (4.0, Outcome.SLOW)])
 def test_longer_look_is_made_once(tmp_path: Path, stretch: float, outcome: Outcome) -> None:
     """However crowded the machine, all looks take four times the limit at most; without cores enough, it stays slow."""
-    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
 
     def behave(task: Task) -> Ending:
         return replace(moving(task), evidence=got_on({"paused": 0.5, "needed": 12, "stretch": stretch}))
 
-    ended = run(tmp_path, planned, behave)
+    ended = run(tmp_path, plan_one(tmp_path), behave)
     assert [(task.timeout, task.idle_limit) for task in ended.executor.tasks] == [(60, None), (180, 60)]
     (cell,) = ended.run.cells
     assert [attempt.outcome for attempt in cell.attempts] == [Outcome.SLOW, outcome]
@@ -315,7 +313,7 @@ def test_a_search_on_a_busy_machine_gives_each_run_more_time(tmp_path: Path, mon
     """The default limit grows with the load, up to four times; a brief look and a chosen timeout stay within it."""
     suite, search = [scenario(tmp_path, "one")], planning.RunOptions(provisional=True, fresh=True)
     for load, timeouts in ((3.0, [180.0, 45.0]), (5.0, [240.0, 60.0])):
-        monkeypatch.setattr("whichtorch.matrix.site.load_slowdown", lambda load=load: load)
+        monkeypatch.setattr("whichtorch.matrix.cell_runner.load_slowdown", lambda load=load: load)
         home = tmp_path / str(load)
         home.mkdir()
         first = run(home, planning.plan(requests("1.0.0"), suite, search), moving)
@@ -466,13 +464,12 @@ def test_expected_hangs_wait_beside_what_works(tmp_path: Path) -> None:
 
 def test_error_of_a_thread_reaches_the_caller(tmp_path: Path) -> None:
     """A defect in the harness ends the run instead of hanging it."""
-    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
 
     def explode(task: Task) -> Ending:
         raise RuntimeError("a defect")
 
     with pytest.raises(RuntimeError, match="a defect"):
-        run(tmp_path, planned, explode)
+        run(tmp_path, plan_one(tmp_path), explode)
 
 
 def test_interrupted_attempt_is_no_record(tmp_path: Path) -> None:

@@ -63,12 +63,6 @@ def printed(folder: Path, output: str, name: str = "loss", **options: Any) -> Sa
     return sample_of(measures(name, **options), observed(folder, output), folder, None, {})
 
 
-def refusal(folder: Path, output: str, name: str = "loss", **options: Any) -> str:
-    with pytest.raises(NoNumberError) as refused:
-        printed(folder, output, name, **options)
-    return str(refused.value)
-
-
 def test_the_last_of_several_numbers_counts(tmp_path: Path) -> None:
     """A note says so; one number has no note."""
     sample = printed(tmp_path, "loss=3.5\nloss=2.5\nloss=0.25\n")
@@ -77,30 +71,26 @@ def test_the_last_of_several_numbers_counts(tmp_path: Path) -> None:
     assert printed(tmp_path, "loss=0.25").notes == ()
 
 
-@pytest.mark.parametrize("number", ["nan", "NaN", "inf", "-inf", "Infinity"])
-def test_what_is_not_finite_is_no_number(tmp_path: Path, number: str) -> None:
-    """It is not compared, and the reason has it."""
-    assert refusal(tmp_path, f"loss={number}\n") == f"loss is {number}"
+@pytest.mark.parametrize(
+    ("output", "options", "reason"),
+    [
+        *((f"loss={number}\n", {}, f"^loss is {number}$") for number in ("nan", "NaN", "inf", "-inf", "Infinity")),
+        ("accuracy=0.5\n", {}, "^it prints no loss$"),
+        ("loss high", {"pattern": "loss (.*)"}, "for loss, which is no number$"),
+        ("loss high", {"pattern": r"loss (\d+)?"}, "for loss, which is no number$"),
+    ],
+)
+def test_what_is_not_finite_or_not_printed_is_no_number(
+    tmp_path: Path, output: str, options: dict[str, Any], reason: str
+) -> None:
+    """It is not compared, and the reason has what was found."""
+    with pytest.raises(NoNumberError, match=reason):
+        printed(tmp_path, output, **options)
 
 
-def test_a_number_that_is_not_printed_is_missing(tmp_path: Path) -> None:
-    """The reason names it."""
-    assert refusal(tmp_path, "accuracy=0.5\n") == "it prints no loss"
-
-
-@pytest.mark.parametrize("pattern", ["loss (.*)", r"loss (\d+)?"])
-def test_a_pattern_that_finds_a_word_finds_no_number(tmp_path: Path, pattern: str) -> None:
-    """What it found is told."""
-    assert refusal(tmp_path, "loss high", pattern=pattern).endswith("for loss, which is no number")
-
-
-def test_a_pattern_is_tried_at_each_line(tmp_path: Path) -> None:
-    """Its ^ and $ are ends of lines."""
+def test_a_number_is_found_in_a_line_and_in_json(tmp_path: Path) -> None:
+    """A pattern's ^ and $ are ends of lines; loggers write a member of JSON in a line of its own."""
     assert printed(tmp_path, "step 1\nloss 0.5\nend\n", pattern=r"^loss ([\d.]+)$").values == {"loss": 0.5}
-
-
-def test_a_member_of_json_is_a_number(tmp_path: Path) -> None:
-    """In a line of its own, as loggers write it."""
     output = json.dumps({"step": 7, "train_loss": 9.0, "loss": 0.125, "name": "loss"})
     assert printed(tmp_path, output).values == {"loss": 0.125}
 
@@ -145,17 +135,11 @@ def test_a_run_waits_no_longer_than_others_ran(tmp_path: Path) -> None:
 
 
 def test_numbers_of_the_hook_have_their_units(tmp_path: Path) -> None:
-    """Seconds as they are, memory in MB."""
-    sample = sample_of(
-        measures("wall", "cpu", "import", "import-memory", "peak"), observed(tmp_path), tmp_path, None, {}
-    )
-    assert sample.values == {"wall": 2.0, "cpu": 3.0, "import": 1.5, "import-memory": 250.0, "peak": 400.0}
-
-
-def test_the_peak_is_that_of_the_scripts_own_process(tmp_path: Path) -> None:
-    """A child that is just forked shares its parent's memory, and a sampled sum counts that twice."""
-    seen = observed(tmp_path, peak_rss_mb=1000.0)
-    assert sample_of(measures("peak"), seen, tmp_path, None, {}).values["peak"] == 400.0
+    """Seconds as they are, but for what is collected while it compiles; memory in MB, of the script's process alone."""
+    notes = NOTES | {"compile": {"_compile.compile_inner": 3.0}, "gc": 0.5}
+    values = {"wall": 2.0, "cpu": 3.0, "import": 1.5, "import-memory": 250.0, "peak": 400.0, "compile": 2.5}
+    seen = observed(tmp_path, notes=notes, peak_rss_mb=1000.0)
+    assert sample_of(measures(*values), seen, tmp_path, None, {}).values == values
 
 
 def test_a_note_says_that_memory_leaves_out_children(tmp_path: Path) -> None:
@@ -223,20 +207,12 @@ def test_a_leak_is_found_in_noise() -> None:
 
 @pytest.mark.parametrize("fills", [20, 60, 99])
 def test_a_cache_that_fills_is_no_leak(fills: int) -> None:
-    """What grows in the first half and then stops does not grow."""
+    """What grows in the first half and then stops does not grow, nor does what allocates once, or shrinks."""
+    assert growth([500_000_000] * 180 + [900_000_000] * 20) == 0
+    assert growth([10**9 - 4096 * line for line in range(40)]) == pytest.approx(-4.096)
     dice = random.Random(29)
     steps = [int(500e6 + 1e6 * min(line, fills) + dice.gauss(0, 50e3)) for line in range(200)]
     assert abs(growth(steps)) < 1
-
-
-def test_one_large_allocation_is_no_leak() -> None:
-    """Also in the second half of the lines."""
-    assert growth([500_000_000] * 180 + [900_000_000] * 20) == 0
-
-
-def test_memory_that_shrinks_grows_by_less_than_nothing() -> None:
-    """Its sign is kept."""
-    assert growth([10**9 - 4096 * line for line in range(40)]) == pytest.approx(-4.096)
 
 
 def test_nested_phases_of_the_compiler_count_once() -> None:
@@ -279,11 +255,3 @@ def test_how_far_outputs_are_apart(first: str, second: str, apart: float) -> Non
     """The largest difference of their numbers; infinite where other words, or a NaN, stand."""
     assert distance(first, second) == pytest.approx(apart)
     assert distance(second, first) == pytest.approx(apart)
-
-
-def test_what_is_collected_while_it_compiles_does_not_count(tmp_path: Path) -> None:
-    """Whether a collection falls into a compile is decided by what was made before."""
-    notes = NOTES | {"compile": {"_compile.compile_inner": 3.0}, "gc": 0.5}
-    assert sample_of(measures("compile"), observed(tmp_path, notes=notes), tmp_path, None, {}).values == {
-        "compile": 2.5
-    }

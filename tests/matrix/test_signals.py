@@ -21,7 +21,7 @@ from whichtorch.cli.command import terminating_like_interrupt
 from whichtorch.matrix import signals
 from whichtorch.matrix.signals import SIGNALS, Lookout, answering, stopping_signals
 from whichtorch.model.events import EnvironmentStage, Event, StacksSeen, StatusShown
-from whichtorch.process.evidence.capture import find_tool
+from whichtorch.process.spawning import find_tool
 from whichtorch.process.supervision import Task, start
 from whichtorch.reports.terminal import Progress
 

@@ -85,14 +85,6 @@ def test_a_change_that_is_none_is_refused(text: str) -> None:
         named("cpu", worse=text)
 
 
-def test_only_what_may_grow_without_end_can_become_worse_by_its_size() -> None:
-    """Twice as slow is a change of 100 %; a rate cannot fall by that."""
-    assert named("cpu", worse="100%")[0].change == 1
-    for name, worse in (("tokens/s", "100%"), ("cpu", "-100%")):
-        with pytest.raises(UsageError, match=f"{name} cannot fall by so much"):
-            named(name, worse=worse)
-
-
 def test_all_that_is_wrong_is_in_one_message() -> None:
     """Nobody repairs one option after another."""
     with pytest.raises(UsageError) as refused:
@@ -108,10 +100,6 @@ def test_the_pattern_of_growth_says_at_which_lines_memory_is_measured() -> None:
     """It has no number to find, and is not another number's as well."""
     assert named("growth", "cpu", pattern="step")[0].pattern == "step"
     assert named("growth")[0].pattern == ""
-    with pytest.raises(UsageError, match="--measure names 2"):
-        named("growth", "loss", pattern="step")
-    with pytest.raises(UsageError, match=re.escape("'[' is no regular expression")):
-        named("growth", pattern="[")
 
 
 def test_any_change_of_the_output_counts() -> None:
@@ -119,25 +107,29 @@ def test_any_change_of_the_output_counts() -> None:
     assert named("output", worse="1e-3")[0].either_way
 
 
-@pytest.mark.parametrize(("pattern", "groups"), [("loss: .*", 0), (r"(loss): (\d+)", 2)])
-def test_a_pattern_has_one_group(pattern: str, groups: int) -> None:
-    """The parentheses say where the number is."""
-    with pytest.raises(UsageError, match=f"has {groups} groups: put parentheses around the number"):
-        named("loss", pattern=pattern)
-
-
 def test_a_pattern_is_for_one_printed_number() -> None:
-    """With two of them, it would be one for both."""
-    with pytest.raises(UsageError, match="--measure names 2"):
-        named("loss", "accuracy", pattern=r"(\d+)")
+    """Which may be among others that are measured."""
     assert named("cpu", "loss", pattern=r"l=(\d+)")[1].pattern == r"l=(\d+)"
 
 
-@pytest.mark.parametrize("name", ["growth", "output"])
-def test_what_may_be_zero_takes_no_share(name: str) -> None:
-    """A share of no growth, or of no difference, says nothing."""
-    with pytest.raises(UsageError, match=f"--measure {name} has no value to take a share of"):
-        named(name, worse="5%")
+@pytest.mark.parametrize(
+    ("names", "options", "message"),
+    [
+        ("tokens/s", {"worse": "100%"}, "tokens/s cannot fall by so much"),
+        ("cpu", {"worse": "-100%"}, "cpu cannot fall by so much"),
+        ("growth", {"worse": "5%"}, "--measure growth has no value to take a share of"),
+        ("output", {"worse": "5%"}, "--measure output has no value to take a share of"),
+        ("loss accuracy", {"pattern": r"(\d+)"}, "--measure names 2"),
+        ("growth loss", {"pattern": "step"}, "--measure names 2"),
+        ("growth", {"pattern": "["}, "'[' is no regular expression"),
+        ("loss", {"pattern": "loss: .*"}, "has 0 groups: put parentheses around the number"),
+        ("loss", {"pattern": r"(loss): (\d+)"}, "has 2 groups: put parentheses around the number"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(names: str, options: dict[str, str], message: str) -> None:
+    """Only what may grow without end can become worse by its size, and a pattern is for one number."""
+    with pytest.raises(UsageError, match=re.escape(message)):
+        named(*names.split(), **options)
 
 
 @pytest.mark.parametrize(
@@ -150,23 +142,13 @@ def test_what_may_be_zero_takes_no_share(name: str) -> None:
         ("val loss = .5", ".5"),
         ("loss=nan", "nan"),
         ("loss: -Infinity", "-Infinity"),
+        ("train_loss=0.25 my.loss=0.25 loss 0.25 losses: 3 loss=high", None),
     ],
 )
-def test_the_pattern_of_a_name_finds_its_number(text: str, number: str) -> None:
-    """As NAME=1.5, NAME: 1.5 or a member of JSON."""
+def test_the_pattern_of_a_name_finds_its_number(text: str, number: str | None) -> None:
+    """As NAME=1.5, NAME: 1.5 or a member of JSON; a longer name is another one, and signs stand for themselves."""
     found = re.search(printed_pattern("loss"), text)
-    assert found is not None
-    assert found[1] == number
-
-
-@pytest.mark.parametrize("text", ["train_loss=0.25", "my.loss=0.25", "loss 0.25", "losses: 3", "loss=high"])
-def test_the_pattern_of_a_name_finds_no_other_number(text: str) -> None:
-    """A longer name is another one."""
-    assert re.search(printed_pattern("loss"), text) is None
-
-
-def test_a_name_is_no_pattern_itself() -> None:
-    """Signs in it stand for themselves."""
+    assert (found and found[1]) == number
     assert re.search(printed_pattern("tokens/s (mean)"), "tokens/s (mean): 12.5")
     assert not re.search(printed_pattern("a.b"), "axb=1")
 
@@ -203,6 +185,7 @@ def test_no_change_has_no_sign() -> None:
 
 def test_a_change_of_the_size_counts_in_both_scales() -> None:
     """--worse 10% is 10 % more seconds, and 10 % less of a rate."""
+    assert named("cpu", worse="100%")[0].change == 1
     (seconds,), (rate,) = named("cpu", worse="10%"), named("tokens/s", worse="10%")
     assert seconds.threshold.effect(exactly(seconds.on_scale(1.1) - seconds.on_scale(1))) is Effect.WORSE
     assert rate.threshold.effect(exactly(rate.on_scale(0.9) - rate.on_scale(1))) is Effect.WORSE

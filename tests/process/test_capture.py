@@ -15,6 +15,7 @@ from whichtorch.hangs.stack_readers import parse_facts, parse_faulthandler, pars
 from whichtorch.inside.startup import FOLDER, sitecustomize
 from whichtorch.process import kernel
 from whichtorch.process.evidence import capture, facts, sampler
+from whichtorch.process.spawning import find_tool
 from whichtorch.process.supervision import Ending, Supervised
 
 pytestmark = [
@@ -22,7 +23,7 @@ pytestmark = [
     pytest.mark.xdist_group("collect"),  # they share what they start
 ]
 needs_collectors = pytest.mark.skipif(
-    capture.find_tool("py-spy") is None or capture.find_tool("pystack") is None, reason="needs py-spy and pystack"
+    find_tool("py-spy") is None or find_tool("pystack") is None, reason="needs py-spy and pystack"
 )
 
 SPUN = 4.0  # seconds after which what spins is stopped

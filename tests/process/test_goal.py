@@ -9,9 +9,10 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.process.running import begin, headway_of
-from whichtorch.process.evidence import capture, headway
+from whichtorch.process.evidence import headway
 from whichtorch.process.evidence.headway import TreeClock
 from whichtorch.process.evidence.sampler import AHEAD, SLACK, seconds_given
+from whichtorch.process.spawning import find_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,5 +74,5 @@ def test_a_spin_ends_near_its_goal(tmp_path: Path) -> None:
     assert ending.limit is not None
     assert ending.limit <= 3 * (2 * stretch + AHEAD)
     assert 2 * stretch / SLACK <= ending.seconds < PATIENCE
-    if capture.find_tool("py-spy"):
+    if find_tool("py-spy"):
         assert (ending.moving, ending.busy) == (False, True)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.process.running import begin
-from whichtorch.process.evidence import capture, sampler
+from whichtorch.process.evidence import sampler
+from whichtorch.process.spawning import find_tool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.xdist_group("stacks")  # the tests share the programs they start
 needs_py_spy = pytest.mark.skipif(
-    sys.platform != "linux" or capture.find_tool("py-spy") is None, reason="needs /proc and py-spy"
+    sys.platform != "linux" or find_tool("py-spy") is None, reason="needs /proc and py-spy"
 )
 
 

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,9 +112,7 @@ def run(folder: Path, program: str, *arguments: str, **fields: Any) -> Ending:
     link.unlink(missing_ok=True)
     link.symlink_to(folder / "home" / ".ssh" / "id_rsa")
     spec = sandbox.sandbox_spec(
-        [own, folder / "site-packages", *sandbox.interpreter_folders(Path(sys.executable))],
-        {attempt: attempt},
-        room_mb=ROOM_MB,
+        [own, folder / "site-packages", *sandbox.interpreter_folders(Path(sys.executable))], {attempt: attempt}
     )
     task: dict[str, Any] = {
         "argv": (sys.executable, str(script), *arguments),
@@ -125,11 +124,12 @@ def run(folder: Path, program: str, *arguments: str, **fields: Any) -> Ending:
         "memory_mb": 400,
         "processes": 60,
     }
-    return supervision.start(supervision.Task(**task | {"sandbox": spec} | fields)).wait()
+    return supervision.start(supervision.Task(**task | {"sandbox": replace(spec, room_mb=ROOM_MB)} | fields)).wait()
 
 
 def run_code(folder: Path, code: str, shown: Iterable[Path] = (), program: str = sys.executable) -> Ending:
     """Run a text in a sandbox; it writes to `folder`."""
+    spec = sandbox.sandbox_spec([*shown, *sandbox.interpreter_folders(Path(program))], {folder: folder})
     task = supervision.Task(
         argv=(program, "-c", code),
         cwd=str(folder),
@@ -137,9 +137,7 @@ def run_code(folder: Path, code: str, shown: Iterable[Path] = (), program: str =
         stdout=str(folder / "out"),
         stderr=str(folder / "err"),
         timeout=30.0,
-        sandbox=sandbox.sandbox_spec(
-            [*shown, *sandbox.interpreter_folders(Path(program))], {folder: folder}, room_mb=ROOM_MB
-        ),
+        sandbox=replace(spec, room_mb=ROOM_MB),
     )
     return supervision.start(task).wait()
 

@@ -96,12 +96,6 @@ def test_records_come_in_the_order_of_their_runs(tmp_path: Path) -> None:
     assert known(tmp_path) == [2, 1]
 
 
-def shorter(file: Path) -> None:
-    """Leave the last line out."""
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join(lines[:-1]))
-
-
 def same_length(file: Path) -> None:
     """Change a line, and no length."""
     file.write_text(file.read_text().replace('"seconds":1.0', '"seconds":7.0'))
@@ -114,13 +108,12 @@ def longer(file: Path) -> None:
     file.with_name("new").rename(file)
 
 
-def gone(file: Path) -> None:
-    """Remove the file."""
-    file.unlink()
+def shorter(file: Path) -> None:
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"), [(shorter, [1]), (same_length, [7, 2]), (longer, [1, 8, 1, 8]), (gone, [])]
+    ("change", "expected"), [(shorter, [1]), (same_length, [7, 2]), (longer, [1, 8, 1, 8]), (Path.unlink, [])]
 )
 def test_a_file_that_was_not_just_appended_to_is_read_again(
     tmp_path: Path, change: Callable[[Path], None], expected: list[float]
@@ -145,21 +138,6 @@ def test_a_line_that_changes_while_a_command_runs_is_not_taken_for_another(tmp_p
     assert others.of(KEY) == []
 
 
-def truncated(index: Path) -> None:
-    """Cut the index short."""
-    index.write_bytes(index.read_bytes()[:5000])
-
-
-def garbage(index: Path) -> None:
-    """Put something else there."""
-    index.write_bytes(b"no database at all" * 1000)
-
-
-def empty(index: Path) -> None:
-    """Leave nothing in the file."""
-    index.write_bytes(b"")
-
-
 def other_form(index: Path) -> None:
     """Leave an index as another release may have made it."""
     index.unlink()
@@ -168,9 +146,17 @@ def other_form(index: Path) -> None:
     database.close()
 
 
-@pytest.mark.parametrize("damage", [truncated, garbage, empty, other_form])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        other_form,
+        lambda index: index.write_bytes(index.read_bytes()[:5000]),
+        lambda index: index.write_bytes(b"no database at all" * 1000),
+        lambda index: index.write_bytes(b""),
+    ],
+)
 def test_an_index_that_does_not_fit_is_made_again(
-    tmp_path: Path, parsed: list[str], damage: Callable[[Path], None]
+    tmp_path: Path, parsed: list[str], damage: Callable[[Path], object]
 ) -> None:
     """The command that finds it so answers as ever, and the next one need not make it."""
     store_run(tmp_path, 1, 2)

@@ -30,13 +30,6 @@ def scenario(tmp_path: Path) -> Scenario:
     return Scenario(name="family/case", path=tmp_path / "case.py", source_hash="hash")
 
 
-def test_records_are_read_back(tmp_path: Path) -> None:
-    """What a run appended, the next call of the tool finds under the same key."""
-    with new_run(tmp_path, ("matrix",)) as store:
-        store.add_record(record())
-    assert read_records(tmp_path).of(record().key) == [record()]
-
-
 def test_record_is_on_disk_before_the_run_ends(tmp_path: Path) -> None:
     """A record is flushed at once, so a kill of the tool does not lose it."""
     with new_run(tmp_path, ()) as store:

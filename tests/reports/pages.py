@@ -59,7 +59,10 @@ def made(
     bisections: Sequence[Bisection] = (),
 ) -> str:
     """Return the page of a run."""
-    facts = RunFacts(stored=stored, comparison=comparison, nights=tuple(nights), bisections=tuple(bisections))
+    before = earlier(stored) if comparison else None
+    facts = RunFacts(
+        stored=stored, comparison=comparison, before=before, nights=tuple(nights), bisections=tuple(bisections)
+    )
     return page(facts, called)
 
 
@@ -188,6 +191,11 @@ def hostile(folder: Path) -> StoredRun:
 
 def compared(new: StoredRun) -> Comparison:
     """Return a run compared with one of the night before, in which some of its cells came out otherwise."""
+    return compare(earlier(new), new.result)
+
+
+def earlier(new: StoredRun) -> Result:
+    """Return that run."""
     flipped = {Outcome.HANG: Outcome.PASS, Outcome.PASS: Outcome.FAIL}
     cells = []
     for place, old_cell in enumerate(new.result.cells):
@@ -206,16 +214,8 @@ def compared(new: StoredRun) -> Comparison:
         for where in new.result.environments
     ]
     run = new.result.run.model_copy(update={"id": "before", "started": (DAY - timedelta(days=1)).isoformat()})
-    old = new.result.model_copy(
-        update={
-            "run": run,
-            "environments": tuple(older),
-            "cells": tuple(
-                old_cell.model_copy(update={"environment": f"{old_cell.environment}-old"}) for old_cell in cells
-            ),
-        }
-    )
-    return compare(old, new.result)
+    renamed = (each.model_copy(update={"environment": f"{each.environment}-old"}) for each in cells)
+    return new.result.model_copy(update={"run": run, "environments": tuple(older), "cells": tuple(renamed)})
 
 
 def nights(run: Run, count: int = 20) -> list[Night]:

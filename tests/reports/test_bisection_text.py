@@ -17,6 +17,7 @@ from whichtorch.reports.bisection_text import bisection_blocks, bisection_lines,
 from whichtorch.reports.document import markdown
 from whichtorch.search.search_state import AnswerKind, Change, Find, SearchVerdict
 
+LINK = "https://github.com/pytorch/pytorch/compare/a...b"
 VALUES = tuple(f"2.{minor}.0" for minor in range(8))
 WORDS = {
     "H": (Outcome.HANG, SearchVerdict.BAD),
@@ -64,9 +65,8 @@ def bisection(letters: str, kind: AnswerKind = AnswerKind.BOUNDARY, **fields: An
 
 def test_an_exact_boundary() -> None:
     """What was searched, the line of values with a bar at the change, the answer, what it hangs in, and the cost."""
-    link = "https://github.com/pytorch/pytorch/compare/a...b"
     packages = {"numpy": ("2.2.0", "2.3.0"), "triton": (None, "3.1.0")}
-    found = bisection("H.Hp...p", boundaries=(boundary("2.2.0", "2.3.0", commits=link, packages=packages),))
+    found = bisection("H.Hp...p", boundaries=(boundary("2.2.0", "2.3.0", commits=LINK, packages=packages),))
     assert list(bisection_lines(found, 100)) == [
         "repro.py: 8 versions of torch, 2.0.0 to 2.7.0; build cpu, python 3.11, config default",
         "",
@@ -74,7 +74,7 @@ def test_an_exact_boundary() -> None:
         "",
         "  2.0.0 HANG  ..1..  2.2.0 HANG |  2.3.0 pass  ..3..  2.7.0 pass",
         "",
-        f"  commits: {link}",
+        f"  commits: {LINK}",
         "  changed with it: numpy 2.2.0 -> 2.3.0, triton none -> 3.1.0",
         "  it hangs: stuck in take (repro.py)",
         "next: whichtorch fix repro.py --bad 2.2.0 --good 2.3.0  # shows what changed as a patch",
@@ -136,12 +136,6 @@ def test_no_fix() -> None:
     ]
 
 
-def test_no_fix_of_what_fails_in_two_ways() -> None:
-    """All versions that fail are counted, also those that show another failure."""
-    lines = list(bisection_lines(bisection("f..f...H", AnswerKind.NONE), 100))
-    assert "none fixes it: it hangs in 1 of the 3 versions of torch tried, and fails in another way in 2" in lines
-
-
 def test_no_fix_of_what_may_be_slow() -> None:
     """Where nothing was looked at for long enough to call it a hang, the answer does not call it one."""
     found = bisection("H..H...H", AnswerKind.NONE)
@@ -150,10 +144,24 @@ def test_no_fix_of_what_may_be_slow() -> None:
     assert "none fixes it: it hangs or is slow (no longer look was taken) in all 3 versions of torch tried" in lines
 
 
-def test_nothing_to_find() -> None:
-    """Where it passes everywhere, there is nothing to find."""
-    found = bisection("p..p...p", AnswerKind.NONE, reference=None)
-    assert "nothing to find: it passes in all 3 versions of torch tried" in list(bisection_lines(found, 100))
+@pytest.mark.parametrize(
+    ("letters", "kind", "reference", "answer"),
+    [
+        (
+            "f..f...H",
+            "none",
+            True,
+            "none fixes it: it hangs in 1 of the 3 versions of torch tried, and fails in another way in 2",
+        ),
+        ("p..p...p", "none", False, "nothing to find: it passes in all 3 versions of torch tried"),
+        ("p..H...p", "none", True, "no change explains what was seen"),
+        ("u......u", "inconclusive", False, "inconclusive: no two values could be told apart"),
+    ],
+)
+def test_an_answer_without_a_change(letters: str, kind: str, reference: bool, answer: str) -> None:
+    """All versions that fail are counted, and nothing is claimed that was not seen."""
+    found = bisection(letters, AnswerKind(kind), **({} if reference else {"reference": None}))
+    assert list(bisection_lines(found, 200))[2] == answer
 
 
 def test_it_passes_only_where_it_could_be_judged() -> None:
@@ -192,24 +200,12 @@ def test_reasons_that_differ_only_in_the_value_are_told_once() -> None:
     ]
 
 
-def test_a_contradiction() -> None:
-    """Where good and bad are both there and yet no change was found, neither is claimed."""
-    found = bisection("p..H...p", AnswerKind.NONE)
-    assert "no change explains what was seen" in list(bisection_lines(found, 100))
-
-
 def test_an_inconclusive_bracket_blames_nobody() -> None:
     """A bracket is told with its probability, without a culprit and without a bar."""
     found = bisection("H..p....", AnswerKind.INCONCLUSIVE, boundaries=(boundary("2.0.0", "2.3.0", confidence=0.62),))
     lines = list(bisection_lines(found, 100))
     assert lines[4] == "  2.0.0 HANG  ..2..  2.3.0 pass  ..4.."
     assert lines[2] == "inconclusive: a fix between 2.0.0 and 2.3.0, with probability 0.62"
-
-
-def test_no_two_positions() -> None:
-    """Where nothing could be told apart, that is the answer."""
-    lines = list(bisection_lines(bisection("u......u", AnswerKind.INCONCLUSIVE, reference=None), 100))
-    assert lines[2] == "inconclusive: no two values could be told apart"
 
 
 def test_flaky_values_show_how_often() -> None:
@@ -238,9 +234,6 @@ def test_what_was_known_before_is_counted() -> None:
     assert cost(bisection("p......p").model_copy(update={"probes": probes})) == (
         "2 probes (1 known before), 4 installs, 9 runs, 61 s"
     )
-
-
-LINK = "https://github.com/pytorch/pytorch/compare/a...b"
 
 
 def test_it_holds_all_that_an_issue_needs(tmp_path: Path) -> None:

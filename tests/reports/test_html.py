@@ -4,6 +4,8 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Sequence
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 
 from tests.reports import pages
 from tests.reports.pages import attempt, cell, environment, made, stored
-from whichtorch.model import Diagnosis, Outcome, Scenario, StuckThread
+from whichtorch.model import Cell, Diagnosis, Outcome, Scenario
 from whichtorch.reports.page.excerpts import Excerpt, Rank, fitted
 from whichtorch.reports.page.html import FIXED, PER_CELL
 
@@ -101,6 +103,14 @@ class Page(HTMLParser):
         return json.loads(self.data["details"].split("\n")[0])
 
 
+HERE = environment("2.11.0")
+
+
+def text_of(folder: Path, *cells: Cell, scenarios: Sequence[Scenario] = ()) -> str:
+    """Return the page of a run in one environment."""
+    return made(stored([HERE], cells, folder, scenarios))
+
+
 @pytest.fixture(scope="module")
 def real() -> str:
     """Return the page of a real run, with all that can be on it."""
@@ -149,9 +159,8 @@ def test_known_issues_are_footnotes(real: str) -> None:
 
 def test_unexpected_flaky_and_changed_are_marked(tmp_path: Path) -> None:
     """`!` and a class for what nobody expects, k/n for what comes and goes, a class for what changed."""
-    where = environment("2.11.0")
     attempts = tuple(attempt(outcome) for outcome in (Outcome.HANG, Outcome.PASS, Outcome.PASS))
-    run = stored([where], [cell(where, Outcome.HANG, expected=False, attempts=attempts)], tmp_path)
+    run = stored([HERE], [cell(HERE, Outcome.HANG, expected=False, attempts=attempts)], tmp_path)
     comparison = pages.compared(run)
     found = Page(made(run, comparison))
     assert found.rows[1] == [("H g x c", "HANG!1/3")]
@@ -214,19 +223,6 @@ def test_details_of_a_hang(real: str) -> None:
     assert facts["change"] == {"kind": "regression", "was": "pass"}
 
 
-def test_stacks_of_an_older_record_are_shown_as_they_are(tmp_path: Path) -> None:
-    """A record without stacks in its diagnosis has the text that was written for people, in one piece."""
-    attempts = tmp_path / "runs" / "r" / "attempts"
-    attempts.mkdir(parents=True)
-    (attempts / "diagnosis.txt").write_text("GIL cycle: x\n\nthread 1\n    f\n\nthread 2\n    g\n")
-    diagnosis = Diagnosis(summary="x", stuck=StuckThread(pid=1, tid=1))
-    hung = attempt(Outcome.HANG, stacks="runs/r/attempts", diagnosis=diagnosis)
-    here = environment("2.11.0")
-    run = stored([here], [cell(here, Outcome.HANG, attempts=(hung,))], tmp_path)
-    (text,) = Page(made(run)).details[0]["cells"]["0"]["texts"]
-    assert text[:2] == ["stacks", "GIL cycle: x\n\nthread 1\n    f\n\nthread 2\n    g\n"]
-
-
 def test_the_nearest_passing_environment(real: str) -> None:
     """A red cell names the passing environment that differs least, and in what."""
     found = Page(real)
@@ -238,10 +234,9 @@ def test_the_nearest_passing_environment(real: str) -> None:
 
 def test_outputs_that_are_gone_are_told(tmp_path: Path) -> None:
     """Files that were pruned, or that lie where a run has no business to look, are not on the page."""
-    where = environment("2.11.0")
     files = {"stderr": "runs/r/attempts/1/stderr.txt", "stderr_bytes": 1234, "stacks": "runs/r/attempts/1/stacks"}
-    gone = cell(where, Outcome.HANG, attempts=(attempt(Outcome.HANG, **files),))
-    texts = Page(made(stored([where], [gone], tmp_path))).details[0]["cells"]["0"]["texts"]
+    gone = cell(HERE, Outcome.HANG, attempts=(attempt(Outcome.HANG, **files),))
+    texts = Page(text_of(tmp_path, gone)).details[0]["cells"]["0"]["texts"]
     assert texts == [
         ["stacks", "runs/r/attempts/1/stacks is not there any more", 0],
         ["stderr", "(1,234 bytes were written; runs/r/attempts/1/stderr.txt is not there any more)", 0],
@@ -278,12 +273,10 @@ def test_nothing_hostile_comes_through(tmp_path: Path) -> None:
 
 def test_commands_are_quoted(tmp_path: Path) -> None:
     """A name with a quote or a space is one word of the command that is copied."""
-    where = environment("2.11.0")
-    text = made(stored([where], [cell(where, Outcome.FAIL, "fam/it's; rm -rf *", expected=False)], tmp_path))
+    text = text_of(tmp_path, cell(HERE, Outcome.FAIL, "fam/it's; rm -rf *", expected=False))
     assert Page(text).details[0]["quoted"] == "'fam/it'\"'\"'s; rm -rf *'"
-    script = cell(where, Outcome.FAIL, "my repro.py")
-    assert "quoted" not in Page(made(stored([where], [cell(where, Outcome.FAIL, "a[b=1]")], tmp_path))).details[0]
-    found = Page(made(stored([where], [script], tmp_path)))
+    assert "quoted" not in Page(text_of(tmp_path, cell(HERE, Outcome.FAIL, "a[b=1]"))).details[0]
+    found = Page(text_of(tmp_path, cell(HERE, Outcome.FAIL, "my repro.py")))
     assert found.shared["environments"][0]["commands"]["script"] == (
         "nox -s matrix -- THE_CELL_HERE --torch 2.11.0 --build cpu --fresh"
     )
@@ -315,11 +308,8 @@ def test_size_is_bounded(tmp_path: Path, rows: int, columns: int, red: float, ou
 
 def test_names_alone_fill_a_page(tmp_path: Path) -> None:
     """Long names in one environment leave little room for the rest, and the bound holds."""
-    where = environment("2.11.0")
-    cells = [
-        cell(where, Outcome.FAIL, f"family/{row}<" + "name-" * 30, signature=f"{row} " * 60) for row in range(3_000)
-    ]
-    text = made(stored([where], cells, tmp_path))
+    name, named = "name-" * 30, partial(cell, HERE, Outcome.FAIL)
+    text = text_of(tmp_path, *(named(f"family/{row}<{name}", signature=f"{row} " * 60) for row in range(3_000)))
     assert len(text.encode()) <= FIXED + PER_CELL * 3_000
     assert len(Page(text).details) == 3_000
 
@@ -361,11 +351,8 @@ def test_the_line_of_a_bisection() -> None:
     from whichtorch.reports.page.pictures import version_line
 
     line = version_line(pages.bisection())
-    assert [(step["number"], step["value"]) for step in line["steps"]][:3] == [
-        (1, "1.13.0"),
-        (2, "2.15.0"),
-        (3, "2.5.0"),
-    ]
+    numbered = [(step["number"], step["value"]) for step in line["steps"]]
+    assert numbered[:3] == [(1, "1.13.0"), (2, "2.15.0"), (3, "2.5.0")]
     brackets = [step["right"] - step["left"] for step in line["steps"] if step["left"] is not None]
     assert len(brackets) == 6
     assert brackets == sorted(brackets, reverse=True)
@@ -374,24 +361,21 @@ def test_the_line_of_a_bisection() -> None:
 
 def test_names_that_look_alike_stay_apart(tmp_path: Path) -> None:
     """Two names that differ only in what cannot be seen, or beyond what is shown, are two rows."""
-    where = environment("2.11.0")
     names = ["family/a" + "x" * 300, "family/a" + "x" * 301]
-    found = Page(made(stored([where], [cell(where, Outcome.PASS, name) for name in names], tmp_path)))
+    found = Page(text_of(tmp_path, *(cell(HERE, Outcome.PASS, name) for name in names)))
     assert len({row["name"] for row in found.index["rows"]}) == 2
 
 
 def test_known_issue_of_a_script_that_was_renamed(tmp_path: Path) -> None:
     """The header is found by what the script said, else by its name."""
-    where = environment("2.11.0")
     scenario = Scenario(name="family/old", path=Path("x.py"), source_hash="abc", summary="what it does")
-    known = cell(where, Outcome.FAIL, "family/new", source_hash="abc", known="as ever")
-    assert "what it does: <em>as ever</em>" in made(stored([where], [known], tmp_path, [scenario]))
+    known = cell(HERE, Outcome.FAIL, "family/new", source_hash="abc", known="as ever")
+    assert "what it does: <em>as ever</em>" in text_of(tmp_path, known, scenarios=[scenario])
 
 
 def test_machines_that_disagree_are_told(tmp_path: Path) -> None:
     """A merged cell says which run saw what."""
-    where = environment("2.11.0")
-    found = made(stored([where], [cell(where, Outcome.HANG, conflict="pass in one, hang in two")], tmp_path))
+    found = text_of(tmp_path, cell(HERE, Outcome.HANG, conflict="pass in one, hang in two"))
     assert "The runs that were merged disagree: pass in one, hang in two" in found
 
 
@@ -399,7 +383,6 @@ def test_an_opened_hang_has_its_whole_diagnosis(tmp_path: Path) -> None:
     """Eight ranks that disagree take a long sentence: the grid may cut it, the opened cell does not."""
     summary = "; ".join(f"rank {rank} waits in torch.distributed.all_reduce (train.py:{rank})" for rank in range(20))
     hung = attempt(Outcome.HANG, diagnosis=Diagnosis(kind="ranks", summary=summary))
-    here = environment("2.11.0")
-    run = stored([here], [cell(here, Outcome.HANG, signature=summary, attempts=(hung,))], tmp_path)
-    found = Page(made(run)).details[0]["cells"]["0"]
+    whole = text_of(tmp_path, cell(HERE, Outcome.HANG, signature=summary, attempts=(hung,)))
+    found = Page(whole).details[0]["cells"]["0"]
     assert found["hang"]["summary"] == summary

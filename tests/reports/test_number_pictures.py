@@ -14,7 +14,7 @@ from whichtorch.records.store import StoredRun
 from whichtorch.reports.markdown import markdown_lines
 from whichtorch.reports.page.grid import grid_of
 from whichtorch.reports.page.html import page
-from whichtorch.reports.page.number_pictures import BASE, MOST_LINES, TOP, over_environments, over_nights
+from whichtorch.reports.page.pictures import BASE, MOST_LINES, TOP, over_environments, over_nights
 from whichtorch.reports.run_facts import gather
 
 RELEASES = [environment(torch) for torch in ("2.9.1", "2.10.0", "2.11.0")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -22,22 +22,25 @@ from whichtorch.model.events import (
 from whichtorch.reports.terminal import Progress, say
 
 if TYPE_CHECKING:
-    from whichtorch.model import Cell
+    from whichtorch.model.events import Event
 
 
-def shown(*cells: Cell) -> list[str]:
-    console = Console(file=io.StringIO(), width=200)
-    progress = Progress(console, len(cells))
-    for finished in cells:
-        progress(CellDone(environment=NEW, cell=finished))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue().splitlines()
+def shown(*events: Event, cells: int | None = 1) -> list[str]:
+    file = io.StringIO()
+    progress = Progress(Console(file=file, width=200), cells)
+    for event in events:
+        progress(event)
+    return file.getvalue().splitlines()
+
+
+def began(name: str, limit: float = 60, **fields: Any) -> AttemptStarted:
+    return AttemptStarted(environment="here", cell=name, limit=limit, **fields)
 
 
 def test_a_known_failure_is_marked() -> None:
     """A red word that the scenario expects frightens nobody; one that nobody expects has its mark alone."""
-    lines = shown(cell(NEW, Outcome.FAIL), cell(NEW, Outcome.FAIL, expected=False), cell(NEW, Outcome.PASS))
-    assert lines == [
+    cells = cell(NEW, Outcome.FAIL), cell(NEW, Outcome.FAIL, expected=False), cell(NEW, Outcome.PASS)
+    assert shown(*(CellDone(environment=NEW, cell=each) for each in cells), cells=3) == [
         "[1/3] FAIL (known) family/case[op=mm]  torch-2.12.1-pypi  1.0 s",
         "[2/3] FAIL!    family/case[op=mm]  torch-2.12.1-pypi  1.0 s",
         "[3/3] pass     family/case[op=mm]  torch-2.12.1-pypi  1.0 s",
@@ -82,12 +85,7 @@ def test_what_is_no_terminal_gets_lines() -> None:
 
 def test_a_longer_look_says_how_long_it_may_take() -> None:
     """The time where the cores are free comes first, and the limit where it may take longer."""
-    console = Console(file=io.StringIO(), width=200)
-    progress = Progress(console, 1)
-    for limit, goal in ((430.4, 80.0), (80.2, 80.0)):
-        progress(AttemptStarted(environment="here", cell="a", limit=limit, goal=goal, why="slow: still moving"))
-    assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue().splitlines() == [
+    assert shown(*(began("a", limit, goal=80.0, why="slow: still moving") for limit in (430.4, 80.2))) == [
         "a  here  again for 80 to 430 s: slow: still moving",
         "a  here  again for 80 s: slow: still moving",
     ]
@@ -95,14 +93,8 @@ def test_a_longer_look_says_how_long_it_may_take() -> None:
 
 def test_what_is_stopped_is_told_with_its_last_line() -> None:
     """At an interrupt, and when the time is over, each attempt that runs is told, with the line it was last seen at."""
-    console = Console(file=io.StringIO(), width=200)
-    progress = Progress(console, 2)
-    for name in "ab":
-        progress(AttemptStarted(environment="here", cell=name, limit=60))
-    progress(StacksSeen(lines={"a  here": "f (a.py:3)"}))
-    progress(Interrupted(why="the 60 s are over"))
-    assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue().splitlines() == [
+    seen, over = StacksSeen(lines={"a  here": "f (a.py:3)"}), Interrupted(why="the 60 s are over")
+    assert shown(began("a"), began("b"), seen, over) == [
         "the 60 s are over: stopping what runs, keeping what is done (press Ctrl-C again to stop at once)",
         "  a  here  0 of 60 s  at f (a.py:3)",
         "  b  here  0 of 60 s",
@@ -111,25 +103,14 @@ def test_what_is_stopped_is_told_with_its_last_line() -> None:
 
 def test_a_measured_run_is_told_with_its_round() -> None:
     """Who waits for a series sees how far it is."""
-    console = Console(file=io.StringIO(), width=200)
-    progress = Progress(console, 1)
-    progress(AttemptStarted(environment="here", cell="a", limit=60, round=5, rounds=12))
-    progress(Interrupted(why="the 60 s are over"))
-    assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue().splitlines()[1:] == ["  a  here  0 of 60 s, round 5 of at most 12"]
+    lines = shown(began("a", round=5, rounds=12), Interrupted(why="the 60 s are over"))
+    assert lines[1:] == ["  a  here  0 of 60 s, round 5 of at most 12"]
 
 
 def test_a_dropped_probe_is_not_shown_any_more() -> None:
     """Neither its attempt nor its install is told as what runs."""
-    console = Console(file=io.StringIO(), width=200)
-    progress = Progress(console, None)
-    progress(EnvironmentStage(label="here", stage="installing"))
-    progress(AttemptStarted(environment="here", cell="a", limit=60))
-    progress(ProbeDropped(label="here"))
-    progress(StatusShown(lines=(), why="waiting for:"))
-    progress(Interrupted())
-    assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue().splitlines() == [
+    installs, waits = EnvironmentStage(label="here", stage="installing"), StatusShown(lines=(), why="waiting for:")
+    assert shown(installs, began("a"), ProbeDropped(label="here"), waits, Interrupted(), cells=None) == [
         "here: installing",
         "waiting for:",
         "interrupted: stopping what runs, keeping what is done (press Ctrl-C again to stop at once)",

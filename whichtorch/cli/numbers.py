@@ -70,7 +70,7 @@ def measured(
 
     Raises UsageError where no environment has a number.
     """
-    from whichtorch.matrix.measured_matrix import measured_run
+    from whichtorch.matrix.interleaving import measured_run
     from whichtorch.model import Effect
     from whichtorch.reports.numbers_text import number_lines
 

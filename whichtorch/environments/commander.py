@@ -18,9 +18,9 @@ from whichtorch.environments.index.releases import kept_folder
 from whichtorch.environments.index.sources import Sources, configured_sources, without_credentials
 from whichtorch.environments.provider import COMMAND_MARK, Stage, silent
 from whichtorch.model import Build
-from whichtorch.process.evidence.capture import find_tool
 from whichtorch.process.executor import Executor, LocalExecutor
 from whichtorch.process.marks import mark_for
+from whichtorch.process.spawning import find_tool
 from whichtorch.process.supervision import Ending, Task
 
 REASON_LENGTH = 400  # characters of uv's own explanation that a table can show

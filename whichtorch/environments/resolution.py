@@ -395,16 +395,16 @@ def _fetch(
     wanted: dict[str, str], build: Build, python: str, folder: Path, commander: Commander, *, contents: str = ""
 ) -> None:
     """Fetch wheels of a build into a folder, by project and version. Raises InstallError."""
-    from whichtorch.environments.index import pages  # here: it imports requests
+    from whichtorch.environments.index import fetching  # here: it imports requests
 
     assert build.index_url is not None
     certificates = commander.sources.certificates
-    fetch = pages.FetchRequest(build.index_url, wanted, python, str(folder), certificates, contents)
+    fetch = fetching.FetchRequest(build.index_url, wanted, python, str(folder), certificates, contents)
     commander.stage("downloading")
     log = commander.logs / "download.log"
-    env = os.environ | {pages.REQUEST: json.dumps(fetch._asdict())}
+    env = os.environ | {fetching.REQUEST: json.dumps(fetch._asdict())}
     # in a process of its own, which can be ended at once, wherever it waits
-    ending = commander.run((sys.executable, "-I", "-c", pages.PROGRAM), env=env, log=log, what="downloading")
+    ending = commander.run((sys.executable, "-I", "-c", fetching.PROGRAM), env=env, log=log, what="downloading")
     if ending.exit_code != 0:
         raise InstallError(f"downloading failed: {log_summary(log, ending)}", log)
 

@@ -90,7 +90,7 @@ class Failure(Model):
     @classmethod
     def of(cls, record: Record, chain: Sequence[RaisedException] = ()) -> Failure:
         """Return what a record shows; of a script that will be cut down, with the exceptions that ended it."""
-        attempt = record.attempt
+        attempt, told = record.attempt, record.attempt.evidence.chain
         return cls(
             outcome=attempt.outcome,
             signature=record.signature,
@@ -100,8 +100,8 @@ class Failure(Model):
             place=_place(chain[-1]) if chain else (),
             words=_stable(chain[-1].message) if chain else "",
             hang=attempt.diagnosis.kind if attempt.outcome is Outcome.HANG and attempt.diagnosis else "",
-            needs_earlier_run=_needs_earlier_run(attempt.evidence.chain),
-            reads_cache=_reads_cache(attempt.evidence.chain),
+            needs_earlier_run=_needs_earlier_run(told),
+            reads_cache=None if told is None or told.read is None else bool(told.read),
         )
 
     @property
@@ -170,10 +170,6 @@ def _needs_earlier_run(chain: ChainEvidence | None) -> bool:
     return chain is not None and chain.run > 1
 
 
-def _reads_cache(chain: ChainEvidence | None) -> bool | None:
-    return None if chain is None or chain.read is None else bool(chain.read)
-
-
 def _differ(what: str, first: object, second: object) -> FailureMatch:
     return FailureMatch(False, f"another {what}: {second or 'none'}, not {first or 'none'}")
 
@@ -235,8 +231,8 @@ def _compare_hangs(first: Signature, second: Signature) -> FailureMatch:
     """Compare hangs by kind and the user's lines, or by native frames where those are not known."""
     if not (first.frames or second.frames):
         return _differ("wait", first, second)
-    is_older = STUCK in {first.head, second.head} and first.head != second.head  # a record from before the kinds
-    if is_older or not (first.frames and second.frames):
+    is_unknown = STUCK in {first.head, second.head} and first.head != second.head
+    if is_unknown or not (first.frames and second.frames):
         return FailureMatch(True, "of one of them it is not known where or how it is stuck")
     if first.head == second.head == STUCK:
         frames, others = first.stuck_frames, second.stuck_frames

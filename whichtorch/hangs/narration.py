@@ -6,7 +6,6 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from whichtorch.hangs.reasons import ended_children, ended_with_exception
 from whichtorch.hangs.source_text import read_site
 from whichtorch.hangs.stacks import number_on_host
 from whichtorch.hangs.thread_state import bare_name, descriptor_of, is_answering, is_own, native_origin, place_words
@@ -14,7 +13,7 @@ from whichtorch.hangs.waits import asking_frame
 from whichtorch.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from whichtorch.hangs.stacks import Process
     from whichtorch.hangs.thread_state import ThreadState
@@ -41,6 +40,12 @@ _OBJECTS = {
 _SYSTEM = {"os", "select", "selectors"}  # modules whose functions are given the pipe
 _STANDARD = ("stdin", "its stdout", "its stderr")
 _ON_BEHALF = {"__del__": "a finalizer", "_exitfunc": "a finalizer", "_run_exitfuncs": "an exit hook"}
+_LONGEST_MESSAGE = 80  # characters of an exception that a thread ended with
+_ENDED_THREAD = re.compile(r"^Exception in thread (?P<name>.+?)(?: \([\w<>.]+\))?:$", re.MULTILINE)
+_ENDED_PROCESS = re.compile(r"^Process (?P<name>[\w:.-]+):$", re.MULTILINE)
+_LAST_LINE = re.compile(
+    r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Empty|Full))(?:: (?P<words>.*))?$"
+)
 _IN_SIGNAL = re.compile(r"_?PyErr_CheckSignals\w*")
 
 
@@ -275,3 +280,33 @@ def edge_sentence(edge: WaitEdge, before: WaitEdge | None = None) -> str:
 def cycle_sentences(edges: Sequence[WaitEdge]) -> list[str]:
     """Return a sentence for each edge of a cycle or chain, in their order."""
     return [edge_sentence(edge, before) for edge, before in zip(edges, (None, *edges), strict=False)]
+
+
+def ended_children(processes: Iterable[Process]) -> list[str]:
+    """Return which children have failed or were killed, of those that nobody has waited for; many alike as one."""
+    endings: dict[str, list[int]] = {}
+    for process in processes:
+        if process.ended and process.ended != "exit code 0":
+            endings.setdefault(process.ended, []).append(number_on_host(process.pid))
+    words = []
+    for ended, pids in endings.items():
+        children, was, has = (
+            (f"child {pids[0]}", "was", "has") if len(pids) == 1 else (f"{len(pids)} children", "were", "have")
+        )
+        is_killed = ended.startswith("SIG")
+        words.append(f"{children} {was} killed by {ended}" if is_killed else f"{children} {has} ended ({ended})")
+    return words
+
+
+def ended_with_exception(stderr: str) -> list[str]:
+    """Return which threads and processes have ended with an exception, as they wrote it to stderr."""
+    words = []
+    lines = stderr.splitlines()
+    for number, line in enumerate(lines):
+        match = _ENDED_THREAD.match(line) or _ENDED_PROCESS.match(line)
+        following = (_LAST_LINE.match(text) for text in lines[number + 1 :])
+        if match and (last := next(filter(None, following), None)):
+            kind = "thread" if line.startswith("Exception") else "process"
+            message = f": {last['words'][:_LONGEST_MESSAGE]}" if last["words"] else ""
+            words.append(f'{kind} "{match["name"]}" has ended with {last["type"]}{message}')
+    return words

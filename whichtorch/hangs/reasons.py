@@ -11,7 +11,7 @@ from whichtorch.hangs.thread_state import descriptor_of, is_at_task, is_in_event
 from whichtorch.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from whichtorch.hangs.narration import Narration
     from whichtorch.hangs.stacks import LoopTask, Process
@@ -35,12 +35,6 @@ _LOST_TASK = (
     "is lost so never comes"
 )
 _FOR_ENDS = {Waiting.THREAD, Waiting.CHILD, Waiting.FUTURE, Waiting.IO, Waiting.EVENT_LOOP}
-_LONGEST_MESSAGE = 80  # characters of an exception that a thread ended with
-_ENDED_THREAD = re.compile(r"^Exception in thread (?P<name>.+?)(?: \([\w<>.]+\))?:$", re.MULTILINE)
-_ENDED_PROCESS = re.compile(r"^Process (?P<name>[\w:.-]+):$", re.MULTILINE)
-_LAST_LINE = re.compile(
-    r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Empty|Full))(?:: (?P<words>.*))?$"
-)
 _NOBODY = re.compile(r"nobody (?:is left|else runs) that could [^:;]*: ")
 SCHEDULED = {Waiting.SLEEP, Waiting.STOPPED, None}  # waits that need nobody, or are none
 
@@ -224,33 +218,3 @@ def _maybe_held(narration: Narration, state: ThreadState, waiters: Sequence[Thre
     is_lock = state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE}
     words = narration.held_meanwhile(waiters) if is_lock else []
     return f"{words[0]}, and waits for this one: if that is the same lock, neither can go on" if words else ""
-
-
-def ended_children(processes: Iterable[Process]) -> list[str]:
-    """Return which children have failed or were killed, of those that nobody has waited for; many alike as one."""
-    endings: dict[str, list[int]] = {}
-    for process in processes:
-        if process.ended and process.ended != "exit code 0":
-            endings.setdefault(process.ended, []).append(number_on_host(process.pid))
-    words = []
-    for ended, pids in endings.items():
-        children, was, has = (
-            (f"child {pids[0]}", "was", "has") if len(pids) == 1 else (f"{len(pids)} children", "were", "have")
-        )
-        is_killed = ended.startswith("SIG")
-        words.append(f"{children} {was} killed by {ended}" if is_killed else f"{children} {has} ended ({ended})")
-    return words
-
-
-def ended_with_exception(stderr: str) -> list[str]:
-    """Return which threads and processes have ended with an exception, as they wrote it to stderr."""
-    words = []
-    lines = stderr.splitlines()
-    for number, line in enumerate(lines):
-        match = _ENDED_THREAD.match(line) or _ENDED_PROCESS.match(line)
-        following = (_LAST_LINE.match(text) for text in lines[number + 1 :])
-        if match and (last := next(filter(None, following), None)):
-            kind = "thread" if line.startswith("Exception") else "process"
-            message = f": {last['words'][:_LONGEST_MESSAGE]}" if last["words"] else ""
-            words.append(f'{kind} "{match["name"]}" has ended with {last["type"]}{message}')
-    return words

@@ -35,7 +35,6 @@ from whichtorch.model import (
     AGAIN,
     NO_COMMAND,
     Attempt,
-    AttemptEvidence,
     BusyLoop,
     DispatchedCalls,
     Environment,
@@ -47,8 +46,8 @@ from whichtorch.model import (
 )
 from whichtorch.process import sandbox_layout as layout
 from whichtorch.process.marks import mark_for
-from whichtorch.process.sandbox import Sandbox, SandboxSpec, interpreter_folders, own_folder, sandbox_spec
-from whichtorch.process.supervision import Ending, Task
+from whichtorch.process.sandbox import Sandbox, interpreter_folders, own_folder, sandbox_spec
+from whichtorch.process.supervision import Ending, SandboxSpec, Task
 from whichtorch.suite import project
 from whichtorch.suite.companions import copy_companions
 
@@ -81,10 +80,11 @@ def run_attempt(
     planned: PlannedCell,
     environment: Environment,
     order: AttemptRequest,
+    folder: Path | None = None,
+    *,
     executor: Executor,
     home: Path,
     store: RunStore,
-    folder: Path | None = None,
 ) -> Record | None:
     """Run a script once, in an attempt's `folder` or a new one; return None where it was interrupted.
 
@@ -129,19 +129,27 @@ def run_attempt(
         verdict = _heard(verdict, ending, command, session or TestSession(), stderr)
     if diagnosis:
         verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS, loop)
-    evidence = _evidence(ending, verdict, order, planned.request.hardware_name).model_copy(update={"unused": is_unused})
+    facts = _facts(ending, verdict, order) | {"hardware": planned.request.hardware_name, "unused": is_unused}
     if task.sandbox:
-        evidence = evidence.model_copy(update={"sandbox": Sandbox.BUBBLEWRAP, **_accesses(folder / ACCESSES)})
+        facts |= {"sandbox": Sandbox.BUBBLEWRAP, **_accesses(folder / ACCESSES)}
     if session and session.root and not (command and command.test):
-        evidence = evidence.model_copy(update={"tests": session.ids})
+        facts["tests"] = session.ids
     if order.role is Role.OBSERVE:
-        evidence = evidence.model_copy(update={"observed": _observation(folder)})
+        facts["observed"] = _observation(folder)
     elif diagnosis and verdict.outcome is Outcome.HANG and planned.scenario.declared(planned.variant):
-        evidence = evidence.model_copy(update={"observed": stuck_calls(diagnosis[0])})
+        facts["observed"] = stuck_calls(diagnosis[0])
+    evidence = ending.evidence.model_copy(update=facts)
     attempt = Attempt(
         role=order.role,
         outcome=verdict.outcome,
-        **_measures(ending),
+        seconds=round(ending.seconds, 3),
+        stopped_by=StoppedBy(ending.stopped_by),
+        exit_code=ending.exit_code,
+        signal=ending.signal,
+        peak_rss_mb=round(ending.peak_rss_mb, 1),
+        cpu_seconds=round(ending.cpu_seconds, 2),
+        stdout_bytes=ending.stdout_bytes,
+        stderr_bytes=ending.stderr_bytes,
         survivors=tuple(redactor.text(survivor)[:SURVIVOR_LENGTH] for survivor in ending.survivors),
         stdout=str(Path(task.stdout).relative_to(home)),
         stderr=str(Path(task.stderr).relative_to(home)),
@@ -255,27 +263,14 @@ def _never_imported_torch(stacks: Path) -> bool:
     return TORCH_MARK not in names and any(name.endswith(".faulthandler.txt") for name in names)
 
 
-def _measures(ending: Ending) -> dict[str, Any]:
-    """Return the fields of an attempt that its process alone decides."""
-    return {
-        "seconds": round(ending.seconds, 3),
-        "stopped_by": StoppedBy(ending.stopped_by),
-        "exit_code": ending.exit_code,
-        "signal": ending.signal,
-        "peak_rss_mb": round(ending.peak_rss_mb, 1),
-        "cpu_seconds": round(ending.cpu_seconds, 2),
-        "stdout_bytes": ending.stdout_bytes,
-        "stderr_bytes": ending.stderr_bytes,
-    }
-
-
-def _evidence(ending: Ending, verdict: Verdict, order: AttemptRequest, hardware: str) -> AttemptEvidence:
-    update: dict[str, Any] = {"decided": verdict.decided, "process": verdict.process, "hardware": hardware}
+def _facts(ending: Ending, verdict: Verdict, order: AttemptRequest) -> dict[str, Any]:
+    """Return the fields of an attempt's evidence that its ending, its verdict and its order decide."""
+    facts: dict[str, Any] = {"decided": verdict.decided, "process": verdict.process}
     if order.shared:
-        update["shared"] = order.shared
+        facts["shared"] = order.shared
     if ending.start != "cold" or ending.cold_because or order.cold_because:
-        update |= {"start": ending.start, "cold_because": ending.cold_because or order.cold_because}
-    return ending.evidence.model_copy(update=update)
+        facts |= {"start": ending.start, "cold_because": ending.cold_because or order.cold_because}
+    return facts
 
 
 def record_of(planned: PlannedCell, environment: Environment, attempt: Attempt, signature: str | None) -> Record:

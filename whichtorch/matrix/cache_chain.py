@@ -5,46 +5,46 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import PreventedError
 from whichtorch.base.version_parsing import parse_version
-from whichtorch.matrix.attempt import record_of, run_attempt
+from whichtorch.matrix.attempt import record_of
 from whichtorch.matrix.cached_files import BEFORE, CACHES, SharedFolder, WrittenCaches
 from whichtorch.model import Attempt, ChainEvidence, Environment, Outcome, Record, Request, Role, StoppedBy
-from whichtorch.suite.chain import Chain, check_own_caches
 
 if TYPE_CHECKING:
     from whichtorch.matrix.planning import PlannedCell
     from whichtorch.matrix.variation import AttemptRequest
-    from whichtorch.process.executor import Executor
     from whichtorch.records.store import RunStore
+    from whichtorch.suite.chain import Chain
+
+    # `run_attempt`, in a folder
+    RunOnce = Callable[[PlannedCell, Environment, AttemptRequest, Path], Record | None]
 
 
 def run_chain(
     planned: PlannedCell,
     environment: Environment,
     order: AttemptRequest,
-    executor: Executor,
-    home: Path,
+    run_once: RunOnce,
     store: RunStore,
-    written: WrittenCaches | None = None,
+    written: WrittenCaches,
 ) -> Record | None:
-    """Make an attempt of a cell, which may be a chain of runs; return the record of the run that decided.
+    """Make an attempt of a cell that is a chain of runs; return the record of the run that decided.
 
     It is None where the attempt was interrupted. `written` has what other environments have cached.
     """
     chain = planned.chain
-    if chain is None:
-        return run_attempt(planned, environment, order, executor, home, store)
+    assert chain is not None
     folder = store.attempt_folder()
     own = SharedFolder(folder.with_suffix(".chain"), chain.folders)
-    made = CacheChain(planned, environment, order, executor, home, store, chain, folder, own)
+    made = CacheChain(planned, environment, order, run_once, store, chain, folder, own)
     try:
-        record = made.run() if not chain.writer else made.run_elsewhere_first(written)
+        record = made.run_elsewhere_first(written) if chain.writer else made.run()
     except OSError as error:
         hint = "make room there, or name another folder with WHICHTORCH_HOME"
         raise PreventedError(f"the caches of a chain cannot be written: {error}", hint=hint) from error
@@ -66,8 +66,7 @@ class CacheChain:
     planned: PlannedCell
     environment: Environment
     order: AttemptRequest
-    executor: Executor
-    home: Path
+    run_once: RunOnce
     store: RunStore
     chain: Chain
     folder: Path  # of the attempt
@@ -78,12 +77,9 @@ class CacheChain:
         self.place.make()
         return self._rest(None)
 
-    def run_elsewhere_first(self, written: WrittenCaches | None) -> Record | None:
+    def run_elsewhere_first(self, written: WrittenCaches) -> Record | None:
         """Make the first run in another environment, unless that was done before, and the others in this one."""
         writer = self.planned.writer
-        if written is None:
-            check_own_caches(self.planned.variant)
-        assert written is not None
         assert writer is not None
         with written.lent(writer, self.planned, self.place) as lent:
             self.place = lent.place
@@ -159,7 +155,7 @@ class CacheChain:
         caches = {name: str(self.place.shared / name) for name in self.chain.folders}
         planned = self.planned.configured({**self.chain.variables(run), **caches, **(variables or {})})
         order = replace(self.order, scratch=self.place.shared, caches=self.place.shared)
-        return run_attempt(planned, self.environment, order, self.executor, self.home, self.store, folder)
+        return self.run_once(planned, self.environment, order, folder)
 
     def _culprit(self, run: int, read: Collection[str]) -> dict[str, str]:
         """Return the first cache without which a failing run passes, and what was seen, in words."""

@@ -30,7 +30,6 @@ from whichtorch.matrix.work import (
 
 if TYPE_CHECKING:
     from whichtorch.matrix.planning import PlannedCell
-    from whichtorch.matrix.work import Worker, WorkListener
     from whichtorch.model import Environment
     from whichtorch.records.known_records import Records
 

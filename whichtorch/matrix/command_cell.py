@@ -56,15 +56,15 @@ _PYTEST_MISUSE = re.compile(r"\S+: error: .+|ERROR: (?!usage: ).+")
 _USAGE_CODE, _NOT_FOUND_CODE = 4, 127  # of pytest, and of a shell
 
 if TYPE_CHECKING:
+    from whichtorch.matrix.cell_runner import CellRunner, ReadyCell
     from whichtorch.matrix.planning import PlannedCell
-    from whichtorch.matrix.site import LocalSite, ReadyCell
 
 
 @dataclass
 class CommandCell:
     """A command that is run now."""
 
-    site: LocalSite
+    site: CellRunner
     ready: ReadyCell
     command: ProjectCommand
     copy: Path  # of the project, or the user's own folder
@@ -198,7 +198,8 @@ class CommandCell:
         )
         label = environment.label
         self.site.emit(AttemptStarted(environment=label, cell=planned.name, limit=order.limit))
-        record = run_attempt(planned, environment, order, site.executor, site.environments.home, site.store, folder)
+        home = site.environments.home
+        record = run_attempt(planned, environment, order, folder, executor=site.executor, home=home, store=site.store)
         if record is None:
             self._keep_interrupted(folder, order.limit)
             return None
@@ -374,7 +375,7 @@ def _with_attempt(record: Record, signature: str | None, **fields: object) -> Re
     return record.model_copy(update={"attempt": record.attempt.model_copy(update=fields), "signature": signature})
 
 
-def run_command_cell(site: LocalSite, ready: ReadyCell) -> CellEnd | None:
+def run_command_cell(site: CellRunner, ready: ReadyCell) -> CellEnd | None:
     """Run a command in an environment, if it has that; None where it was interrupted."""
     try:
         return _run_in_folder(site, ready)
@@ -382,7 +383,7 @@ def run_command_cell(site: LocalSite, ready: ReadyCell) -> CellEnd | None:
         return CellEnd(position=ready.position, problem=error.message)
 
 
-def _run_in_folder(site: LocalSite, ready: ReadyCell) -> CellEnd | None:
+def _run_in_folder(site: CellRunner, ready: ReadyCell) -> CellEnd | None:
     """Run a command in a copy of its project, or in the folder itself."""
     command, home = ready.planned.scenario.command, site.environments.home
     assert command is not None

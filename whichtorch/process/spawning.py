@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import signal
+import sys
 import time
 
 from whichtorch.process import kernel
@@ -20,6 +21,14 @@ DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signa
 HIGHEST = -20  # niceness
 QUIET = {"DEBUGINFOD_URLS": "", "NO_COLOR": "1", "PYTHONPATH": ""}  # no downloads of symbols, no sitecustomize
 TEXT_READ = 1 << 24  # bytes of what a helper writes
+
+
+def find_tool(name: str) -> str | None:
+    """Return the path of a program that the tool starts: beside the running interpreter, else on PATH."""
+    import shutil  # here: most supervisors look for none
+
+    folders = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+    return shutil.which(name, path=folders)
 
 
 def spawn(argv: Sequence[str], environ: Mapping[str, str], *outputs: str | int) -> int:

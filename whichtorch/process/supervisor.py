@@ -108,7 +108,7 @@ class Supervisor:
             self.usage.tree = kernel.Tree(os.getpid())
         paths = dict.fromkeys((self.task["stdout"], self.task["stderr"]))  # one path merges them
         self.usage.files = [OutputFile(path) for path in paths]
-        self.children.start_leader(self.task, self.link)
+        self.children.start_leader(self.task, self.link.lead if self.link else None)
         self.usage.tree.spared = self.children.spared
         started = self.begun = self.children.started
         self.deadline = started + self.limit - self.reserve

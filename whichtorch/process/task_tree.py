@@ -20,9 +20,8 @@ from whichtorch.process import sandbox_layout as layout
 
 TYPE_CHECKING = False  # typing takes 3 ms to import, and a supervisor starts in 20
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
-
-    from whichtorch.process.fork_link import ForkLink
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, linux/prctl.h
 OWN_CHILDREN = 0x20000000  # __WNOTHREAD, linux/wait.h: of the calling thread only
@@ -62,21 +61,17 @@ class Children:
         self.started_by = "cold"
         self.cold_because = ""  # why it was not forked, though a server was there
 
-    def start_leader(self, task: dict[str, Any], link: ForkLink | None = None) -> None:
+    def start_leader(self, task: dict[str, Any], fork: Callable[[dict[str, Any], Children], None] | None) -> None:
         """Start a task's program in a session of its own; raise OSError where it cannot be started.
 
-        Its stdin is empty, and its outputs append to files that exist. Where a fork server is there, the leader is
-        forked from it; where that fails, it is started as any other.
+        Its stdin is empty, and its outputs append to files that exist. Where there is a fork server, `fork` has
+        the leader forked from it; where that fails, it is started as any other.
         """
         _wakeup_descriptor()  # from here on, a signal asks the supervisor to stop, and does not kill it
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)  # it becomes the parent of descendants whose own parent ends
-        if link is not None:
+        if fork is not None:
             try:
-                self.spared = link.start()
-                self.leader = link.fork(task, self)  # it waits, so that it runs nothing before it is known
-                self.started_by = f"fork {link.level}"
-                self.started = time.monotonic()
-                link.release()
+                fork(task, self)
             except OSError as error:
                 if self.interrupted:
                     raise

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.grouping import counted
 from whichtorch.failures.signature import Signature, described
-from whichtorch.failures.tracebacks import read_chain
+from whichtorch.failures.tracebacks import HEADER, is_linked, read_chain
 from whichtorch.model import Outcome, variant_suffix
 from whichtorch.reports.bisection_text import answer_lines, timeline_table
 from whichtorch.reports.document import Code, Heading, Items, Listing, Paragraph, Table, screen
@@ -29,7 +29,6 @@ ERROR_HEAD = 8  # of them, from its beginning
 LOGS_NAMED = 2  # on a terminal; more are counted
 PATCH_LINES = 120  # of the patch that CASE.md shows
 TITLE = 120  # characters
-_CAUSES = ("The above exception was the direct cause", "During handling of the above exception")
 _PACKAGES = ("numpy", "triton", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "intel-openmp", "sympy")
 
 
@@ -202,9 +201,7 @@ def case_document(case: Case) -> Iterator[Block]:
 
 def _error_lines(lines: list[str]) -> list[str]:
     """Return the last exception with its causes, without what was written before; all lines where there is none."""
-    begins = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
-    causes = [number for number, line in enumerate(lines) if line.startswith(_CAUSES)]
-    alone = [number for number in begins if not any(0 < number - cause <= 2 for cause in causes)]
+    alone = [at for at, line in enumerate(lines) if line.startswith(HEADER) and not is_linked(lines, at)]
     shown = lines[alone[-1] :] if alone else lines
     cut = len(shown) - ERROR_LINES
     return shown if cut <= 0 else [*shown[:ERROR_HEAD], f"[... {cut} lines ...]", *shown[ERROR_HEAD + cut :]]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from whichtorch.bisect.bisection import Bisection
+    from whichtorch.model import Result
     from whichtorch.records.store import RunFolder, StoredRun
     from whichtorch.triage.case import Case
 
@@ -31,6 +32,7 @@ class RunFacts:
 
     stored: StoredRun
     comparison: Comparison | None = None  # None where no earlier run is like it
+    before: Result | None = None  # the run that it is compared with
     nights: tuple[Night, ...] = ()  # the last is the run itself
     numbers: tuple[NumberNights, ...] = ()  # until the run itself
     bisections: tuple[Bisection, ...] = ()  # the latest of each of its tests
@@ -44,10 +46,12 @@ def gather(head: RunFolder, home: Path, baseline: RunFolder | None = None) -> Ru
     earlier = _earlier(head, heads)
     history = nights(stored.result, earlier[-NIGHTS:])
     baseline, result = baseline or _like(history, earlier), stored.result
-    comparison = compare(baseline.read().result, result, measured_before(result, home), home) if baseline else None
+    before = baseline.read().result if baseline else None
+    comparison = compare(before, result, measured_before(result, home), home) if before else None
     return RunFacts(
         stored=stored,
         comparison=comparison,
+        before=before,
         nights=history,
         numbers=numbers_until(stored.result, earlier),
         bisections=tuple(_bisections(stored, [head] if head.run.kind == "bisect" else heads)),

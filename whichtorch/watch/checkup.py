@@ -18,10 +18,9 @@ from whichtorch.environments.commander import InstallError, uv_path
 from whichtorch.environments.index.sources import answers, build_named, configured_sources, without_credentials
 from whichtorch.hangs.stacks import Process
 from whichtorch.process import kernel, sandbox
-from whichtorch.process.evidence.capture import find_tool
 from whichtorch.process.evidence.facts import PRELOADED, openmp_runtimes
 from whichtorch.process.executor import MEMORY_PER_JOB_MB
-from whichtorch.process.spawning import QUIET
+from whichtorch.process.spawning import QUIET, find_tool
 from whichtorch.watch.process_report import REMEDY
 
 ROOM_MB = 10_000  # of disk: two environments of today's torch

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from whichtorch.watch import HANG_SIGNAL, ORDER
+
 if TYPE_CHECKING:
     from types import FrameType
 
     from _pytest.config.argparsing import Parser
-
-HANG_SIGNAL = 57  # tells a pytest that its test hangs; SIGRTMAX - 7: no library is known to use it
-ORDER = "{pid}.hang"  # file with what it is to say of the test; the process removes it
 
 
 def pytest_addoption(parser: Parser) -> None:

@@ -9,8 +9,7 @@ from tests.fakes import PASSED, FakeCache, FakeExecutor
 from whichtorch.environments.machine import Machine
 from whichtorch.matrix.cluster.batch_host import BatchHost
 from whichtorch.matrix.cluster.engine import Cancel, DaskEngine, Member
-from whichtorch.matrix.cluster.wire import BatchRequest, CachedWheels, WorkerFacts, code_version
-from whichtorch.matrix.cluster.worker_events import WorkerEvent
+from whichtorch.matrix.cluster.wire import BatchRequest, WorkerEvent, WorkerFacts, code_version
 from whichtorch.matrix.work import UndeliveredError
 from whichtorch.model import Request
 from whichtorch.process.supervision import Ending, Task
@@ -63,7 +62,7 @@ class FakeWorker:
     @property
     def member(self) -> Member:
         facts = WorkerFacts(code=self.code, machine=self.machine, home=str(self.home / self.name), slots=self.slots)
-        return Member.of(self.name, self.name, facts, CachedWheels())
+        return Member.of(self.name, self.name, facts)
 
 
 class FakeEngine(DaskEngine):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.environments.conftest import ask
 from tests.fakes import FakeCache
-from whichtorch.matrix.cluster.known_environments import KnownEnvironments
+from whichtorch.matrix.cluster.cluster_site import KnownEnvironments
 
 
 def test_an_environment_is_known_with_what_its_packages_require(tmp_path: Path) -> None:
@@ -14,13 +14,3 @@ def test_an_environment_is_known_with_what_its_packages_require(tmp_path: Path) 
     known = KnownEnvironments(tmp_path)
     assert known.known(ask("2.11.0")) == environment
     assert known.requirements_of(ask("2.11.0")) == {"torch": ("filelock",)}
-
-
-def test_what_an_older_version_kept_is_known(tmp_path: Path) -> None:
-    """Its cells are answered without a worker, though what the packages require is not known."""
-    known, environment = KnownEnvironments(tmp_path), FakeCache(tmp_path).environment(ask("2.11.0"))
-    known.remember(ask("2.11.0"), environment, {})
-    (file,) = (tmp_path / "cache" / "cluster").glob("*.json")
-    file.write_text(environment.model_dump_json())
-    assert known.known(ask("2.11.0")) == environment
-    assert known.requirements_of(ask("2.11.0")) == {}

@@ -1,6 +1,7 @@
 """Two runs, cell by cell."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -38,12 +39,6 @@ def test_no_verdict_is_neither_a_regression_nor_a_fix(nothing: Outcome) -> None:
     assert became(nothing, HANG) is ChangeKind.NEW_FAILURE
 
 
-def test_a_failure_that_became_a_hang_is_another_failure() -> None:
-    """A hang is a class of its own, whatever the signatures say."""
-    assert became(FAIL, HANG) is ChangeKind.DIFFERENT
-    assert became(HANG, FAIL) is ChangeKind.DIFFERENT
-
-
 def test_what_is_slow_now_and_then_is_most_likely_the_hang_that_it_was() -> None:
     """A hang that the clock ends before it is proven is the same failure, in either order; an exception is another."""
     slow, hang = flaky(HERE, Outcome.SLOW, 2, 5), cell(HERE, HANG, signature="stuck: wait for a queue in a.py:3")
@@ -52,12 +47,30 @@ def test_what_is_slow_now_and_then_is_most_likely_the_hang_that_it_was() -> None
     assert classify(cell(HERE, Outcome.SLOW), hang)[0] is ChangeKind.NEW_FAILURE  # all slow: no verdict
 
 
-def test_failures_are_told_apart_by_their_signatures() -> None:
-    """The same outcome at another place is another failure."""
-    earlier = cell(HERE, FAIL, signature="TypeError in f (x.py)")
-    other = cell(HERE, FAIL, signature="ValueError in g (y.py)")
-    assert classify(earlier, other)[0] is ChangeKind.DIFFERENT
-    assert classify(earlier, earlier)[0] is ChangeKind.STILL_FAILING
+DOUBTED = cell(HERE, PASS, reason=f"{UNOBSERVED}: no profiler")
+THERE = cell(HERE, FAIL, signature="TypeError in f (x.py)")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "change"),
+    [
+        (
+            cell(HERE, HANG),
+            cell(HERE, FAIL),
+            "different failure",
+        ),  # a hang is a class of its own, whatever the signatures say
+        (THERE, cell(HERE, FAIL, signature="ValueError in g (y.py)"), "different failure"),
+        (THERE, THERE, "still failing"),
+        (None, cell(HERE, PASS), "appeared"),
+        (None, cell(HERE, HANG), "new failure"),  # nobody ran it before: no regression
+        (cell(HERE, HANG), None, "disappeared"),
+        (DOUBTED, cell(HERE, FAIL), "new failure"),  # its conditions nobody observed: it was not good before
+        (cell(HERE, FAIL), DOUBTED, "inconclusive"),  # nor is it now
+    ],
+)
+def test_what_became_of_a_cell(old: Cell | None, new: Cell | None, change: str) -> None:
+    """By its two outcomes and signatures."""
+    assert str(classify(old, new)[0]) == change
 
 
 @pytest.mark.parametrize("outcome", [FAIL, HANG])
@@ -72,20 +85,6 @@ def test_lines_do_not_tell_failures_apart_once_a_script_was_edited(outcome: Outc
     assert classify(before, moved)[0] is ChangeKind.DIFFERENT
 
 
-def test_what_is_only_in_one_run_appeared_or_disappeared() -> None:
-    """A cell that nobody ran before is new; if it fails, it is a new failure, and no regression."""
-    assert became(None, PASS) is ChangeKind.APPEARED
-    assert became(None, HANG) is ChangeKind.NEW_FAILURE
-    assert became(HANG, None) is ChangeKind.DISAPPEARED
-
-
-def test_a_doubted_pass_is_no_pass() -> None:
-    """A pass whose conditions nobody observed neither was good before nor is now."""
-    doubted = cell(HERE, PASS, reason=f"{UNOBSERVED}: no profiler")
-    assert classify(doubted, cell(HERE, FAIL))[0] is ChangeKind.NEW_FAILURE
-    assert classify(cell(HERE, FAIL), doubted)[0] is ChangeKind.INCONCLUSIVE
-
-
 def test_one_pass_does_not_mend_what_failed_now_and_then() -> None:
     """A failure in one of three runs is gone by luck in two of three: it takes eight passes to say so."""
     change, why = classify(flaky(HERE, HANG, 1, 3), cell(HERE, PASS))
@@ -93,12 +92,8 @@ def test_one_pass_does_not_mend_what_failed_now_and_then() -> None:
     assert why == "it fails in 1 of 3 runs, so one pass may be luck: --repeat 8 tells"
     enough = cell(HERE, PASS, attempts=(attempt(PASS),) * 8)
     assert classify(flaky(HERE, HANG, 1, 3), enough) == (ChangeKind.FIXED, "")
-
-
-def test_a_flaky_failure_is_told_at_once_and_doubted() -> None:
-    """What fails now and then is worse than what was never seen to fail, though it may have done so before."""
     change, why = classify(cell(HERE, PASS), flaky(HERE, HANG, 1, 3))
-    assert change is ChangeKind.REGRESSION
+    assert change is ChangeKind.REGRESSION  # worse than what was never seen to fail, though it may have done so before
     assert "one pass may be luck" in why
 
 
@@ -145,29 +140,20 @@ def test_an_environment_is_matched_by_its_label_when_its_packages_changed() -> N
     assert difference.packages == {"numpy": ("1.26.4", "2.0.0")}
 
 
-def test_another_machine_is_told() -> None:
-    """The same packages on another processor: what changed may be the machine."""
-    before, after = (environment(fingerprint={"cpu": {"model": model}, "git_version": "c"}) for model in ("old", "new"))
-    found = compare(result([before], [cell(before, PASS)]), result([after], [cell(after, HANG)]))
-    (difference,) = found.environments
-    assert difference.facts == {"cpu.model": ("old", "new")}
-    assert difference.packages == {}
-
-
-def test_another_meaning_of_a_config_is_told() -> None:
-    """A config of one name that sets other variables is another environment with the same label."""
-    before, after = (environment(id=count, variables={"OMP_NUM_THREADS": count}) for count in ("1", "2"))
-    (difference,) = compare(result([before], [cell(before, PASS)]), result([after], [cell(after, HANG)])).environments
-    assert difference.facts == {"variable OMP_NUM_THREADS": ("1", "2")}
-
-
-def test_an_edited_patch_is_told() -> None:
-    """A patch of one name with another text is another environment with the same label."""
-    label = "torch-2.11.0-pypi+fix"
-    before, after = (environment(id=text, label=label, patch=f"fix@{text}") for text in ("1a2b3c", "4d5e6f"))
+@pytest.mark.parametrize(
+    ("fields", "fact"),
+    [
+        ([{"fingerprint": {"cpu": {"model": cpu}, "git_version": "c"}} for cpu in ("old", "new")], "cpu.model"),
+        ([{"variables": {"OMP_NUM_THREADS": count}} for count in ("old", "new")], "variable OMP_NUM_THREADS"),
+        ([{"label": "torch-2.11.0-pypi+fix", "patch": text} for text in ("old", "new")], "patch"),
+    ],
+)
+def test_what_else_differs_in_an_environment_of_one_label_is_told(fields: list[dict[str, Any]], fact: str) -> None:
+    """Another machine, a config of one name that sets other variables, or a patch of one name with another text."""
+    before, after = (environment(id=str(number), **each) for number, each in enumerate(fields))
     found = compare(result([before], [cell(before, FAIL)]), result([after], [cell(after, PASS)]))
     assert [change.change for change in found.cells] == [ChangeKind.FIXED]
-    assert found.environments[0].facts == {"patch": ("fix@1a2b3c", "fix@4d5e6f")}
+    assert [(each.facts, each.packages) for each in found.environments] == [({fact: ("old", "new")}, {})]
 
 
 def test_a_nightly_is_compared_with_that_of_the_night_before() -> None:

@@ -33,7 +33,7 @@ BYTES = 1 << 25  # of tensors, arrays and texts, likewise
 NAMES = 12  # variables of a loop that are shown
 SHOWN = 40  # characters of a value
 _PYTEST = "/_pytest/"  # folder of its code
-OUR_SIGNALS = (57, 58)  # what asks: see `sitecustomize.py`; what ends a test: see whichtorch/watch/pytest_plugin.py
+OUR_SIGNALS = (57, 58)  # what asks: see `sitecustomize.py`; what ends a test: see whichtorch/watch/__init__.py
 
 # What these do follows from what they are given, and from the state of the random generators.
 _PURE = {

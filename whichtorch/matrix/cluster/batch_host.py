@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -13,8 +14,7 @@ from pydantic import ValidationError
 
 from whichtorch.base.atomic_files import remove_tree
 from whichtorch.environments.provider import ResolvedEnvironments
-from whichtorch.matrix.cluster.wire import BatchRequest, CachedWheels, Delivery, SharedLock, pack
-from whichtorch.matrix.cluster.worker_events import EventSender, WorkerEvent
+from whichtorch.matrix.cluster.wire import BatchRequest, Delivery, EventSender, SharedLock, WorkerEvent, pack
 from whichtorch.matrix.planning import PlannedCell
 from whichtorch.matrix.signals import running_lines
 from whichtorch.matrix.site import LocalSite
@@ -32,7 +32,7 @@ COMMAND = "unit"  # first word of the command of a worker's runs; the second is 
 class PinnedEnvironments(ResolvedEnvironments, Protocol):
     """Environments that can be made from what others were resolved to."""
 
-    def lock_of(self, request: Request) -> tuple[str, tuple[str, ...]] | None:
+    def lock_of(self, request: Request) -> SharedLock | None:
         """Return the pins that a request was resolved to, and notes on them; None where that is not known."""
 
     def pin(self, request: Request, text: str, notes: tuple[str, ...]) -> None:
@@ -69,7 +69,6 @@ class BatchHost:
         self.home, self.environments = home, environments
         self._make_executor = make_executor
         self._guard = threading.Lock()  # of all below
-        self._records: Records | None = None  # read with the first batch
         self._stores: dict[str, RunStore] = {}  # by the client's run
         self._sites: dict[str, LocalSite] = {}  # of the batches that run now, by their ids
         self._cancelled: dict[str, threading.Event] = {}  # of these, and of those that may be about to begin
@@ -81,12 +80,6 @@ class BatchHost:
         """True while a batch runs."""
         with self._guard:
             return bool(self._sites)
-
-    @property
-    def cached_wheels(self) -> CachedWheels:
-        """What need not be fetched."""
-        installed, fetched = self.environments.stock()
-        return CachedWheels(installed=installed, fetched=fetched)
 
     def running_lines(self) -> list[str]:
         """Return for each attempt that runs how long it has run, and where it is."""
@@ -100,7 +93,7 @@ class BatchHost:
         Meanwhile `send` is called with what happens, in any thread.
         """
         if order.lock is not None:
-            self.environments.pin(order.request, order.lock.text, order.lock.notes)
+            self.environments.pin(order.request, *order.lock)
         events = EventSender(send)
         cells = _planned(order, self.home)
         records = self._records_for(order, cells.values())
@@ -148,11 +141,9 @@ class BatchHost:
                 cancelled.set()
 
     def _packed(self, order: BatchRequest, result: BatchResult, events: tuple[WorkerEvent, ...]) -> bytes:
-        lock = self.environments.lock_of(order.request)
-        shared = SharedLock(text=lock[0], notes=lock[1]) if lock else None
         delivery = Delivery(
             environment=result.environment,
-            lock=shared,
+            lock=self.environments.lock_of(order.request),
             requires={} if order.cells else self.environments.requirements_of(order.request),
             ends=tuple(result.ends),
             events=events,
@@ -175,10 +166,10 @@ class BatchHost:
             self._stores[client_run] = new_run(self.home, (COMMAND, client_run))
         return self._stores[client_run]
 
+    @cached_property
     def _spool(self) -> Records:
-        if self._records is None:
-            self._records = read_records(self.home)
-        return self._records
+        """The records of this state folder, read with the first batch."""
+        return read_records(self.home)
 
     def _records_for(self, order: BatchRequest, cells: Iterable[PlannedCell]) -> Records:
         """Return the records that bear on a batch's cells: the client's, and those made here.
@@ -188,7 +179,7 @@ class BatchHost:
         if order.trial is not None:
             return Records()  # a trial's script was varied, so no record applies to it
         with self._guard:
-            spool = self._spool()
+            spool = self._spool
         own = _made_for(self.home, order.run) if order.options.fresh else None
         distinct = {identity(record): record for record in order.known}
         for cell in cells:

@@ -6,11 +6,12 @@ Each setting below has its reason beside it; all were tried by killing workers, 
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.base.errors import GOES_ON, PreventedError, UsageError
 from whichtorch.matrix.cluster import PORT
-from whichtorch.matrix.cluster.wire import BatchRequest, CachedWheels, WorkerFacts
+from whichtorch.matrix.cluster.wire import BatchRequest, WorkerFacts
 from whichtorch.matrix.work import UndeliveredError, Worker
 
 if TYPE_CHECKING:
     from distributed import Security
 
     from whichtorch.matrix.cluster.batch_host import BatchHost
-    from whichtorch.matrix.cluster.worker_events import WorkerEvent
+    from whichtorch.matrix.cluster.wire import WorkerEvent
 
 FACTS = "whichtorch"  # names what a worker says of itself, and its plugin
 CONNECT_TIMEOUT = 5.0  # seconds
@@ -64,16 +65,18 @@ class Member(Worker):
     facts: WorkerFacts
 
     @classmethod
-    def of(cls, address: str, name: str, facts: WorkerFacts, wheels: CachedWheels) -> Member:
-        """Return the worker that says this of itself."""
+    def of(
+        cls, address: str, name: str, facts: WorkerFacts, stock: tuple[Collection[str], Collection[str]] = ((), ())
+    ) -> Member:
+        """Return the worker that says this of itself; `stock` has the install keys of what it need not fetch."""
         return cls(
             address=address,
             name=name,
             host=facts.host,
             machine=facts.machine,
             slots=facts.slots,
-            installed=frozenset(wheels.installed),
-            fetched=frozenset(wheels.fetched),
+            installed=frozenset(stock[0]),
+            fetched=frozenset(stock[1]),
             facts=facts,
         )
 
@@ -184,8 +187,8 @@ class DaskEngine:
         for address, row in workers.items():
             if FACTS in row and row["status"] == "running":
                 told = (row.get("metrics") or {}).get(FACTS)
-                wheels = CachedWheels.model_validate_json(told) if told else CachedWheels()
-                found.append(Member.of(address, str(row["name"]), WorkerFacts.model_validate_json(row[FACTS]), wheels))
+                facts = WorkerFacts.model_validate_json(row[FACTS])
+                found.append(Member.of(address, str(row["name"]), facts, json.loads(told) if told else ((), ())))
         return found
 
     def send(self, order: bytes, batch: str, worker: str, arrived: Callable[[bytes | Exception], None]) -> Cancel:

@@ -1,25 +1,38 @@
-"""What goes over the wire: a batch of cells to a worker as JSON, and its delivery back, with folders of attempts."""
+"""What goes over the wire: a batch of cells to a worker, what happens there, and its delivery with the files."""
 
 import base64
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import fields
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field
 
 from whichtorch.base.atomic_files import write_atomic
 from whichtorch.base.errors import UsageError
 from whichtorch.environments.machine import Machine
-from whichtorch.matrix.cluster.worker_events import WorkerEvent
 from whichtorch.matrix.planning import RunOptions
 from whichtorch.matrix.variation import Variation
 from whichtorch.matrix.work import CellEnd
-from whichtorch.model import SCHEMA, Environment, Model, ProjectCommand, Record, Request, Scenario, digest
+from whichtorch.model import (
+    SCHEMA,
+    Attempt,
+    AttemptEvidence,
+    Environment,
+    Model,
+    ProjectCommand,
+    Record,
+    Request,
+    Scenario,
+    digest,
+)
+from whichtorch.model.events import AttemptEnded, AttemptStarted, EnvironmentStage, Event
 from whichtorch.records.store import RunStore
 from whichtorch.records.stored_runs import folder_of, with_folder, without_files
 from whichtorch.suite import project
@@ -27,6 +40,9 @@ from whichtorch.suite.companions import companions_of
 
 MOST_BYTES = 5_000_000  # of what comes with a script, or of a packed project: it travels with each batch
 _PROJECT = "project.tar.gz"
+WorkerEvent = dict[str, Any]  # an event, as JSON can hold it
+# what an environment was resolved to on the first worker that made it, and notes on that; the others install the same
+SharedLock = tuple[str, tuple[str, ...]]
 
 
 class ScriptFiles(Model):
@@ -80,13 +96,6 @@ def _packed_project(command: ProjectCommand, home: Path) -> bytes:
     return packed
 
 
-class SharedLock(Model):
-    """What an environment was resolved to on the first worker that made it; the others install the same."""
-
-    text: str
-    notes: tuple[str, ...] = ()
-
-
 class OrderedCell(Model):
     """A cell of a batch."""
 
@@ -119,13 +128,6 @@ class Delivery(Model):
     requires: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # by package; only if there are no cells
     ends: tuple[CellEnd, ...] = ()
     events: tuple[WorkerEvent, ...] = ()  # the last ones
-
-
-class CachedWheels(Model):
-    """What a worker need not fetch, as install keys."""
-
-    installed: tuple[str, ...] = ()
-    fetched: tuple[str, ...] = ()  # evicted since, but their wheels are in uv's cache
 
 
 class WorkerFacts(Model):
@@ -221,3 +223,61 @@ class Parcel:
         store.redactor.tree(folder)
         self._folders[old] = store.path_of(folder)
         return self._folders[old]
+
+
+GATHERED = 0.2  # seconds for which events wait for more: a message costs as much as a short cell
+_SENT = {
+    kind.__name__: kind for kind in (EnvironmentStage, AttemptStarted, AttemptEnded)
+}  # the client makes the others
+
+
+class EventSender:
+    """Sends what happens in a batch, a few events at a time; what is left at the end goes with the delivery."""
+
+    def __init__(self, send: Callable[[list[WorkerEvent]], None]) -> None:
+        self._send = send
+        self._lock = threading.Lock()  # of all below
+        self._gathered: list[WorkerEvent] = []
+        self._timer: threading.Timer | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event, from any thread."""
+        if type(event).__name__ not in _SENT:
+            return
+        with self._lock:
+            self._gathered.append(encoded(event))
+            if self._timer is None:
+                self._timer = threading.Timer(GATHERED, self._flush)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def rest(self) -> tuple[WorkerEvent, ...]:
+        """Return what was not sent, and send no more."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            left, self._gathered = tuple(self._gathered), []
+            return left
+
+    def _flush(self) -> None:
+        with self._lock:
+            gathered, self._gathered, self._timer = self._gathered, [], None
+            if gathered:
+                self._send(gathered)
+
+
+def encoded(event: Event) -> WorkerEvent:
+    """Return an event as JSON can hold it, without what is long and shown only at the end."""
+    values = {field.name: getattr(event, field.name) for field in fields(event)}
+    if isinstance(event, AttemptEnded):
+        brief = event.attempt.model_copy(update={"diagnosis": None, "evidence": AttemptEvidence()})
+        values["attempt"] = brief.model_dump_json(by_alias=True)
+    return {"kind": type(event).__name__, **values}
+
+
+def decoded(sent: WorkerEvent, host: str) -> Event:
+    """Return the event that a worker on `host` sent."""
+    kind, values = _SENT[sent["kind"]], {name: value for name, value in sent.items() if name != "kind"}
+    if kind is AttemptEnded:
+        return AttemptEnded(**values | {"attempt": Attempt.model_validate_json(values["attempt"])})
+    return kind(**values | {"host": host})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import os
 import time
 from collections.abc import Callable
@@ -118,7 +119,7 @@ class Dialler:
             dashboard_address=HTTP_ADDRESS,
             plugins=[_plugin(self._distributed, self._host)],
             startup_information={FACTS: lambda _worker: self._facts.model_dump_json()},
-            metrics={FACTS: lambda _worker: self._host.cached_wheels.model_dump_json()},
+            metrics={FACTS: lambda _worker: json.dumps(self._host.environments.stock())},
             death_timeout=CONNECT_TIMEOUT,  # then it says that nobody answers, and dials again
         )
         await worker

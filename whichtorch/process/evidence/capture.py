@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING
 from whichtorch.base.grouping import grouped
 from whichtorch.process import kernel
 from whichtorch.process.evidence.sampler import kernel_lines
-from whichtorch.process.spawning import Helper
+from whichtorch.process.spawning import Helper, find_tool
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -88,12 +86,6 @@ COLLECTORS = (
     TASKS,
     FAULTHANDLER,
 )  # fmt: skip
-
-
-def find_tool(name: str) -> str | None:
-    """Return the path of a program that the tool starts: beside the running interpreter, else on PATH."""
-    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return shutil.which(name, path=folders)
 
 
 def find_tools(known: Mapping[str, str | None] | None = None) -> dict[str, str]:

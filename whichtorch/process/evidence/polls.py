@@ -17,8 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.process import kernel
-from whichtorch.process.evidence.capture import find_tool
-from whichtorch.process.spawning import QUIET
+from whichtorch.process.spawning import QUIET, find_tool
 from whichtorch.source.code_owner import LIBRARIES
 from whichtorch.source.syntax import parse_module
 

@@ -9,7 +9,6 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichtorch.hangs.stack_folder import READABLE
 from whichtorch.process.task_tree import whole_characters
 from whichtorch.reports.shown_text import plain, read_ends
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 Position = tuple[int, int]  # row and column of the grid
 
 HEAD = 1 / 3  # share of an output's budget for its head: the first error is there, but the last words say more
-STACKS = 2**18  # bytes of a readable diagnosis that are read
 SMALLEST = 400  # bytes below which an excerpt says nothing
 OVERHEAD = 60  # bytes that a text takes besides itself: title, brackets, its share of the list's name
 
@@ -168,14 +166,9 @@ def _stacks(stored: StoredRun, attempt: Attempt) -> Iterator[Excerpt]:
         yield Excerpt(title="stacks", head=f"{attempt.stacks} is not there any more".encode())
         return
     diagnosis = attempt.diagnosis
-    if diagnosis is None or not (diagnosis.stacks or diagnosis.left_out):  # of an older version of the tool
-        readable = _file(stored, f"{attempt.stacks}/{READABLE}")  # the diagnosis that was written for people
-        if readable is not None and readable.is_file():
-            with readable.open("rb") as file:
-                yield Excerpt(title="stacks", head=file.read(STACKS))
-        else:
-            names = ", ".join(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ""
-            yield Excerpt(title="stacks", head=f"nobody made sense of them; {attempt.stacks} holds {names}".encode())
+    if diagnosis is None or not (diagnosis.stacks or diagnosis.left_out):
+        names = ", ".join(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ""
+        yield Excerpt(title="stacks", head=f"nobody made sense of them; {attempt.stacks} holds {names}".encode())
         return
     first, *others = *diagnosis.stacks, *([diagnosis.left_out] if diagnosis.left_out else [])
     yield Excerpt(title="stuck thread" if diagnosis.stuck else "a thread", head=first.encode())

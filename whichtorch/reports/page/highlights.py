@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from whichtorch.base.grouping import grouped
-from whichtorch.model import Diagnosis, Environment, Outcome
+from whichtorch.model import Diagnosis, Environment, Outcome, Result
 from whichtorch.records.compare.comparison import CellChange, ChangeKind, Comparison
 from whichtorch.reports import cell_text
 from whichtorch.reports.next_step import WHY, NextStep, WrongTest
@@ -156,7 +156,7 @@ def _recommendation(
     cell, environment = entry.cell, entry.column.environment
     test = WrongTest.of(cell, facts.stored.result, called)
     steps = list(test.steps())
-    if facts.comparison and change and (before := _before(environment, change, facts)):
+    if facts.comparison and facts.before and change and (before := _before(change, facts.before)):
         days = (facts.comparison.old.started[:10], facts.comparison.new.started[:10])
         search = cell_text.bisect_between_command(cell.runnable, before, environment, days, called("bisect"))
         steps = [NextStep("finds what changed it", search)] if search else steps
@@ -173,14 +173,8 @@ def _recommendation(
     )
 
 
-def _before(environment: Environment, change: CellChange, facts: RunFacts) -> Environment | None:
-    """Return the environment in which a regression still passed, as far as the comparison knows it."""
-    if change.change is not ChangeKind.REGRESSION or change.old is None or facts.comparison is None:
+def _before(change: CellChange, before: Result) -> Environment | None:
+    """Return the environment in which a regression still passed."""
+    if change.change is not ChangeKind.REGRESSION or change.old is None:
         return None
-    environments = facts.stored.result.environments
-    changed = next((other for other in facts.comparison.environments if other.new == environment.label), None)
-    if changed is None:
-        return next((other for other in environments if other.label == change.old.environment), None)
-    old = {name: old for name, (old, _) in changed.packages.items()}
-    packages = {name: version for name, version in (environment.packages | old).items() if version is not None}
-    return environment.model_copy(update={"torch": old.get("torch") or environment.torch, "packages": packages})
+    return next((each for each in before.environments if each.label == change.old.environment), None)

@@ -22,7 +22,7 @@ from whichtorch.model import Outcome
 from whichtorch.records.compare.comparison import ChangeKind
 from whichtorch.reports import cell_text
 from whichtorch.reports.case_text import case_blocks
-from whichtorch.reports.page import highlights, number_pictures, pictures
+from whichtorch.reports.page import highlights, pictures
 from whichtorch.reports.page.details import details_of
 from whichtorch.reports.page.excerpts import encoded
 from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridEntry, GridRow, grid_of
@@ -122,7 +122,6 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: CommandPrefix)
         highlights=highlights,
         missing=incomplete(result),
         pictures=pictures,
-        number_pictures=number_pictures,
         case_blocks=case_blocks,
         kind=lambda part: type(part).__name__,
         is_link=is_link,
