@@ -207,12 +207,11 @@ def test_what_cannot_be_searched_is_one_clear_line(user: User, options: tuple[st
 
 
 def test_what_came_with_torch_is_told_from_torch(user: User) -> None:
-    """The pins of each torch are not in the way of a mixture, and `--attribute no` tries none."""
+    """The pins of each torch are not in the way of a mixture."""
     found = answered(user, "--torch", "9.1.0,9.2.0")
     (boundary,) = found["boundaries"]
     assert (boundary["attribution"]["cause"], boundary["attribution"]["changes"]) == ("companion", ["lib 1.2 -> 1.4"])
     assert "broken in 9.2.0, by lib 1.2 -> 1.4 that came with it: last that passes 9.1.0" in found["said"]
-    assert answered(user, "--torch", "9.1.0,9.2.0", "--attribute", "no")["boundaries"][0]["attribution"] is None
 
 
 def test_a_budget_that_ends_before_the_mixtures_leaves_the_boundary(newcomer: User) -> None:

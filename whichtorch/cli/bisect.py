@@ -83,13 +83,6 @@ class BisectOptions(NamedTestOrCommand):
         panel="Packages",
         help="Search the releases of this package with one torch, such as numpy or 'transformers>=4.40'.",
     )
-    attribute: str = option(
-        default="yes",
-        choices=("yes", "no"),
-        metavar="[yes|no]",
-        panel="Packages",
-        help="Try the two releases at a change with each other's packages, to tell which of them it was.",
-    )
     json_file: Path | None = json_output()
     markdown_file: Path | None = markdown_output()
     display: Display = group(Display)
@@ -99,7 +92,7 @@ class BisectOptions(NamedTestOrCommand):
         """The names of the options that differ from their defaults."""
         values = vars(self) | vars(self.others) | vars(self.cluster) | {"measure": self.numbers.measure}
         values |= {name: getattr(self.run_options, name) for name in ("runs", "vary")}
-        values |= {"axis": self.axis is not AxisName.VERSION, "attribute": self.attribute != "yes"}
+        values |= {"axis": self.axis is not AxisName.VERSION}
         for name, bound in (("good", self.good), ("bad", self.bad)):
             packages = self._packages(bound)
             values |= {name: None if packages else bound, f"{name} FILE": packages}
@@ -203,7 +196,6 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
         sides=options.sides,
         source=options.source,
         package=options.package,
-        attribute=options.attribute == "yes",
     )
 
 

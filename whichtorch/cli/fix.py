@@ -136,7 +136,7 @@ def _write_answer(answer: "FixAnswer", options: FixOptions, scenario: "Scenario"
         *("--torch", answer.bad, "--patch", patch),
         *(*added.package_options, *added.variable_options, *scenario.command_options),
         *(chain.options if chain else ()),
-        *options.cluster.arguments,
+        *(["--executor", options.cluster.executor] if options.cluster.executor else []),
         *script_arguments,
     ]
     rerun = f"{command.called('matrix')} {shlex.join(words)}"

@@ -41,7 +41,7 @@ def run_chain(
     if chain is None:
         return run_attempt(planned, environment, order, executor, home, store)
     folder = store.attempt_folder()
-    own = SharedFolder(folder.with_suffix(".chain"), chain.folders)
+    own = SharedFolder(folder.with_suffix(".chain"))
     made = CacheChain(planned, environment, order, executor, home, store, chain, folder, own)
     try:
         record = made.run() if not chain.writer else made.run_elsewhere_first(written)
@@ -156,8 +156,7 @@ class CacheChain:
     def _run(self, run: int, folder: Path, variables: Mapping[str, str] | None = None) -> Record | None:
         """Make one run, with its files in a folder."""
         folder.mkdir(exist_ok=True)
-        caches = {name: str(self.place.shared / name) for name in self.chain.folders}
-        planned = self.planned.configured({**self.chain.variables(run), **caches, **(variables or {})})
+        planned = self.planned.configured({**self.chain.variables(run), **(variables or {})})
         order = replace(self.order, scratch=self.place.shared, caches=self.place.shared)
         return run_attempt(planned, self.environment, order, self.executor, self.home, self.store, folder)
 
