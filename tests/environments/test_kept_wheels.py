@@ -13,7 +13,6 @@ from tests.cli.shell import wait_for
 from tests.environments.conftest import PYTHON, MakeCache, ask
 from tests.wheels import Index, build_companion, build_wheel
 from whichtorch.base.atomic_files import remove_tree
-from whichtorch.environments.index.pages import PARTIAL, lock_of, partial, remove_left_over
 from whichtorch.environments.index.releases import kept_folder, list_releases
 from whichtorch.environments.resolution import kept_wheel
 from whichtorch.model import Build, Outcome
@@ -195,18 +194,6 @@ def test_a_download_that_hangs_is_killed(index: Index, nightly: Build, make_cach
     index.held.set()
     assert environment.outcome is Outcome.UNBUILDABLE
     assert environment.reason == "downloading took longer than 5 s"
-
-
-def test_only_what_nobody_writes_is_left_over(tmp_path: Path) -> None:
-    """What a killed fetch has left is removed; what another process still writes is not."""
-    killed = tmp_path / f"{PARTIAL}1-torch.whl"
-    killed.write_bytes(b"half")
-    lock_of(killed).touch()
-    with partial(tmp_path, "numpy.whl") as path:
-        path.write_bytes(b"half")
-        remove_left_over(tmp_path)
-        assert sorted(tmp_path.iterdir()) == sorted([path, lock_of(path)])
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_kept_wheel_that_fits_best(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.wheels import Index, build_wheel, serve
-from whichtorch.environments.index import pages
 from whichtorch.environments.index.releases import IndexUnreachableError, Listing, list_releases, unreadable_index
 from whichtorch.environments.index.sources import FIRST_INDEX, Sources
 from whichtorch.environments.index.version_specs import select
@@ -85,21 +84,6 @@ def test_an_index_that_recovers_is_asked_again(tmp_path: Path, pauses: list[floa
         listing = listed(index)
     assert [release.version for release in listing.releases] == ["2.9.0"]
     assert pauses == [1.0, 2.0]
-
-
-@pytest.mark.parametrize(
-    ("limit", "value", "problem"),
-    [("PAGE_SECONDS", 0.0, "its page is not whole after 0 s"), ("PAGE_BYTES", 10, "its page is larger than 0 MB")],
-)
-def test_no_page_is_read_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pauses: list[float], limit: str, value: float, problem: str
-) -> None:
-    """A page that trickles, or that is too large, is given up at once and named."""
-    build_wheel(tmp_path, "2.9.0")
-    monkeypatch.setattr(pages, limit, value)
-    with serve(tmp_path) as index, pytest.raises(IndexUnreachableError, match=problem):
-        listed(index)
-    assert not pauses
 
 
 def test_an_index_that_does_not_recover_is_named(tmp_path: Path) -> None:

@@ -1,36 +1,21 @@
-"""Read what an index or a page of links says of torch, and download wheels. Imported only where that is done."""
+"""Read what an index or a page of links says of torch. Imported only where that is done."""
 
 from __future__ import annotations
 
-import functools
-import json
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote, urljoin
 
 import pypi_simple
 import requests
-from filelock import FileLock, Timeout
-from packaging.version import Version
-from requests.adapters import HTTPAdapter
-from urllib3.exceptions import HTTPError
 
-from whichtorch.environments.index.releases import LinkedWheel, best_fit
 from whichtorch.environments.index.sources import PROJECT
 
 INDEX_TIMEOUT = 20.0  # seconds without a byte before an index counts as not answering
-PAGE_SECONDS = 120.0  # seconds a page may take: one that trickles would never end
-PAGE_BYTES = 50_000_000  # of a page; the largest of PyPI have 10 MB
 PAUSES = (1.0, 2.0)  # seconds before the second and third try of an index
-REQUEST = "WHICHTORCH_FETCH"  # variable that holds a FetchRequest as JSON: no argument shows an index's credentials
-ROOT = str(Path(__file__).resolve().parents[3])  # the folder that holds the package `whichtorch`
-PROGRAM = f"import sys; sys.path.insert(0, {ROOT!r}); from whichtorch.environments.index.pages import main; main()"
-PARTIAL = ".part-"  # begins the name of what is not whole yet
 _CAUSES = {  # what the text of an error holds: the first that fits is told
     "Name or service not known": "its name cannot be resolved",
     "Temporary failure in name resolution": "its name cannot be resolved",
@@ -53,72 +38,19 @@ class PageError(Exception):
         self.may_pass = may_pass
 
 
-class FetchRequest(NamedTuple):
-    """What the program `main` is to fetch."""
-
-    index_url: str
-    wanted: dict[str, str]  # versions by project
-    python: str
-    folder: str  # to put the wheels into
-    certificates: str | None
-    contents: str = ""  # of the wheel that is wanted; "": of whatever has the name
-
-
 def read_file(page: Path) -> list[pypi_simple.DistributionPackage]:
     """Return what a page in a file links to."""
     return _parse(page.read_bytes(), page.as_uri())
 
 
-class _Adapter(HTTPAdapter):
-    """Reads nothing of the page of a redirect, which may be endless."""
-
-    def send(self, *arguments: Any, **options: Any) -> requests.Response:
-        """Return the response to a request."""
-        response = super().send(*arguments, **options)
-        if response.is_redirect:
-            response._content = b""
-        return response
-
-
-class _Session(requests.Session):
-    """Limits how large a page may be and how long it may take; what is streamed, such as a wheel, has no limit."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        for scheme in ("https://", "http://"):
-            self.mount(scheme, _Adapter())
-
-    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        """Return the response to a request, with its content."""
-        response = super().send(request, **(options | {"stream": True}))
-        if not options.get("stream"):
-            response._content = _content(response)
-        return response
-
-
-def _content(response: requests.Response) -> bytes:
-    """Read a page. Raises PageError where it is too large, or does not come to its end in time."""
-    deadline, content = time.monotonic() + PAGE_SECONDS, bytearray()
-    try:
-        while part := response.raw.read1(2**16, decode_content=True):
-            content += part
-            if len(content) > PAGE_BYTES:
-                raise PageError(f"its page is larger than {PAGE_BYTES // 10**6} MB", may_pass=False)
-            if time.monotonic() > deadline:
-                raise PageError(f"its page is not whole after {PAGE_SECONDS:g} s", may_pass=False)
-    except HTTPError as error:
-        raise requests.ConnectionError(error) from error
-    return bytes(content)
-
-
 @contextmanager
-def _session(certificates: str | None) -> Iterator[requests.Session]:
+def session(certificates: str | None) -> Iterator[requests.Session]:
     """Yield a session for the network. Raises PageError for whatever goes wrong in it."""
     try:
-        with _Session() as session:
+        with requests.Session() as opened:
             if certificates and Path(certificates).exists():
-                session.verify = certificates
-            yield session
+                opened.verify = certificates
+            yield opened
     except requests.RequestException as error:
         raise _page_error(error) from error
     except pypi_simple.DigestMismatchError as error:
@@ -131,23 +63,15 @@ def fetch(
     url: str, *, is_index: bool, certificates: str | None = None, project: str = PROJECT
 ) -> list[pypi_simple.DistributionPackage]:
     """Return what a page over the network links to. Raises PageError."""
-    with _session(certificates) as session:
+    with session(certificates) as opened:
         if is_index:
-            client = pypi_simple.PyPISimple(url, session=session, accept=pypi_simple.ACCEPT_ANY)
+            client = pypi_simple.PyPISimple(url, session=opened, accept=pypi_simple.ACCEPT_ANY)
             with suppress(pypi_simple.NoSuchProjectError):
                 return client.get_project_page(project, timeout=INDEX_TIMEOUT).packages
             return []
-        answer = session.get(url, timeout=INDEX_TIMEOUT)
+        answer = opened.get(url, timeout=INDEX_TIMEOUT)
         answer.raise_for_status()
         return _parse(answer.content, url)
-
-
-def download(package: pypi_simple.DistributionPackage, path: Path, index: str, certificates: str | None) -> None:
-    """Download a wheel, and check its length and its digest. Raises PageError."""
-    with _session(certificates) as session:
-        # an index need not publish digests; the length is checked in any case
-        client = pypi_simple.PyPISimple(index, session=session)
-        client.download_package(package, path, verify=bool(package.digests), timeout=INDEX_TIMEOUT)
 
 
 def retried(action: Callable[[], Result]) -> Result:
@@ -185,56 +109,3 @@ def _page_error(error: requests.RequestException) -> PageError:
         return PageError("its certificate is not trusted", may_pass=True)
     causes = (cause for fragment, cause in _CAUSES.items() if fragment in str(error))
     return PageError(next(causes, type(error).__name__), may_pass=True)
-
-
-def main() -> None:
-    """Fetch what the variable asks for; exit with 1 and a line where that fails."""
-    request = FetchRequest(**json.loads(os.environ.pop(REQUEST)))
-    folder = Path(request.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    remove_left_over(folder)
-    for project, version in request.wanted.items():
-        try:
-            retried(functools.partial(_fetch_wheel, request, project, version))
-        except PageError as error:
-            sys.exit(f"error: {project} {version}: {error.problem}")
-
-
-def _fetch_wheel(request: FetchRequest, project: str, version: str) -> None:
-    """Fetch the best wheel of a version, if the index has one. Raises PageError."""
-    listed = fetch(request.index_url, is_index=True, certificates=request.certificates, project=project)
-    filename = best_fit((package.filename for package in listed), project, version, request.python)
-    if filename is not None:
-        package = next(package for package in listed if package.filename == filename)
-        release = LinkedWheel.of(package).release(Version(version), request.index_url)
-        if request.contents not in {"", release.contents}:
-            problem = "the index has replaced this wheel since it was listed; give the command again"
-            raise PageError(problem, may_pass=False)
-        with partial(Path(request.folder), filename) as path:
-            download(package, path, request.index_url, request.certificates)
-            path.replace(path.with_name(filename))
-
-
-@contextmanager
-def partial(folder: Path, filename: str) -> Iterator[Path]:
-    """Give a name for a file until it is whole, locked while this process lives; remove what is left in the end."""
-    path = folder / f"{PARTIAL}{os.getpid()}-{filename}"
-    with FileLock(lock_of(path)):
-        try:
-            yield path
-        finally:
-            path.unlink(missing_ok=True)
-            lock_of(path).unlink(missing_ok=True)
-
-
-def lock_of(path: Path) -> Path:
-    """Return the file whose lock says that a process still writes a partial file."""
-    return path.with_name(f"{path.name}.lock")
-
-
-def remove_left_over(folder: Path) -> None:
-    """Remove what fetches that were killed have left half-way."""
-    for lock in folder.glob(f"{PARTIAL}*.lock"):
-        with suppress(OSError, Timeout), FileLock(lock, timeout=0):  # Timeout: its process lives
-            lock.with_suffix("").unlink(missing_ok=True)
-            lock.unlink()
