@@ -70,14 +70,6 @@ def test_where_interpreters_are_searched(tmp_path: Path, user: dict[str, str], p
     assert find_interpreter("3.99.1", commander(tmp_path), user) == expected
 
 
-def test_pyenv_known_by_its_shims(tmp_path: Path, user: dict[str, str]) -> None:
-    """With another HOME, pyenv's shims on PATH show where the real interpreters are."""
-    fake_python(tmp_path / "pyenv/shims/python3.99", "3.99.1")
-    expected = fake_python(tmp_path / "pyenv/versions/3.99.1/bin/python3", "3.99.1")
-    environ = user | {"PATH": str(tmp_path / "pyenv/shims")}
-    assert find_interpreter("3.99", commander(tmp_path), environ) == expected
-
-
 def test_one_with_headers_is_better(tmp_path: Path, user: dict[str, str]) -> None:
     """Inductor compiles against Python.h, so an interpreter that has it is preferred."""
     bare = fake_python(tmp_path / "bin/python3.99", "3.99.1", headers=False)
@@ -103,7 +95,7 @@ def test_others_are_left_alone(tmp_path: Path, user: dict[str, str]) -> None:
     with pytest.raises(InterpreterNotFoundError) as error:
         find_interpreter("3.99", commander(tmp_path), user)
     message = error.value.message
-    for searched in ("bin (PATH)", "home/pythons", ".pyenv/versions", "conda", "asdf", "rye", "uv"):
+    for searched in ("bin (PATH)", "home/pythons", "pyenv", "conda", "asdf", "rye", "uv"):
         assert searched in message
     assert "cannot download" in message
     assert error.value.exit_code == 3

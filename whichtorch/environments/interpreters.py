@@ -77,8 +77,10 @@ def _candidates(python: str, home: Path, environ: Mapping[str, str]) -> Iterator
     yielded: set[Path] = set()
     paths = [own] if asked == DEFAULT_PYTHON else []
     versions = (version for provider in Finder()._providers for version in provider.find_pythons())
-    by_findpython = (version.executable for version in versions)
-    for path in (*paths, *_downloaded(home), *_in_folders(environ), *by_findpython):
+    by_findpython = (version.executable for version in versions)  # which does not look into conda's environments
+    patterns = ("bin/python3", "envs/*/bin/python3")
+    conda = (path for root in _conda_roots(environ) for each in patterns for path in sorted(root.glob(each)))
+    for path in (*paths, *_downloaded(home), *conda, *by_findpython):
         # a shim is a script that starts whatever pyenv thinks best; the real binaries are searched, too
         if path.parent.name == "shims" or not _may_be(path.name, asked):
             continue
@@ -96,23 +98,6 @@ def _may_be(name: str, asked: str) -> bool:
 
 def _downloaded(home: Path) -> list[Path]:
     return sorted((home / "pythons").glob("*/bin/python3"))
-
-
-def _in_folders(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield what findpython does not look at: conda's environments, and a pyenv that only its shims reveal."""
-    for root in _pyenv_roots(environ):
-        yield from sorted(root.glob("versions/*/bin/python3"), reverse=True)
-    for root in _conda_roots(environ):
-        yield from (root / "bin" / "python3", *sorted(root.glob("envs/*/bin/python3")))
-
-
-def _pyenv_roots(environ: Mapping[str, str]) -> list[Path]:
-    roots = [Path(environ["PYENV_ROOT"])] if environ.get("PYENV_ROOT") else []
-    # with an empty HOME, as under a CI service, its shims on PATH still show where it lives
-    folders = map(Path, filter(None, environ.get("PATH", "").split(os.pathsep)))
-    roots += [folder.parent for folder in folders if folder.name == "shims"]
-    roots.append(Path(environ.get("HOME") or Path.home()) / ".pyenv")
-    return [root for root in dict.fromkeys(roots) if (root / "versions").is_dir()] or roots[-1:]
 
 
 def _conda_roots(environ: Mapping[str, str]) -> list[Path]:
@@ -147,7 +132,6 @@ def _searched(home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
         sys.executable,
         str(home / "pythons"),
         *dict.fromkeys(f"{folder} (PATH)" for folder in folders),
-        *(str(root / "versions") for root in _pyenv_roots(environ)),
         *conda,
-        *(f"{kind} (by findpython)" for kind in ("asdf", "rye", "uv")),
+        *(f"{kind} (by findpython)" for kind in ("asdf", "pyenv", "rye", "uv")),
     )
