@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import UsageError
 from whichtorch.base.option import Strings, group, json_output, markdown_output, option
-from whichtorch.bisect import search_request
-from whichtorch.bisect.search_request import BUILD_TIMEOUT, AxisName, Budget, PackageSet, SearchRequest, Source
+from whichtorch.bisect import axes
+from whichtorch.bisect.search_request import (
+    BUILD_TIMEOUT,
+    AxisName,
+    Budget,
+    PackageSet,
+    SearchRequest,
+    Source,
+    day_named,
+)
 from whichtorch.cli import command
 from whichtorch.cli.command import ClusterAddress, Exit, NamedTestOrCommand, failure_option, git_option
 from whichtorch.cli.display import Display
@@ -39,7 +47,7 @@ _PACKAGES = {
 }
 # a panel of --help each
 _what = partial(option, panel="What is searched")
-_day = partial(_what, metavar="DAY", parse=search_request.day_named)
+_day = partial(_what, metavar="DAY", parse=day_named)
 _bound = partial(option, panel="Bounds", metavar="VALUE")
 _sure = partial(option, panel="How sure")
 _git = partial(option, panel="Git history")
@@ -156,7 +164,7 @@ def bisect(options: BisectOptions) -> Exit:
         cache = options.storage.cache(home)
         with options.cluster.searching(cache, options.jobs) as (machines, jobs):
             request = replace(request, machines=machines, jobs=jobs)
-            bisection = search_request.search(request, cache, options.display.progress)
+            bisection = axes.search(request, cache, options.display.progress)
         _write_answer(bisection, options, home)
         if bisection.interrupted:
             raise KeyboardInterrupt

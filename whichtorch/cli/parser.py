@@ -183,7 +183,7 @@ class _OptionField:
 
 
 def command_of(
-    function: Callable[..., int | None], name: str, *, is_group: bool, first: Sequence[str] = (), **texts: Any
+    function: Callable[..., int | None], name: str, *, is_group: bool = False, first: Sequence[str] = (), **texts: Any
 ) -> PanelCommand:
     """Return a command that calls a function with its request, and exits with the code that the function returns."""
     (request,) = (kind for parameter, kind in get_type_hints(function).items() if parameter != "return")

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from _pytest.config.argparsing import Parser
 
-HANG_SIGNAL = 57  # tells a pytest that its test hangs; SIGRTMAX - 7: no library is known to use it
-ORDER = "{pid}.hang"  # file with what it is to say of the test; the process removes it
-
 
 def pytest_addoption(parser: Parser) -> None:
     """Add the option."""
@@ -37,6 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if sys.platform != "linux":
         raise pytest.UsageError("--whichtorch: processes can only be watched on Linux")
+    from whichtorch.watch.watch_request import HANG_SIGNAL, ORDER
+
     if signal.getsignal(HANG_SIGNAL) is not signal.SIG_DFL:
         return
     is_worker = hasattr(config, "workerinput")

@@ -5,6 +5,8 @@ from enum import StrEnum
 
 from whichtorch.base.option import Strings, argument, duration, option
 
+HANG_SIGNAL = 57  # tells a pytest that its test hangs; SIGRTMAX - 7: no library is known to use it
+ORDER = "{pid}.hang"  # file with what it is to say of the test; the process removes it
 STOPPED_CODE = 124  # exit code where the command was stopped or left running, as that of timeout(1)
 
 

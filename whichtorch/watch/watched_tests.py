@@ -15,8 +15,7 @@ from xml.etree import ElementTree as ET
 
 from whichtorch.matrix.test_session import TestEvent, test_events
 from whichtorch.process import kernel
-from whichtorch.watch.pytest_plugin import HANG_SIGNAL, ORDER
-from whichtorch.watch.watch_request import OnHang, WatchRequest
+from whichtorch.watch.watch_request import HANG_SIGNAL, ORDER, OnHang, WatchRequest
 from whichtorch.watch.watched_command import SIGNAL_CODE, CommandWatch, Standstill
 from whichtorch.watch.watched_run import read_hang, running_tests
 
