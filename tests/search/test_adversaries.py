@@ -122,8 +122,7 @@ def searches(draw: st.DrawFn) -> SearchState:
         bound_runs=draw(st.sampled_from([1, 3, 30])),
         max_runs=draw(st.sampled_from([None, None, 10, 100000])),
     )
-    first = draw(st.lists(st.integers(0, size - 1), max_size=3))
-    return SearchState(size=size, options=options, first=tuple(first))
+    return SearchState(size=size, options=options)
 
 
 @pytest.mark.thorough

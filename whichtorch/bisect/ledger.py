@@ -165,7 +165,6 @@ class Ledger:
             names=self.axis.values,
             twins=tuple(frozenset(positions) for positions in twins.values() if len(positions) > 1),
             exhausted=frozenset(self.exhausted),
-            first=self.axis.first,
             made=self.bench.runs - self._runs_before,
         )
 
