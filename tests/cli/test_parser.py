@@ -45,7 +45,7 @@ class Outer:
     quick: bool = option("--no-quick", default=True, help="Take your time.")
     count: int = option(default=MISSING, least=1, most=9, help="How many.")
     path: Path = option(default=Path("there"), help="Where.")
-    inner: Inner = group(Inner, "limit", panel="Within")
+    inner: Inner = group(Inner, "limit")
 
 
 def work(request: Outer) -> int:

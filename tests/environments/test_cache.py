@@ -542,23 +542,6 @@ def test_metadata_stays_readable_json(wheels: Path, tmp_path: Path, make_cache: 
     assert sizes["torch"] > 5000
 
 
-@pytest.mark.usefixtures("stand_in_uv")
-def test_what_packages_require_is_read_where_older_versions_kept_it(
-    wheels: Path, tmp_path: Path, make_cache: MakeCache
-) -> None:
-    """An installation that was made before is known with the requirements of its packages."""
-    build_companion(wheels, "filelock", "3.0")
-    build_wheel(wheels, "2.11.0", requires=("filelock>=3",))
-    made = make_cache()
-    assert made.acquire(ask("2.11.0")).is_usable
-    assert made.requirements_of(ask("2.11.0"))["torch"] == ("filelock>=3",)
-    record = folder_of(tmp_path / "home", ask("2.11.0")) / "installation.json"
-    kept = json.loads(record.read_text())
-    kept["requires"] = {each["name"]: each.pop("requires") for each in kept["packages"]}
-    record.write_text(json.dumps(kept))
-    assert make_cache().requirements_of(ask("2.11.0"))["torch"] == ("filelock>=3",)
-
-
 def test_an_interrupt_ends_the_download_of_a_python(
     tmp_path: Path, make_cache: MakeCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:

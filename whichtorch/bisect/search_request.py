@@ -105,15 +105,7 @@ class Budget:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackageSet:
-    """The packages of a lock file, or of an existing environment."""
-
-    path: Path  # of the file, or of the Python
-    is_lock: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Source:
     """A git history, and how its commits are built."""
 
@@ -146,7 +138,7 @@ class SearchRequest:
     # of one axis each
     values: tuple[str, ...] = ()  # an axis without order; () for the usual values
     days: tuple[date, date] | None = None
-    sides: tuple[PackageSet, PackageSet] | None = None  # packages: good and bad
+    sides: tuple[Path, Path] | None = None  # packages, good and bad: lock files, or the Pythons of environments
     source: Source | None = None  # commits
     package: str | None = None  # a requirement: the releases of a package that are searched
     attribute: bool = True  # find out which of the packages that changed together it was

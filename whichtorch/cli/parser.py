@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import takewhile
@@ -290,5 +290,4 @@ def _option_fields(kind: type, group: Group | None = None, prefix: str = "") -> 
         if inner:
             yield from _option_fields(inner.kind, inner, f"{key}__")
         elif option:
-            panel = group.panel if group and group.panel else option.panel
-            yield _OptionField(key=key, option=replace(option, panel=panel), kind=each.type, default=each.default)
+            yield _OptionField(key=key, option=option, kind=each.type, default=each.default)

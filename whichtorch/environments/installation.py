@@ -54,7 +54,6 @@ class Installation(BaseModel):
     packages: tuple[Package, ...]
     notes: tuple[str, ...] = ()
     watched: tuple[Stamp, ...]  # the local wheels: a wheel that was built again is another installation
-    requires: dict[str, tuple[str, ...]] = {}  # by package: where older versions kept what `packages` has now
     seconds: float | None = None  # that the install took
     venv: str = ""  # where it was made: its programs name their interpreter
     damage: int = 0  # files that were not as RECORD says

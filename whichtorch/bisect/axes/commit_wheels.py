@@ -21,8 +21,7 @@ from whichtorch.base.version_parsing import parse_version
 from whichtorch.bisect.axes import package_releases
 from whichtorch.bisect.axes.packages import base_request
 from whichtorch.environments.index.version_specs import EVERY_RELEASE, find
-from whichtorch.environments.laid_commits import LaidFiles
-from whichtorch.environments.patches import listed, sort_of
+from whichtorch.environments.patches import PatchedFiles, listed, sort_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -104,7 +103,7 @@ class WheelTree:
                 others.append(path)
         return carried, tuple(others)
 
-    def files(self, commit: str) -> LaidFiles:
+    def files(self, commit: str) -> PatchedFiles:
         """Return what a commit makes of the wheel."""
         carried, others = self.changed(commit)
         texts = iter(self.checkout.texts([blob for blob in carried.values() if blob]))
@@ -113,7 +112,7 @@ class WheelTree:
         note = f"{counted(len(files), 'file')} of {commit[:10]}, over the wheel of {self.commit[:10]}"
         note += f"; as in the wheel: {listed(self.generated)}" if self.generated else ""
         note += f"; native files that differ: {listed(native)}" if native else ""
-        return LaidFiles(files, note)
+        return PatchedFiles(files, note)
 
     def place(self, path: str) -> str | None:
         """Return where a file would be in site-packages; None for one outside the packages."""
@@ -232,7 +231,7 @@ class Wheels:
             self._trees[key] = WheelTree.read(self.checkout, self._chosen[key], site, self.package)
         return self._trees[key]
 
-    def files(self, request: Request, site: Path) -> LaidFiles:
+    def files(self, request: Request, site: Path) -> PatchedFiles:
         """Return what a request's commit makes of its wheel."""
         return self.tree(request.unlaid, site).files(request.commit)
 
