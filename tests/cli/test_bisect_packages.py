@@ -157,10 +157,7 @@ def test_the_environment_of_a_python_is_one_side(user: User, tmp_path: Path) -> 
         (["--axis", "date", "--since", "2026-03-03", "--until", "9999-01-01"], "is yet to come"),
         (["--good", "good.txt"], "two sides are compared"),
         (["--good", "good.txt", "--bad", "9.1.0"], "two sides are compared"),
-        (
-            ["--good", "none.txt", "--bad", "nor.txt"],
-            "none.txt: No such file or directory\ncannot read",
-        ),
+        (["--good", "none.txt", "--bad", "nor.txt"], "none.txt: No such file or directory\ncannot read"),
         (["--max-time", "soon"], "'soon' is not a duration"),
     ],
 )

@@ -293,6 +293,7 @@ class EnvironmentCache:
             self._disk.unmark(key)
             with self._disk.locked():
                 self._disk.discard_left_over()
+            self._disk.empty_trash()
             raise
         finally:
             remove_tree(folder.projects)
