@@ -17,7 +17,7 @@ from whichtorch.bisect.ledger import STOPS, Ledger, SearchEndedError
 from whichtorch.bisect.probe_oracle import ProbeOracle, driven
 from whichtorch.bisect.search_request import Axis, AxisName, SearchRequest
 from whichtorch.bisect.workbench import workbench
-from whichtorch.environments.built_commits import BuiltCommits, CommitBuild
+from whichtorch.environments.built_commits import BuiltCommits
 from whichtorch.environments.expansion import config_of
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.search.search_state import AnswerKind, Change, Costs, Find, NextProbe, Posterior, Purpose, SearchVerdict
@@ -46,14 +46,16 @@ def search(request: SearchRequest, _cache: Environments, show: Show) -> Bisectio
     assert request.source.command is not None
     checkout = Checkout.at(request.source.checkout)
     bounds, change = _bounds(request, checkout)
-    build = CommitBuild(
+    cache = BuiltCommits(
+        home=request.home,
         folder=checkout.folder,
         command=request.source.command,
         interpreter=_interpreter(request.source, checkout),
         timeout=request.source.timeout,
+        config=config_of(request.file, request.file.axes.config[0]),
+        go_to=checkout.go_to,
+        fresh=request.fresh,
     )
-    config = config_of(request.file, request.file.axes.config[0])
-    cache = BuiltCommits(request.home, build, config, checkout.go_to, fresh=request.fresh)
     refuse(checkout)
     machines = ThisMachine(environments=cache, jobs=request.jobs)
     with workbench(replace(request, machines=machines), cache, show) as bench, borrowed(checkout, request.home):
