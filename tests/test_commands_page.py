@@ -1,4 +1,4 @@
-"""The reference of the commands is what their help says, but for options, kept in docs/; a shell completes them."""
+"""The reference of the commands is what their help says they do, kept in docs/; a shell completes them."""
 
 from __future__ import annotations
 
@@ -12,38 +12,32 @@ import click
 import pytest
 
 from whichtorch.cli.app import app
-from whichtorch.cli.parser import WHOLE
 
 PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
 HEAD = """# Commands
 
-What every command does, and its exit codes. `whichtorch COMMAND -h` shows the options that matter most, `--help-all`
-all of them and this text; [options.md](options.md) says what each means and which commands take it.
+What every command does, and its exit codes. `whichtorch COMMAND -h` shows examples and the options that matter most,
+`--help-all` all of them; [options.md](options.md) says what each means and which commands take it.
 `nox -s COMMAND -- OPTIONS` runs the same command from a checkout.
 """
 
 
-def helps(command: click.Command, above: click.Context | None, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the words that call a command and its help without the options, then those of its subcommands."""
-    context = click.Context(command, parent=above, info_name=name, terminal_width=96, **command.context_settings)
-    context.meta[WHOLE] = True
-    formatter = context.make_formatter()
-    command.format_usage(context, formatter)
-    command.format_help_text(context, formatter)
-    yield context.command_path, formatter.getvalue().rstrip("\n")
+def texts(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the words that call a command and what its help says after the examples, then those of its subcommands."""
+    yield path, (command.help or "").partition("\n\n")[2]
     if isinstance(command, click.Group):
-        for below, inner in command.commands.items():
-            yield from helps(inner, context, below)
+        for name, inner in command.commands.items():
+            yield from texts(inner, f"{path} {name}")
 
 
 def generated() -> str:
     """Return the page."""
-    parts = [f"\n## {path}\n\n```text\n{text}\n```\n" for path, text in helps(app(), None, "whichtorch")]
+    parts = [f"\n## {path}\n\n{text}\n" for path, text in texts(app(), "whichtorch")]
     return "".join([HEAD, *parts])
 
 
 def test_page_is_what_the_help_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """docs/commands.md has the help of each command; `python -m tests.test_commands_page` writes it anew."""
+    """docs/commands.md has what each command does; `python -m tests.test_commands_page` writes it anew."""
     monkeypatch.delenv("WHICHTORCH_COMMAND", raising=False)
     assert PAGE.read_text(encoding="utf-8") == generated()
 

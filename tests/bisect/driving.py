@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes import PASSED, FakeCache, FakeExecutor, lab_of, shows_nothing
-from whichtorch.bisect.axes.versions import Releases
 from whichtorch.bisect.bisection import Bisection
 from whichtorch.bisect.driver import bisected
 from whichtorch.bisect.ledger import Ledger
-from whichtorch.bisect.search_request import Budget, SearchRequest
+from whichtorch.bisect.search_request import Axis, AxisName, Budget, SearchRequest
 from whichtorch.bisect.workbench import Workbench
 from whichtorch.environments import matrix_file
 from whichtorch.matrix.lab import Lab
@@ -158,7 +157,8 @@ class FakeReleases:
             site = LocalSite(self.cache, records, store, self.events.append, Executor(self), jobs=jobs)
             bench = FakeBench(Lab(site, shows_nothing))
             bench.count, bench.clock = lambda: len(self.cache.installed) - before, seconds
-            axis = Releases.of(self.requests)
+            values = tuple(request.torch for request in self.requests)
+            axis = Axis(name=AxisName.VERSION, values=values, requests=tuple(self.requests))
             ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal or SearchOptions())
             return bisected(ledger)
 

@@ -14,8 +14,7 @@ from tests.bisect.driving import CRASHED, FAILED, MadeUpBench
 from tests.fakes import PASSED, FakeCache
 from tests.repository import Repository
 from whichtorch.base.errors import UsageError
-from whichtorch.bisect.axes.commit_search import CommitSearch
-from whichtorch.bisect.axes.commits import search
+from whichtorch.bisect.axes.commits import CommitSearch, search
 from whichtorch.bisect.axes.git import Checkout, borrowed
 from whichtorch.bisect.bisection import Bisection
 from whichtorch.bisect.search_request import Budget, SearchRequest, Source

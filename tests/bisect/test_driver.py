@@ -514,12 +514,11 @@ def test_every_probe_is_told_before_it_runs(tmp_path: Path) -> None:
 
 
 def test_every_release_is_tried_before_it_is_said_to_pass_everywhere(tmp_path: Path) -> None:
-    """Where nothing fails, each release is run once, those that a point release followed first; --bad is named."""
-    values = ("2.0.0", "2.0.1", "2.1.0", "2.2.0", "2.3.0", "2.3.1", "2.3.2", "2.4.0", "2.5.0")
+    """Where nothing fails, each release is run once; --bad is named."""
+    values = ("2.0.0", "2.1.0", "2.2.0", "2.3.0", "2.4.0", "2.5.0")
     bisection = FakeReleases(tmp_path, values=values).search()
     assert bisection.answer is AnswerKind.NONE
     assert set(bisection.order) == set(values)
-    assert bisection.order[2:4] == ("2.3.1", "2.3.0")  # 2.0.0 is a bound
     assert bisection.runs == len(values) + 2 * 2  # and two more of each bound
     assert "if you know a version where it fails, name it: --bad VERSION" in bisection.reasons
 

@@ -154,9 +154,10 @@ def test_the_environment_of_a_python_is_one_side(user: User, tmp_path: Path) -> 
         (["--since", "2026-01-01"], "go with --axis date"),
         (["--axis", "date", "--since", "spring"], "'spring' is no day"),
         (["--axis", "date", "--since", "2026-03-03", "--until", "2026-03-02"], "is not before"),
+        (["--axis", "date", "--since", "2026-03-03", "--until", "9999-01-01"], "is yet to come"),
         (["--good", "good.txt"], "two sides are compared"),
         (["--good", "good.txt", "--bad", "9.1.0"], "two sides are compared"),
-        (["--good", "none.txt", "--bad", "nor.txt"], "nor.txt"),
+        (["--good", "none.txt", "--bad", "nor.txt"], "none.txt: No such file or directory\ncannot read"),
         (["--max-time", "soon"], "'soon' is not a duration"),
     ],
 )

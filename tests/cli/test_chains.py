@@ -146,15 +146,12 @@ def test_an_explanation_of_a_chain(user: User) -> None:
         (("--vary", "threads=1,x"), 2, "OMP_NUM_THREADS=1,x: not numbers of threads"),
         (("--vary", "TMPDIR=/a,/b"), 2, "all runs share the folder of TMPDIR"),
         (("--vary", "threads=1,2,3", "--runs", "2"), 2, "OMP_NUM_THREADS=1,2,3 has 3 values for 2 runs"),
-        (("--cache-dir", "nonsense", "--runs", "2"), 2, "nonsense is no name of a variable"),
-        (("--cache-dir", "MINE"), 2, "--cache-dir MINE: a single run has no caches of an earlier one"),
         (("--runs", "3", "--vary", "threads=1,2"), 2, "OMP_NUM_THREADS=1,2 has 2 values for 3 runs"),
         (("--cache", "from=8.0.0"), 2, "no environment of the matrix is 8.0.0"),
         (("--cache", "from=9.1.0", "--runs", "2", "--vary", "TMPDIR=1,2"), 2, "all runs share the folder of TMPDIR"),
         (("--cache", "all"), 2, "'all' names no environment"),
         (("--runs", "1", "--cache", "from=9.1.0"), 2, "a single run reads no caches of another"),
         (("--cache", "from=9.1.0", "--executor", "tls://head:8786"), 2, "--cache cannot go with --executor"),
-        (("--cache-dir", "TMPDIR", "--runs", "2"), 2, "TMPDIR is shared by the runs anyway"),
     ],
 )
 def test_what_cannot_be_asked_for(user: User, words: tuple[str, ...], code: int, said: str) -> None:

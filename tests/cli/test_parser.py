@@ -45,7 +45,7 @@ class Outer:
     quick: bool = option("--no-quick", default=True, help="Take your time.")
     count: int = option(default=MISSING, least=1, most=9, help="How many.")
     path: Path = option(default=Path("there"), help="Where.")
-    inner: Inner = group(Inner, "limit", panel="Within")
+    inner: Inner = group(Inner, "limit")
 
 
 def work(request: Outer) -> int:
@@ -125,7 +125,7 @@ def test_help_shows_options_by_panel() -> None:
     lines = COMMAND.get_help(click.Context(COMMAND, info_name="work")).splitlines()
     assert "  NAME  What it is about." in lines
     assert "  --fruit [apple|plum]   Which.  [default: plum]" in lines
-    assert lines[lines.index("Within:") + 1] == "  --limit S  For so long."
+    assert lines[lines.index("Limits:") + 1] == "  --limit S  For so long."
 
 
 def test_exit_code_is_what_the_function_returns() -> None:

@@ -207,18 +207,6 @@ def test_a_file_that_a_run_replaces_was_read(tmp_path: Path) -> None:
     assert run(tmp_path, source).chain.read == {"Dynamo's saved profile": 1}
 
 
-def test_a_folder_of_the_users_is_a_cache(tmp_path: Path) -> None:
-    """The variable names an empty folder in the first run, and the same one in the second."""
-    source = """
-        path = Path(os.environ["MY_CACHE"]) / "entry"
-        assert not (path.exists() and path.read_text())
-        path.write_text("x")
-    """
-    ended = run(tmp_path, source, cache_dir=("MY_CACHE",))
-    assert ended.cell.name == "script[runs=2,cache-dir=MY_CACHE]"
-    assert ended.chain.culprit == "MY_CACHE"
-
-
 def test_one_environment_writes_for_the_others(tmp_path: Path) -> None:
     """The row says who wrote the caches, a column who reads them; they are written once for all others."""
     source = """

@@ -12,7 +12,7 @@ from whichtorch.reports.cell_text import where_it_ran
         ((), "nox -s matrix --"),
         (("--jobs", "2"), "nox -s matrix --"),
         (("--executor", "tls://head:8786", "--jobs", "2"), "nox -s matrix -- --executor tls://head:8786"),
-        (("--executor=tls://a:1", "--tls=certificates"), "nox -s matrix -- --executor tls://a:1 --tls certificates"),
+        (("--executor=tls://a:1",), "nox -s matrix -- --executor tls://a:1"),
     ],
 )
 def test_a_command_runs_where_the_run_did(given: tuple[str, ...], again: str) -> None:

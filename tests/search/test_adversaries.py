@@ -122,8 +122,7 @@ def searches(draw: st.DrawFn) -> SearchState:
         bound_runs=draw(st.sampled_from([1, 3, 30])),
         max_runs=draw(st.sampled_from([None, None, 10, 100000])),
     )
-    first = draw(st.lists(st.integers(0, size - 1), max_size=3))
-    return SearchState(size=size, options=options, first=tuple(first))
+    return SearchState(size=size, options=options)
 
 
 @pytest.mark.thorough
@@ -398,7 +397,7 @@ def test_edits_in_halves_take_two_questions_each(said: float, seed: int) -> None
     program, state, answer = reduced(said, seed)
     state.max_rejections = 1000
     edits = list(drop_any_statement(program, state))
-    asked(in_halves(program, [drop_any_statement], state, repairs=True), answer, 2 * len(edits) - 1)
+    asked(in_halves(program, drop_any_statement, state, repairs=True), answer, 2 * len(edits) - 1)
 
 
 def turned_round(program: Program, _state: ReductionState) -> Iterator[Edit]:

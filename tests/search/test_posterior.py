@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtorch.search.search_state import ALWAYS, FAILURE_RATES, NO_CHANGE, Costs, Posterior, Tally, entropy
+from whichtorch.search.search_state import ALWAYS, FAILURE_RATES, NO_CHANGE, Costs, Posterior, Tally
 
 SIZE = 8
 
@@ -94,9 +94,3 @@ def test_what_is_installed_is_run_again_before_another_install() -> None:
     assert dear is not None
     assert free is not None
     assert (dear[0], free[0] in runs) == (50, False)
-
-
-@pytest.mark.parametrize(("probability", "bits"), [(0, 0), (1, 0), (0.5, 1), (0.25, 0.811278)])
-def test_entropy(probability: float, bits: float) -> None:
-    """A fair question has one bit, a decided one none."""
-    assert entropy(probability) == pytest.approx(bits, abs=1e-6)

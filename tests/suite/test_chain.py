@@ -12,40 +12,37 @@ from whichtorch.suite.headers import ScenarioError, read_scenario
 
 
 @pytest.mark.parametrize(
-    ("runs", "vary", "folders", "words"),
+    ("runs", "vary", "words"),
     [
-        (None, ["threads"], [], "not NAME=A,B"),
-        (2, ["threads=1"], [], "OMP_NUM_THREADS=1 has 1 values for 2 runs"),
-        (3, ["A=1,2"], [], "A=1,2 has 2 values for 3 runs"),
-        (1, ["A=1,2"], [], "A=1,2 has 2 values for 1 run"),
-        (None, ["A=1"], [], "A=1: a single run has no caches"),
-        (None, ["path=1,2"], [], "'path' is no variable"),
-        (None, ["threads=1,x"], [], "OMP_NUM_THREADS=1,x: not numbers of threads"),
-        (None, ["threads=1,0"], [], "OMP_NUM_THREADS=1,0: not numbers of threads"),
-        (2, ["A=1,2", "A=3,4"], [], "A is named twice"),
-        (2, ["TMPDIR=/a,/b"], [], "TMPDIR=/a,/b: all runs share the folder of TMPDIR"),
-        (2, ["A=1,2"], ["A"], "A=1,2: all runs share the folder of A"),
-        (2, [], ["TMPDIR"], "TMPDIR is shared by the runs anyway"),
-        (None, [], ["MY_CACHE"], "--cache-dir MY_CACHE: a single run has no caches"),
+        (None, ["threads"], "not NAME=A,B"),
+        (2, ["threads=1"], "OMP_NUM_THREADS=1 has 1 values for 2 runs"),
+        (3, ["A=1,2"], "A=1,2 has 2 values for 3 runs"),
+        (1, ["A=1,2"], "A=1,2 has 2 values for 1 run"),
+        (None, ["A=1"], "A=1: a single run has no caches"),
+        (None, ["path=1,2"], "'path' is no variable"),
+        (None, ["threads=1,x"], "OMP_NUM_THREADS=1,x: not numbers of threads"),
+        (None, ["threads=1,0"], "OMP_NUM_THREADS=1,0: not numbers of threads"),
+        (2, ["A=1,2", "A=3,4"], "A is named twice"),
+        (2, ["TMPDIR=/a,/b"], "TMPDIR=/a,/b: all runs share the folder of TMPDIR"),
     ],
 )
-def test_options_that_make_no_chain(runs: int | None, vary: list[str], folders: list[str], words: str) -> None:
+def test_options_that_make_no_chain(runs: int | None, vary: list[str], words: str) -> None:
     """Each is one line with the place."""
     with pytest.raises(UsageError, match=words):
-        chain_variant(runs, vary, folders)
+        chain_variant(runs, vary)
 
 
 def test_what_varies_says_how_many_runs_there_are() -> None:
     """Without --runs, a run for each value; one run is no chain."""
-    assert chain_variant(None, ["threads=1,2,4"], []) == {"runs": "3", "OMP_NUM_THREADS": "1,2,4"}
-    assert chain_variant(None, [], []) == chain_variant(1, [], []) == {}
+    assert chain_variant(None, ["threads=1,2,4"]) == {"runs": "3", "OMP_NUM_THREADS": "1,2,4"}
+    assert chain_variant(None, []) == chain_variant(1, []) == {}
 
 
 def test_a_chain_is_selected_by_its_name(tmp_path: Path) -> None:
     """The name that reports give is one that commands take, of any script; with one run it is the script itself."""
     script = tmp_path / "repro.py"
     script.write_text("print()")
-    variant = {"runs": "2", "OMP_NUM_THREADS": "1,2", "cache-dir": "MY_CACHE,OTHER", "written-by": "2.10.0"}
+    variant = {"runs": "2", "OMP_NUM_THREADS": "1,2", "written-by": "2.10.0"}
     narrowed = selection.script(name_of_test(str(script), variant))
     assert selection.variants_of(narrowed) == [variant]
     assert selection.variants_of(selection.script(f"{script}[runs=1]")) == [{}]

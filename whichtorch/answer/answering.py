@@ -37,7 +37,8 @@ from whichtorch.answer.script_candidates import Candidate, candidates_in
 from whichtorch.base.atomic_files import text_of
 from whichtorch.base.errors import PreventedError, TimeOverError, UsageError
 from whichtorch.base.version_parsing import parse_version
-from whichtorch.bisect.search_request import Budget, SearchRequest, search
+from whichtorch.bisect import axes
+from whichtorch.bisect.search_request import Budget, SearchRequest
 from whichtorch.environments.additions import Additions
 from whichtorch.environments.expansion import expand
 from whichtorch.environments.index.version_specs import EVERY_RELEASE
@@ -366,7 +367,7 @@ class Answering:
             attribute=False,
         )
         try:
-            found = search(request, self.cache, self.show)
+            found = axes.search(request, self.cache, self.show)
         except UsageError:  # there is nothing older
             return None
         if found.interrupted and not self._is_over:

@@ -41,7 +41,6 @@ class Group:
 
     kind: type
     only: tuple[str, ...] = ()  # the fields that are options; () for all
-    panel: str = ""  # "" for the panels of the options
 
 
 def option(name: str = "", *, default: Any = None, **details: Any) -> Any:
@@ -59,9 +58,9 @@ def after_dashes(shown: str = "ARGUMENTS") -> Any:
     return field(default=None, metadata={AFTER_DASHES: shown})
 
 
-def group(kind: type, *only: str, panel: str = "") -> Any:
+def group(kind: type, *only: str) -> Any:
     """Declare a field that holds another request, with all of its options or `only` some of them."""
-    return field(default_factory=kind, metadata={"group": Group(kind=kind, only=only, panel=panel)})
+    return field(default_factory=kind, metadata={"group": Group(kind=kind, only=only)})
 
 
 def seconds(text: str) -> float:

@@ -209,8 +209,9 @@ def _answered(tests: CommandTests, answer: SharedAnswer, ended_by: Sequence[str]
     is_open = answer.bounds is None or bool(ended_by) or AnswerKind.INCONCLUSIVE in kinds
     kind = AnswerKind.INCONCLUSIVE if is_open else AnswerKind.NONE
     kind = AnswerKind.BOUNDARY if AnswerKind.BOUNDARY in kinds else kind
+    files = {id_.partition("::")[0] for id_ in tests.ledgers if "::" in id_}  # which speak for the tests in them
     others: dict[str, list[str]] = grouped(
-        (id_ for id_ in sorted(tests.ledgers) if id_ not in searched and not _is_file(id_, tests.ledgers)),
+        (id_ for id_ in sorted(tests.ledgers) if id_ not in searched and id_ not in files),
         lambda id_: " -> ".join(dict.fromkeys(_shown(tests.ledgers[id_], end) for end in ends)),
     )
     request, reasons = tests.command.request, [*ended_by, *notes]
@@ -274,8 +275,3 @@ def _shown(ledger: Ledger, position: int) -> str:
     if seen is None:
         return "not run"
     return ABSENT if seen.cell.reason == ABSENT else str(seen.cell.outcome)
-
-
-def _is_file(id_: str, ids: Collection[str]) -> bool:
-    """Return whether an id is that of a file, which speaks for the tests in it."""
-    return "::" not in id_ and any(other.startswith(f"{id_}::") for other in ids)

@@ -165,7 +165,6 @@ class Ledger:
             names=self.axis.values,
             twins=tuple(frozenset(positions) for positions in twins.values() if len(positions) > 1),
             exhausted=frozenset(self.exhausted),
-            first=self.axis.first,
             made=self.bench.runs - self._runs_before,
         )
 
@@ -264,7 +263,7 @@ class Ledger:
             unjudged=unjudged_in(probes),
             order=tuple(values[position] for position in (*known, *probed)),
             installs=self.bench.installs,
-            run=self.bench.run_id,
+            run=self.bench.lab.store.run.id,
             runs=self.bench.runs - self._runs_before,
             seconds=round(self.bench.seconds, 1),
             answer=answer,

@@ -3,10 +3,10 @@
 A new axis is a module in `whichtorch/bisect/axes` with a function `search`, and a row here.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,13 +17,10 @@ from whichtorch.matrix.run_options import RunOptions
 from whichtorch.search.search_state import SearchOptions
 
 if TYPE_CHECKING:
-    from whichtorch.bisect.bisection import Bisection
-    from whichtorch.environments.cache import EnvironmentCache
     from whichtorch.environments.matrix_file import MatrixFile
     from whichtorch.matrix.work import Machines
     from whichtorch.measure.measure import Measure
     from whichtorch.model import Request, Scenario
-    from whichtorch.model.events import Show
 
 BUILD_TIMEOUT = 14400.0  # seconds: all of torch takes an hour on eight cores
 
@@ -32,7 +29,7 @@ BUILD_TIMEOUT = 14400.0  # seconds: all of torch takes an hour on eight cores
 class AxisRow:
     """How an axis is chosen and searched."""
 
-    module: str  # in whichtorch.bisect.axes; its function `search` takes what `request.search` takes
+    module: str  # in whichtorch.bisect.axes; its function `search` takes what `axes.search` takes
     is_ordered: bool = True  # False: no value lies between two others, so every value is tried
     has_branches: bool = False  # neighbors in its order need not be parent and child
     options: tuple[str, ...] = ()  # each of these selects the axis; () for an axis that `--axis` selects
@@ -65,7 +62,6 @@ class Axis:
     subjects: Mapping[str, str] = field(default_factory=dict)  # by value: the first line of a commit message
     package: str = "torch"  # what its releases, if it has any, are releases of
     released: tuple[str, ...] = ()  # all releases that there are, also those that are not searched
-    first: tuple[int, ...] = ()  # positions to try first if everything passes
     common: dict[str, str] = field(default_factory=dict)  # what all environments share
 
     def request(self, position: int) -> "Request":
@@ -85,8 +81,18 @@ class Axis:
         return tuple(each for each in between if Version(each).public not in asked)
 
     def nearest(self, value: str) -> int:
-        """Return the position of a value or of the nearest one that exists. Raises UsageError if it is not a value."""
-        raise NotImplementedError
+        """Return the position of a version; of one that does not exist, that of the next newer one.
+
+        Raises UsageError if it is not one.
+        """
+        from packaging.version import InvalidVersion, Version
+
+        try:
+            wanted = Version(value)
+        except InvalidVersion:
+            raise UsageError(f"{value!r} is no version", hint=f"write it as {self.values[0]}") from None
+        # 2.9.0+cpu is the next one after 2.9.0
+        return min(bisect_left(self.values, wanted, key=Version), len(self.values) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +105,7 @@ class Budget:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackageSet:
-    """The packages of a lock file, or of an existing environment."""
-
-    path: Path  # of the file, or of the Python
-    is_lock: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Source:
     """A git history, and how its commits are built."""
 
@@ -140,7 +138,7 @@ class SearchRequest:
     # of one axis each
     values: tuple[str, ...] = ()  # an axis without order; () for the usual values
     days: tuple[date, date] | None = None
-    sides: tuple[PackageSet, PackageSet] | None = None  # packages: good and bad
+    sides: tuple[Path, Path] | None = None  # packages, good and bad: lock files, or the Pythons of environments
     source: Source | None = None  # commits
     package: str | None = None  # a requirement: the releases of a package that are searched
     attribute: bool = True  # find out which of the packages that changed together it was
@@ -163,11 +161,3 @@ def day_named(text: str) -> date:
         return date.fromisoformat(text)
     except ValueError:
         raise UsageError(f"{text!r} is no day", hint="write it as 2026-11-01") from None
-
-
-def search(request: SearchRequest, environments: "EnvironmentCache", show: "Show") -> "Bisection":
-    """Search the axis of a request. Its module is imported here, because other commands start without it."""
-    is_laid = request.source is not None and request.source.command is None
-    module = "commit_line" if is_laid else request.axis.row.module
-    bisection: Bisection = import_module(f"whichtorch.bisect.axes.{module}").search(request, environments, show)
-    return bisection

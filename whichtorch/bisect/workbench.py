@@ -39,26 +39,6 @@ class Probed:
     cell: Cell | None = None
 
 
-class CountedEvents:
-    """Passes events on, and counts what a search is charged for."""
-
-    def __init__(self, tell: events.Emit) -> None:
-        self._tell = tell
-        self._guard = threading.Lock()  # of all below
-        self.runs = 0  # attempts made so far, those that only observe left out
-        self.installs = 0  # and builds that were begun
-        self.last = time.monotonic()  # when an attempt or a stage of an environment last came
-
-    def __call__(self, event: events.Event) -> None:
-        """Take in an event, from any thread."""
-        with self._guard:
-            self.runs += isinstance(event, events.AttemptEnded) and event.attempt.role is Role.JUDGE
-            self.installs += isinstance(event, events.EnvironmentStage) and event.stage in {"installing", "building"}
-            if isinstance(event, events.AttemptStarted | events.AttemptEnded | events.EnvironmentStage):
-                self.last = time.monotonic()
-        self._tell(event)
-
-
 @dataclass(frozen=True, slots=True)
 class _RunningProbe:
     """A probe that was begun."""
@@ -78,7 +58,11 @@ class Workbench:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self.cache, self.records = lab.site.environments, lab.site.records
-        self.emit = lab.site.emit = CountedEvents(lab.site.emit)
+        self._tell, lab.site.emit = lab.site.emit, self.emit
+        self._guard = threading.Lock()  # of what is counted
+        self.runs = 0  # attempts made so far, those that only observe left out
+        self._installs = 0  # and builds that were begun
+        self._last = time.monotonic()  # when an attempt or a stage of an environment last came
         self._started = time.monotonic()
         self._running: dict[int, _RunningProbe] = {}
         self.stopped = ""  # why nothing more is begun, in words
@@ -86,14 +70,9 @@ class Workbench:
         self._took: list[float] = []  # seconds of each probe that has ended
 
     @property
-    def runs(self) -> int:
-        """How many attempts were made, those that only observe left out."""
-        return self.emit.runs
-
-    @property
     def installs(self) -> int:
         """How many installs and builds were begun."""
-        return self.emit.installs
+        return self._installs
 
     @property
     def is_interrupted(self) -> bool:
@@ -106,14 +85,18 @@ class Workbench:
         return time.monotonic() - self._started
 
     @property
-    def run_id(self) -> str:
-        """The run that the records go to."""
-        return self.lab.store.run.id
-
-    @property
     def positions(self) -> frozenset[int]:
         """Where probes run whose end was not told yet."""
         return frozenset(self._running)
+
+    def emit(self, event: events.Event) -> None:
+        """Pass an event on, from any thread, and count what a search is charged for."""
+        with self._guard:
+            self.runs += isinstance(event, events.AttemptEnded) and event.attempt.role is Role.JUDGE
+            self._installs += isinstance(event, events.EnvironmentStage) and event.stage in {"installing", "building"}
+            if isinstance(event, events.AttemptStarted | events.AttemptEnded | events.EnvironmentStage):
+                self._last = time.monotonic()
+        self._tell(event)
 
     def start(self, position: int, planned: Sequence[PlannedCell]) -> None:
         """Begin a probe, which may have several cells of one environment; `wait` tells what came of it."""
@@ -143,7 +126,7 @@ class Workbench:
             running = [each.over for each in self._running.values()]
             wait(running, min(left or SIGNAL_CHECK, SIGNAL_CHECK), FIRST_COMPLETED)
             left = None if left is None else left - SIGNAL_CHECK
-            if (quiet := time.monotonic() - self.emit.last) > patience:
+            if (quiet := time.monotonic() - self._last) > patience:
                 patience = 2 * quiet
                 threading.Thread(target=self._tell_quiet, args=(quiet,), name="quiet", daemon=True).start()
         return ended

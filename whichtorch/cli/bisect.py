@@ -1,6 +1,5 @@
 """`whichtorch bisect`: which version, day, package or commit changed it."""
 
-import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import UsageError
 from whichtorch.base.option import Strings, group, json_output, markdown_output, option
-from whichtorch.bisect import search_request
-from whichtorch.bisect.search_request import BUILD_TIMEOUT, AxisName, Budget, PackageSet, SearchRequest, Source
+from whichtorch.bisect import axes
+from whichtorch.bisect.search_request import BUILD_TIMEOUT, AxisName, Budget, SearchRequest, Source, day_named
 from whichtorch.cli import command
 from whichtorch.cli.command import ClusterAddress, Exit, NamedTestOrCommand, failure_option, git_option
 from whichtorch.cli.display import Display
@@ -39,7 +38,7 @@ _PACKAGES = {
 }
 # a panel of --help each
 _what = partial(option, panel="What is searched")
-_day = partial(_what, metavar="DAY", parse=search_request.day_named)
+_day = partial(_what, metavar="DAY", parse=day_named)
 _bound = partial(option, panel="Bounds", metavar="VALUE")
 _sure = partial(option, panel="How sure")
 _git = partial(option, panel="Git history")
@@ -83,13 +82,6 @@ class BisectOptions(NamedTestOrCommand):
         panel="Packages",
         help="Search the releases of this package with one torch, such as numpy or 'transformers>=4.40'.",
     )
-    attribute: str = option(
-        default="yes",
-        choices=("yes", "no"),
-        metavar="[yes|no]",
-        panel="Packages",
-        help="Try the two releases at a change with each other's packages, to tell which of them it was.",
-    )
     json_file: Path | None = json_output()
     markdown_file: Path | None = markdown_output()
     display: Display = group(Display)
@@ -99,49 +91,24 @@ class BisectOptions(NamedTestOrCommand):
         """The names of the options that differ from their defaults."""
         values = vars(self) | vars(self.others) | vars(self.cluster) | {"measure": self.numbers.measure}
         values |= {name: getattr(self.run_options, name) for name in ("runs", "vary")}
-        values |= {"axis": self.axis is not AxisName.VERSION, "attribute": self.attribute != "yes"}
+        values |= {"axis": self.axis is not AxisName.VERSION}
         for name, bound in (("good", self.good), ("bad", self.bad)):
             packages = self._packages(bound)
             values |= {name: None if packages else bound, f"{name} FILE": packages}
         names = [f"--{name.replace('_', '-')}" for name, value in values.items() if value]
         return [*names, *dict.fromkeys(self.others.added.package_options[::2])]
 
-    @property
-    def goal(self) -> SearchOptions:
-        """What to find, and how sure the answer must be."""
-        return SearchOptions(find=self.find, confidence=self.confidence, flaky=self.flaky)
+    def _packages(self, bound: str | None) -> Path | None:
+        """Return the lock file or the Python that a bound names; None for a value of an axis."""
+        path = Path(bound or "")
+        is_path = path.is_file() or "/" in str(bound) or path.suffix in _LOCKS
+        return path if bound and is_path and not self.git else None
 
     @property
-    def values(self) -> Strings:
-        """The values of an axis without an order."""
-        return commas(getattr(self.others, self.axis, ()))
-
-    @property
-    def days(self) -> tuple[date, date] | None:
-        """The first and the last day, if days are searched."""
-        yesterday = datetime.now(UTC).date() - timedelta(days=1)
-        return (self.since, self.until or yesterday) if self.since else None
-
-    @property
-    def sides(self) -> tuple[PackageSet, PackageSet] | None:
+    def sides(self) -> tuple[Path, Path] | None:
         """The good and the bad set of packages, if packages are searched."""
         good, bad = self._packages(self.good), self._packages(self.bad)
         return (good, bad) if good and bad else None
-
-    def _packages(self, bound: str | None) -> PackageSet | None:
-        """Return the packages of the lock file or the Python that a bound names; None for a value of an axis."""
-        path = Path(bound or "")
-        if self.git or not bound or not (path.is_file() or "/" in bound or path.suffix in _LOCKS):
-            return None
-        return PackageSet(path=path, is_lock=not os.access(path, os.X_OK))
-
-    @property
-    def source(self) -> Source | None:
-        """The git history, if commits are searched."""
-        if not self.git:
-            return None
-        limit = self.storage.install_timeout or BUILD_TIMEOUT
-        return Source(checkout=self.git, command=self.build_command, interpreter=self.interpreter, timeout=limit)
 
 
 def bisect(options: BisectOptions) -> Exit:
@@ -163,7 +130,7 @@ def bisect(options: BisectOptions) -> Exit:
         cache = options.storage.cache(home)
         with options.cluster.searching(cache, options.jobs) as (machines, jobs):
             request = replace(request, machines=machines, jobs=jobs)
-            bisection = search_request.search(request, cache, options.display.progress)
+            bisection = axes.search(request, cache, options.display.progress)
         _write_answer(bisection, options, home)
         if bisection.interrupted:
             raise KeyboardInterrupt
@@ -182,6 +149,9 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
     file = options.others.file(torch, several=options.axis)
     scenario, variant = options.one(file, options.run_options)
     file = command.announced(file.for_script(scenario))
+    until = options.until or datetime.now(UTC).date() - timedelta(days=1)
+    limit = options.storage.install_timeout or BUILD_TIMEOUT
+    source = Source(options.git, options.build_command, options.interpreter, limit) if options.git else None
     return SearchRequest(
         home=home,
         file=file,
@@ -192,18 +162,17 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
         any_failure=options.failure == command.ANY_FAILURE,
         good=None if axis is AxisName.LOCK else options.good,
         bad=None if axis is AxisName.LOCK else options.bad,
-        goal=options.goal,
+        goal=SearchOptions(find=options.find, confidence=options.confidence, flaky=options.flaky),
         run_options=options.run_options,
         budget=options.budget,
         jobs=options.jobs or 1,
         fresh=options.fresh,
         measure=measures[0] if measures else None,
-        values=options.values,
-        days=options.days,
+        values=commas(getattr(options.others, options.axis, ())),
+        days=(options.since, until) if options.since else None,
         sides=options.sides,
-        source=options.source,
+        source=source,
         package=options.package,
-        attribute=options.attribute == "yes",
     )
 
 

@@ -2,12 +2,15 @@
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from whichtorch.base.option import argument, duration, group, option
-from whichtorch.cli.command import ClusterAddress, state_folder
+from whichtorch.cli.command import certificates, state_folder
 from whichtorch.matrix.cluster import PORT
 from whichtorch.matrix.environment_options import Storage
+
+_tls = partial(option, metavar="DIR", help="A cluster's certificates. [default: tls in the state folder]")
 
 
 def _print_line(line: str) -> None:
@@ -24,7 +27,7 @@ class SchedulerOptions:
         metavar="ADDRESS",
         help="The address to listen at; 127.0.0.1 with --plain.",
     )
-    cluster: ClusterAddress = group(ClusterAddress, "tls")
+    tls: Path | None = _tls()
     plain: bool = option(default=False, help="No certificates; only for workers and users on this machine.")
 
 
@@ -40,7 +43,7 @@ def scheduler(options: SchedulerOptions) -> None:
     from whichtorch.matrix.cluster.worker import serve
 
     address = f"tcp://127.0.0.1:{options.port}" if options.plain else f"tls://{options.host}:{options.port}"
-    asyncio.run(serve(address, options.cluster.certificates, _print_line))
+    asyncio.run(serve(address, options.tls or certificates(), _print_line))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +59,7 @@ class WorkerOptions:
     )
     idle: float | None = duration(help="Exit after this long without work. [default: never]")
     storage: Storage = group(Storage)
-    cluster: ClusterAddress = group(ClusterAddress, "tls")
+    tls: Path | None = _tls()
 
 
 def worker(options: WorkerOptions) -> None:
@@ -73,7 +76,7 @@ def worker(options: WorkerOptions) -> None:
     from whichtorch.process.executor import default_jobs
     from whichtorch.watch.checkup import CheckState, ptrace_check
 
-    certificates = options.cluster.certificates  # before --home changes the state folder, where they are by default
+    tls = options.tls or certificates()  # before --home changes the state folder, where they are by default
     if options.home is not None:
         os.environ["WHICHTORCH_HOME"] = str(options.home.absolute())
     home = state_folder()
@@ -84,7 +87,7 @@ def worker(options: WorkerOptions) -> None:
     if lack:
         _print_line(f"{lack}; remedy: {ptrace.remedy}")
     facts = facts_of(host, options.slots or default_jobs(), lack)
-    dialler = Dialler(options.address, certificates, host, facts, _print_line)
+    dialler = Dialler(options.address, tls, host, facts, _print_line)
 
     async def work() -> None:
         await dialler.run(options.idle)

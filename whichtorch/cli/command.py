@@ -259,6 +259,11 @@ def write_bytes(path: Path, content: bytes) -> None:
         sys.__stdout__.flush()
 
 
+def certificates() -> Path:
+    """Return the folder of a cluster's certificates."""
+    return state_folder() / "tls"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClusterAddress:
     """Which cluster runs the cells."""
@@ -266,20 +271,6 @@ class ClusterAddress:
     executor: str | None = running_option(
         metavar="ADDRESS", help="Run on the workers of a scheduler, tls://head:8786. [default: here]"
     )
-    tls: Path | None = running_option(
-        metavar="DIR", help="A cluster's certificates. [default: tls in the state folder]"
-    )
-
-    @property
-    def certificates(self) -> Path:
-        """The folder of the cluster's certificates."""
-        return self.tls or state_folder() / "tls"
-
-    @property
-    def arguments(self) -> list[str]:
-        """The options that name the same cluster again."""
-        given = {"--executor": self.executor, "--tls": self.tls and str(self.tls)}
-        return [word for name, value in given.items() if value and self.executor for word in (name, value)]
 
     @contextmanager
     def machines(self, here: "ThisMachine", jobs: int | None = None) -> Iterator["Machines"]:
@@ -290,7 +281,7 @@ class ClusterAddress:
         from whichtorch.matrix.cluster.cluster_site import ClusterMachines
         from whichtorch.matrix.cluster.engine import DaskEngine
 
-        engine = DaskEngine(self.executor, self.certificates)
+        engine = DaskEngine(self.executor, certificates())
         try:
             machines = ClusterMachines(engine, here.environments.home, jobs)
             for line in machines.remarks():

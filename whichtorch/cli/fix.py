@@ -13,6 +13,7 @@ from whichtorch.base.option import (
     group,
     json_output,
     markdown_output,
+    max_time,
     option,
     output_file,
     output_path,
@@ -52,7 +53,7 @@ class FixOptions(NamedTestOrCommand):
     run_options: RunOptions = group(RunOptions, "timeout", "memory", "sandbox", *CHAINED)
     cluster: ClusterAddress = group(ClusterAddress)
     jobs: int | None = jobs_option()
-    budget: Budget = group(Budget, "seconds", panel="How it runs")
+    max_seconds: float | None = max_time(panel="How it runs")
     max_trials: int | None = running_option(
         metavar="N", least=1, help="Make at most N trials. [default: 60 in 10 minutes, without --max-time]"
     )
@@ -109,7 +110,7 @@ def _search_request(options: FixOptions, home: Path) -> SearchRequest:
         failure=command.failure_words(options.failure, (scenario, variant), home),
         any_failure=options.failure == command.ANY_FAILURE,
         run_options=options.run_options,
-        budget=options.budget,
+        budget=Budget(seconds=options.max_seconds),
     )
 
 
@@ -136,7 +137,7 @@ def _write_answer(answer: "FixAnswer", options: FixOptions, scenario: "Scenario"
         *("--torch", answer.bad, "--patch", patch),
         *(*added.package_options, *added.variable_options, *scenario.command_options),
         *(chain.options if chain else ()),
-        *options.cluster.arguments,
+        *(["--executor", options.cluster.executor] if options.cluster.executor else []),
         *script_arguments,
     ]
     rerun = f"{command.called('matrix')} {shlex.join(words)}"

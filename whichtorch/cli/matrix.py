@@ -12,7 +12,7 @@ from whichtorch.cli import command
 from whichtorch.cli.command import ClusterAddress, Exit
 from whichtorch.cli.display import Display
 from whichtorch.cli.numbers import MeasureOptions, measured
-from whichtorch.cli.parser import request_of
+from whichtorch.cli.parser import command_of, request_of
 from whichtorch.cli.runs import FormatOptions, baseline_option, named_files, write_reports
 from whichtorch.matrix.environment_options import MatrixRequest
 
@@ -109,12 +109,11 @@ def matrix(options: MatrixOptions) -> Exit:
 
 def _as_before(options: MatrixOptions, home: Path) -> MatrixOptions:
     """Return options with the tests, environments and limits of the last matrix, where they do not say others."""
-    from whichtorch.cli.app import app
     from whichtorch.records.stored_runs import all_runs
 
     matrices = (head.run.command for head in reversed(all_runs(home)) if head.run.kind == "matrix")
     for words in matrices:
-        with app().commands["matrix"].make_context("matrix", list(words[1:])) as context:
+        with command_of(matrix, "matrix").make_context("matrix", list(words[1:])) as context:
             before: MatrixOptions = request_of(MatrixOptions, context)
         if not before.repeats_last:
             names, default = (each.name for each in fields(MatrixRequest)), MatrixOptions()

@@ -50,4 +50,6 @@ def mcp(options: McpOptions) -> None:
         raise PreventedError(f"the SDK of the Model Context Protocol cannot be imported: {error}", hint=hint) from None
     if options.sandbox is not Sandbox.OFF:
         require_sandbox()
-    server(options, state_folder()).run("stdio")
+    limits = [f"--sandbox={options.sandbox}", f"--memory={options.memory_mb:g}MB"]
+    limits += [f"--disk={options.disk_mb:g}MB"] if options.disk_mb else []
+    server(state_folder(), options.max_seconds, limits, may_read_stacks=options.may_read_stacks).run("stdio")

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import takewhile
@@ -183,7 +183,7 @@ class _OptionField:
 
 
 def command_of(
-    function: Callable[..., int | None], name: str, *, is_group: bool, first: Sequence[str] = (), **texts: Any
+    function: Callable[..., int | None], name: str, *, is_group: bool = False, first: Sequence[str] = (), **texts: Any
 ) -> PanelCommand:
     """Return a command that calls a function with its request, and exits with the code that the function returns."""
     (request,) = (kind for parameter, kind in get_type_hints(function).items() if parameter != "return")
@@ -290,5 +290,4 @@ def _option_fields(kind: type, group: Group | None = None, prefix: str = "") -> 
         if inner:
             yield from _option_fields(inner.kind, inner, f"{key}__")
         elif option:
-            panel = group.panel if group and group.panel else option.panel
-            yield _OptionField(key=key, option=replace(option, panel=panel), kind=each.type, default=each.default)
+            yield _OptionField(key=key, option=option, kind=each.type, default=each.default)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import anyio
 from anyio.streams.text import TextReceiveStream
@@ -22,9 +22,6 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from whichtorch.process.temporary_folders import remove_left_behind, temporary_folder
-
-if TYPE_CHECKING:
-    from whichtorch.cli.mcp import McpOptions
 
 ABOUT = (
     "Runs scripts in many releases of PyTorch and says what passes, fails, hangs or crashes, and since when. A pass on "
@@ -47,8 +44,8 @@ Report = Annotated[
 Version = Annotated[str, Field(pattern=r"^[\w.+]{1,50}$", description="A release of torch: '2.15.0', or latest.")]
 
 
-def server(options: "McpOptions", home: Path) -> MCPServer:
-    """Return the server with its tools.
+def server(home: Path, max_seconds: float, limits: Sequence[str], *, may_read_stacks: bool) -> MCPServer:
+    """Return the server with its tools. A call ends after `max_seconds`, and its command has the options `limits`.
 
     Calls are run one after the other: two at once would take each other's cores. Their folders are below the state
     folder, because a command reads the matrix file of the folders above its own, and anybody may write one to /tmp.
@@ -57,8 +54,8 @@ def server(options: "McpOptions", home: Path) -> MCPServer:
     folder.mkdir(exist_ok=True)
     remove_left_behind(folder)
     tools = MCPServer("whichtorch", instructions=ABOUT)
-    limit = f"--max-time={options.max_seconds:g}s"
-    run = _CommandRunner(options=options, home=home.absolute(), folder=folder, turn=anyio.Lock())
+    limit = f"--max-time={max_seconds:g}s"
+    run = _CommandRunner(max_seconds, limits, home.absolute(), folder, anyio.Lock())
 
     @tools.tool()
     async def answer(context: Context, report: Report, newest: Version = "latest") -> dict[str, Any]:
@@ -100,7 +97,7 @@ def server(options: "McpOptions", home: Path) -> MCPServer:
     @tools.tool()
     async def stacks(context: Context, pid: Annotated[int, Field(gt=1)]) -> dict[str, Any]:
         """Say where a running process is stuck and what it waits for; only if the server was started with --stacks."""
-        if not options.may_read_stacks:
+        if not may_read_stacks:
             raise ToolError("the owner of this server does not let clients read stacks (whichtorch mcp --stacks)")
         return await run(context, {}, ["stacks", str(pid)])
 
@@ -111,11 +108,12 @@ def _script_arguments(arguments: Sequence[str]) -> list[str]:
     return ["--", *arguments] if arguments else []
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _CommandRunner:
     """Runs the commands of the tools, one at a time."""
 
-    options: "McpOptions"
+    max_seconds: float  # of a call
+    limits: Sequence[str]  # options of each command that runs scripts
     home: Path
     folder: Path  # holds a folder for each call
     turn: anyio.Lock
@@ -132,17 +130,18 @@ class _CommandRunner:
                 for file, text in files.items():
                     (folder / file).write_text(text, encoding="utf-8")
                 lines: list[str] = []
-                with anyio.move_on_after(self.options.max_seconds + GRACE):
+                with anyio.move_on_after(self.max_seconds + GRACE):
                     for command in commands:
                         lines.clear()
                         answer = await self._answer(context, command, folder, lines)
                     return answer
             shown = "\n".join(lines)[-TEXT:]
-            raise ToolError(f"the call exceeded its time limit of {self.options.max_seconds:g} s\n{shown}")
+            raise ToolError(f"the call exceeded its time limit of {self.max_seconds:g} s\n{shown}")
 
     async def _answer(self, context: Context, command: Sequence[str], folder: Path, lines: list[str]) -> dict[str, Any]:
         split = command.index("--") if "--" in command else len(command)
-        words = [*command[:split], "--json=answer.json", *self._limits(command[0]), *command[split:]]
+        limits = () if command[0] == "stacks" else ("--events=-", *self.limits)
+        words = [*command[:split], "--json=answer.json", *limits, *command[split:]]
         written = folder / "answer.json"
         written.unlink(missing_ok=True)
         async with self._process(words, folder) as process:
@@ -153,12 +152,6 @@ class _CommandRunner:
             raise ToolError(text)
         answer = json.loads(written.read_text()) if written.exists() else None
         return {"exit_code": code, "answer": answer, "text": text}
-
-    def _limits(self, name: str) -> list[str]:
-        if name == "stacks":
-            return []
-        room = [f"--disk={self.options.disk_mb:g}MB"] if self.options.disk_mb else []
-        return ["--events=-", f"--sandbox={self.options.sandbox}", f"--memory={self.options.memory_mb:g}MB", *room]
 
     @contextlib.asynccontextmanager
     async def _process(self, words: list[str], folder: Path) -> AsyncIterator[Any]:

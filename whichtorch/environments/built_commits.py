@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,33 +30,29 @@ PROCESSES = 10_000  # alive at once: a compiler and its drivers for each of a bi
 _FOREIGN = ("PYTHONPATH", "PYTHONHOME", "WHICHTORCH_")  # what steered the Python that runs whichtorch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitBuild:
-    """How a commit that is checked out becomes something to run."""
+@dataclass(kw_only=True, eq=False)
+class BuiltCommits:
+    """What the commits of one checkout become."""
 
+    home: Path
     folder: Path  # the checkout
     command: str  # for the shell
     interpreter: Path  # the Python that sees the build
     timeout: float  # seconds, of one build
+    config: Config
+    go_to: Callable[[str], None]  # checks a commit out, from any thread
+    fresh: bool = False
+    _building: threading.Lock = field(default_factory=threading.Lock)
+    _present: str | None = None  # the commit that is built now
+    _built: set[str] = field(default_factory=set)  # identities of what this run has built, or could not build
 
-
-class BuiltCommits:
-    """What the commits of one checkout become. `go_to` checks a commit out, from any thread."""
-
-    def __init__(
-        self, home: Path, build: CommitBuild, config: Config, go_to: Callable[[str], None], *, fresh: bool = False
-    ) -> None:
-        self.home = home.absolute()
-        self.config = config
-        self._build, self._go_to, self._fresh = build, go_to, fresh
-        self._building = threading.Lock()
-        self._present: str | None = None  # the commit that is built now
-        self._built: set[str] = set()  # identities of what this run has built, or could not build
+    def __post_init__(self) -> None:
+        self.home = self.home.absolute()
 
     def request(self, commit: str) -> Request:
         """Return what asks for a commit."""
         build = Build(name=BUILD)
-        return Request(torch=commit, python="", build=build, config=self.config, interpreter=self._build.interpreter)
+        return Request(torch=commit, python="", build=build, config=self.config, interpreter=self.interpreter)
 
     def known(self, request: Request) -> Environment | None:
         """Return what a commit was when it was built; None where it never was, or could not be."""
@@ -70,7 +66,7 @@ class BuiltCommits:
 
     def typical_install(self) -> float:
         """Return the seconds that a build may take: builds are not measured."""
-        return self._build.timeout
+        return self.timeout
 
     def unreachable_index(self, request: Request) -> None:
         """Return None: no index is needed."""
@@ -79,8 +75,8 @@ class BuiltCommits:
         self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
     ) -> Environment:
         """Return a commit, built and probed; an unbuildable one is not built again, unless all is to be fresh."""
-        logs, timeout = self._kept_file(request).parent, self._build.timeout
-        commander = Commander(home=self.home, logs=logs, timeout=timeout, cancelled=cancelled, stage=stage or silent)
+        logs, stage = self._kept_file(request).parent, stage or silent
+        commander = Commander(home=self.home, logs=logs, timeout=self.timeout, cancelled=cancelled, stage=stage)
         with self._building:
             environment = self._kept(request)
             if environment is None or (environment.is_usable and self._present != request.torch):
@@ -101,13 +97,13 @@ class BuiltCommits:
 
     def _made(self, request: Request, commander: Commander) -> Environment:
         """Check a commit out, build and probe it, and keep what it is."""
-        commit, interpreter = request.torch, self._build.interpreter
+        commit, interpreter = request.torch, self.interpreter
         self._present = None
-        self._go_to(commit)
+        self.go_to(commit)
         commander.stage("building")
         log = commander.logs / "build.log"
-        builder = replace(commander, cwd=self._build.folder, processes=PROCESSES)
-        argv = ("/bin/sh", "-c", self._build.command)
+        builder = replace(commander, cwd=self.folder, processes=PROCESSES)
+        argv = ("/bin/sh", "-c", self.command)
         ending = builder.run(argv, env=self._environ(), log=log, what="the build")
         fields: dict[str, object]
         if ending.exit_code == 0:
@@ -127,7 +123,7 @@ class BuiltCommits:
     def _environ(self) -> dict[str, str]:
         """Return the user's environment, with the interpreter's folder first on PATH as in an activated venv."""
         env = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
-        binaries = self._build.interpreter.parent
+        binaries = self.interpreter.parent
         env["PATH"] = os.pathsep.join([str(binaries), env.get("PATH", os.defpath)])
         if (binaries.parent / "pyvenv.cfg").exists():
             env["VIRTUAL_ENV"] = str(binaries.parent)
@@ -137,18 +133,18 @@ class BuiltCommits:
         config = request.config.name
         parts = ["commit", request.torch[:10], *([] if config == "default" else [config])]
         known: dict[str, object] = {"id": self._identity(request), "label": "-".join(parts), "build": BUILD}
-        known |= {"config": config, "torch": request.torch, "python": "", "interpreter": self._build.interpreter}
+        known |= {"config": config, "torch": request.torch, "python": "", "interpreter": self.interpreter}
         return Environment.model_validate(known | fields)
 
     def _identity(self, request: Request) -> str:
         config = request.config.model_dump(mode="json", exclude={"summary"})
-        return digest(["commit", request.torch, str(self._build.interpreter), self._build.command, config])
+        return digest(["commit", request.torch, str(self.interpreter), self.command, config])
 
     def _kept_file(self, request: Request) -> Path:
         return self.home / "commits" / self._identity(request) / "environment.json"
 
     def _kept(self, request: Request) -> Environment | None:
-        if self._fresh and self._identity(request) not in self._built:
+        if self.fresh and self._identity(request) not in self._built:
             return None
         return read_json(self._kept_file(request), Environment)
 

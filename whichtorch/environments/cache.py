@@ -115,9 +115,7 @@ class EnvironmentCache:
     def requirements_of(self, request: Request) -> dict[str, tuple[str, ...]]:
         """Return by package what its metadata requires, for an installation that was made, evicted or not."""
         installation = self._folder(request).installation()
-        if installation is None:
-            return {}
-        return {package.name: package.requires for package in installation.packages} | installation.requires
+        return {package.name: package.requires for package in installation.packages} if installation else {}
 
     def lock_of(self, request: Request) -> tuple[str, tuple[str, ...]] | None:
         """Return the pins that a request was resolved to, and notes on them; None where that is not known."""
@@ -295,6 +293,7 @@ class EnvironmentCache:
             self._disk.unmark(key)
             with self._disk.locked():
                 self._disk.discard_left_over()
+            self._disk.empty_trash()
             raise
         finally:
             remove_tree(folder.projects)

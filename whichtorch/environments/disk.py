@@ -63,7 +63,7 @@ class Disk:
         self.folder = home / "envs"
         self._marks = self.folder / ".marks"
         self._uv_cache = home / "cache" / "uv"
-        self._trash = self.folder / ".trash"  # out of use, freed in the background: gigabytes take many seconds
+        self._trash = self.folder / ".trash"  # out of use, freed without the lock: gigabytes take many seconds
         self._budget_mb = budget_mb
         self._unknown_size = int(unknown_size_mb * MEGABYTE)
         self._held: dict[Path, int] = {}  # descriptors of what this object uses, by folder
@@ -186,36 +186,28 @@ class Disk:
         First come, first served. Raises NoRoomError with the figures, CancelledError on an interrupt.
         """
         waiting = _waiting("waiting for disk", cancelled, stage)
-        freed: set[Path] = set()
         with self.locked("room", cancelled):
+            self.empty_trash()
             while True:
                 with self.locked():
                     usage = self.usage()
-                    is_within_budget = usage.used + usage.reserved + need <= usage.budget
-                    if is_within_budget and usage.reserved + need <= usage.free:
+                    if usage.used + usage.reserved + need <= usage.budget and usage.reserved + need <= usage.free:
                         self.mark(key, reserved=need)
                         return
                     in_use = self.in_use() - {key}
-                    if self.discard_left_over():
-                        continue
-                    # a share of what is free is only known when all is freed
-                    unfreed = set(self._trash.glob("*")) - freed
-                    is_freeing = unfreed and (self._budget_mb is None or is_within_budget)
-                    if not is_freeing:
-                        if need > usage.budget:
-                            raise NoRoomError(self._figures(need, usage))  # evicting all would not help
-                        victim = self._least_recently_used(in_use | {key})
-                        if victim is not None:
-                            stage("evicting")
-                            self._evict(victim)
-                            continue
-                if is_freeing:
-                    self._empty_trash()
-                    freed |= unfreed  # what could not be removed is not waited for again
-                    continue
-                if not in_use:
+                    is_discarded = self.discard_left_over()
+                    if need > usage.budget and not is_discarded:
+                        raise NoRoomError(self._figures(need, usage))  # evicting all would not help
+                    victim = None if is_discarded else self._least_recently_used(in_use | {key})
+                    if victim is not None:
+                        stage("evicting")
+                        self._evict(victim)
+                if is_discarded or victim is not None:
+                    self.empty_trash()
+                elif in_use:
+                    next(waiting)
+                else:
                     raise NoRoomError(self._figures(need, usage))
-                next(waiting)
 
     def _figures(self, need: int, usage: DiskUsage) -> str:
         sizes = (need, usage.used, usage.budget, usage.free)
@@ -259,7 +251,10 @@ class Disk:
         self.discard_left_over(inodes)
 
     def discard_left_over(self, evicted: Container[int] = ()) -> bool:
-        """Move aside what only uv's cache holds; return whether there was any. Call it with the lock held."""
+        """Move aside what only uv's cache holds; return whether there was any.
+
+        Call it with the lock held, and then `empty_trash`.
+        """
         left_over = self._left_over(evicted)
         # first uv must forget them: an install that begins now must not count on them
         forget(self._uv_cache, {wheel.path.name for wheel in left_over})
@@ -273,9 +268,8 @@ class Disk:
         for path in paths:
             with suppress(FileNotFoundError):
                 path.rename(self._trash / f"{path.parent.name}-{path.name}-{os.getpid()}-{time.monotonic_ns()}")
-        threading.Thread(target=self._empty_trash, daemon=True).start()
 
-    def _empty_trash(self) -> None:
+    def empty_trash(self) -> None:
         """Free what was moved aside, also by an earlier run that ended meanwhile."""
         with suppress(FileNotFoundError):  # the whole state folder may be deleted meanwhile
             for path in self._trash.iterdir():

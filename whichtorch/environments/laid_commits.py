@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from whichtorch.base.atomic_files import read_json, write_atomic
 from whichtorch.base.errors import PreventedError
@@ -17,29 +17,22 @@ from whichtorch.environments.canary import PROBE_TIMEOUT, run_probe
 from whichtorch.environments.commander import CancelledError, Commander
 from whichtorch.environments.installation import unbuildable
 from whichtorch.environments.overlay import overlays_below, site_packages
-from whichtorch.environments.patches import PACKAGES
+from whichtorch.environments.patches import PACKAGES, PatchedFiles
 from whichtorch.environments.provider import Stage, silent
 from whichtorch.model import Environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from whichtorch.environments.cache import EnvironmentCache
     from whichtorch.model import Request
 
 
-class LaidFiles(NamedTuple):
-    """What makes a wheel the Python of another commit."""
-
-    files: Mapping[str, str | None]  # texts by names in site-packages; None for what is removed
-    note: str  # on what stays as it is in the wheel
-
-
 class LaidCommits:
     """Wheels, and what commits make of them, until `close`. `files_of` reads a commit for a wheel in site-packages."""
 
-    def __init__(self, wheels: EnvironmentCache, files_of: Callable[[Request, Path], LaidFiles]) -> None:
+    def __init__(self, wheels: EnvironmentCache, files_of: Callable[[Request, Path], PatchedFiles]) -> None:
         self.home = wheels.home
         self._wheels, self._files_of = wheels, files_of
         self._guard = threading.Lock()  # of what is laid

@@ -48,10 +48,10 @@ class PatchParts(NamedTuple):
 
 
 class PatchedFiles(NamedTuple):
-    """What a patch makes of an installation."""
+    """What a patch or another commit makes of an installation."""
 
     files: Mapping[str, str | None]  # texts by names in site-packages; None for what is removed
-    note: str  # on what was done, in one line
+    note: str  # on what was done and what was left out, in one line
 
 
 def read_patch(file: Path, name: str = "", option: str = "") -> Patch:

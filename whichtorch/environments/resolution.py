@@ -28,12 +28,11 @@ from whichtorch.base.atomic_files import remove_tree
 from whichtorch.base.version_parsing import parse_version, python_markers
 from whichtorch.environments.commander import Commander, InstallError, UnresolvableError, log_summary
 from whichtorch.environments.index.releases import best_fit, kept_folder, list_releases
-from whichtorch.environments.index.sources import configured_sources, local_folder
+from whichtorch.environments.index.sources import Sources, local_folder
 from whichtorch.environments.overrides import unmet
 from whichtorch.model import UNRESOLVABLE, Build, Request
 from whichtorch.suite.project import clone_history, lay_out
 
-SUBSTITUTES = 5  # local versions of a release that are excluded before giving up
 NAMED = 4  # constraints that do not hold, in a note
 _RESOLVING = "resolving"
 _FAILED = f"{_RESOLVING} failed: "  # begins the reason of an InstallError
@@ -67,12 +66,11 @@ _UNDECLARED = (  # of each package, the first row that applies is taken
 def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[str, tuple[str, ...]]:
     """Return the exact lock of a request, by `uv pip compile`, and notes on what was added to get there.
 
-    A plain version never becomes a local one from elsewhere: where uv prefers 2.13.0+cpu of the user's
-    find-links for torch==2.13.0, that version is excluded and uv runs again. Raises InstallError with uv's
-    explanation.
+    A plain version never becomes a local one from elsewhere. Raises InstallError with uv's explanation.
     """
+    plain = partial(without_substitutes, request=request, home=commander.home, sources=commander.sources)
     if request.lock:
-        return "".join(f"{without_substitutes(line, request, commander.home)}\n" for line in request.lock), ()
+        return "".join(f"{plain(line)}\n" for line in request.lock), ()
     requirements, notes = requirements_of(request)
     if request.resolution:  # what torch needs and does not declare has no lowest version that works
         given = {requirements[0], *request.build.requirements, *request.requirements}
@@ -80,40 +78,27 @@ def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[
         held = locked_versions(_constrained_lock(requirements, usual, interpreter, commander))
         pinned = {each: f"{name}=={held[name]}" for each in requirements if (name := requirement_name(each)) in held}
         requirements = [each if each in given else pinned.get(each, each) for each in requirements]
-    excluded: list[str] = []
-    first: str | None = None
-    while True:
-        try:
-            narrowed = [*requirements, *(f"torch{clause}" for clause in excluded)]
-            lock = _constrained_lock(narrowed, request, interpreter, commander)
-        except InstallError as error:
-            if first is None:
-                names = (pin.partition(";")[0] for pin in request.constraints)
-                limits = (f"{name} is a constraint" for name in names if name in error.reason)
-                # a need is named where it takes part
-                needs = (note for note in notes if request.added and note.partition(":")[0] in error.reason)
-                reason = "; ".join([error.reason, *limits, *needs, *_overridable(request, error.reason)])
-                if isinstance(error, UnresolvableError) and (request.added or request.overrides):
-                    reason = f"{UNRESOLVABLE}: {reason.removeprefix(_FAILED)}"
-                raise InstallError(reason, error.log) from None
-            # the build's index has nothing but its own +cpu: that is what was meant
-            if request.build.index_url is not None or request.build.find_links is not None:
-                return first, notes
-            raise _substitute(request.torch, locked_versions(first)["torch"], commander) from None
-        first = first or lock
-        check_overrides(lock, request.overrides, commander)
-        locked = locked_versions(lock).get("torch")
-        if locked is None:
-            raise InstallError("torch is not in its own lock", commander.logs / "resolve.log")
-        if is_same_version(request.torch, locked):
-            # else `uv pip sync` would prefer the excluded ones again
-            pins = [
-                ",".join([line, *excluded]) if "torch" in locked_versions(line) else line for line in lock.splitlines()
-            ]
-            return "\n".join(pins) + "\n", (*notes, *_not_held(request, lock))
-        if Version(locked).public != Version(request.torch).public or len(excluded) == SUBSTITUTES:
-            raise _substitute(request.torch, locked, commander)
-        excluded.append(f"!={locked}")
+    try:
+        lock = _constrained_lock(list(map(plain, requirements)), request, interpreter, commander)
+    except InstallError as error:
+        names = (pin.partition(";")[0] for pin in request.constraints)
+        limits = (f"{name} is a constraint" for name in names if name in error.reason)
+        # a need is named where it takes part
+        needs = (note for note in notes if request.added and note.partition(":")[0] in error.reason)
+        reason = "; ".join([error.reason, *limits, *needs, *_overridable(request, error.reason)])
+        if isinstance(error, UnresolvableError) and (request.added or request.overrides):
+            reason = f"{UNRESOLVABLE}: {reason.removeprefix(_FAILED)}"
+        raise InstallError(reason, error.log) from None
+    check_overrides(lock, request.overrides, commander)
+    log, locked = commander.logs / "resolve.log", locked_versions(lock).get("torch")
+    if locked is None:
+        raise InstallError("torch is not in its own lock", log)
+    # a build's index may have nothing but its own +cpu: that is what was meant
+    has_place = request.build.index_url is not None or request.build.find_links is not None
+    meant = {locked, Version(locked).public} if has_place else {locked}
+    if not any(is_same_version(request.torch, version) for version in meant):
+        raise InstallError(f"asked for torch {request.torch}, but {locked} would be installed in its place", log)
+    return "".join(f"{plain(line)}\n" for line in lock.splitlines()), (*notes, *_not_held(request, lock))
 
 
 def check_overrides(lock: str, overrides: Sequence[str], commander: Commander) -> None:
@@ -168,26 +153,22 @@ def _not_held(request: Request, lock: str) -> list[str]:
     )
 
 
-def without_substitutes(requirement: str, request: Request, home: Path) -> str:
+def without_substitutes(requirement: str, request: Request, home: Path, sources: Sources) -> str:
     """Return a requirement for a request's torch without the local versions that uv would take in its place.
 
     2.13.0+cpu of the user's find-links is one for 2.13.0. Other requirements are returned as they are.
     """
-    if requirement != f"torch=={request.torch}" or not configured_sources().find_links:
+    if requirement != f"torch=={request.torch}" or not sources.find_links:
         return requirement
-    aside = (Version(each.version) for each in list_releases(request.build, request.python, home / "cache").aside)
-    return ",".join([requirement, *(f"!={each}" for each in aside if each.public == request.torch)])
+    aside = list_releases(Build(name="pypi"), request.python, home / "cache", sources=sources).aside
+    excluded = [each.version for each in aside if Version(each.version).public == request.torch]
+    return ",".join([requirement, *(f"!={version}" for version in excluded)])
 
 
 def _without(pins: Iterable[str], overrides: Iterable[str]) -> list[str]:
     """Return the pins of packages that are not overridden."""
     names = set(map(requirement_name, overrides))
     return [pin for pin in pins if requirement_name(pin) not in names]
-
-
-def _substitute(wanted: str, version: str, commander: Commander) -> InstallError:
-    reason = f"asked for torch {wanted}, but {version} would be installed in its place"
-    return InstallError(reason, commander.logs / "resolve.log")
 
 
 def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from whichtorch.base.errors import INTERRUPTED, PreventedError, UsageError, why_stopped
-from whichtorch.bisect import search_request
+from whichtorch.bisect import axes
 from whichtorch.bisect.axes.git import Checkout
 from whichtorch.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
 from whichtorch.environments.expansion import expand
@@ -74,7 +74,7 @@ def fix_of(order: FixRequest, cache: EnvironmentCache, show: Show) -> FixAnswer:
     answer = FixAnswer(scenario=name_of_test(search.scenario.name, search.variant))
     bad, good = search.bad, search.good
     if bad is None or good is None:
-        bisection = search_request.search(search, cache, show)
+        bisection = axes.search(search, cache, show)
         answer = answer.model_copy(update={"bisection": bisection, "interrupted": bisection.interrupted})
         if bisection.interrupted or bisection.answer is not AnswerKind.BOUNDARY or not bisection.boundaries:
             return answer

@@ -41,7 +41,7 @@ def run_chain(
     chain = planned.chain
     assert chain is not None
     folder = store.attempt_folder()
-    own = SharedFolder(folder.with_suffix(".chain"), chain.folders)
+    own = SharedFolder(folder.with_suffix(".chain"))
     made = CacheChain(planned, environment, order, run_once, store, chain, folder, own)
     try:
         record = made.run_elsewhere_first(written) if chain.writer else made.run()
@@ -152,8 +152,7 @@ class CacheChain:
     def _run(self, run: int, folder: Path, variables: Mapping[str, str] | None = None) -> Record | None:
         """Make one run, with its files in a folder."""
         folder.mkdir(exist_ok=True)
-        caches = {name: str(self.place.shared / name) for name in self.chain.folders}
-        planned = self.planned.configured({**self.chain.variables(run), **caches, **(variables or {})})
+        planned = self.planned.configured({**self.chain.variables(run), **(variables or {})})
         order = replace(self.order, scratch=self.place.shared, caches=self.place.shared)
         return self.run_once(planned, self.environment, order, folder)
 

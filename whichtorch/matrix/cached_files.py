@@ -74,7 +74,6 @@ class SharedFolder:
     """
 
     place: Path  # of all
-    own: tuple[str, ...] = ()  # names of further caches, in the order in which they are named
 
     @property
     def shared(self) -> Path:
@@ -84,13 +83,11 @@ class SharedFolder:
     @property
     def names(self) -> tuple[str, ...]:
         """What its caches are called, the outermost first."""
-        return (*(row.name for row in CACHES.values()), *self.own)
+        return tuple(row.name for row in CACHES.values())
 
     def make(self) -> None:
-        """Make it, empty but for the folders that users name."""
+        """Make it, empty."""
         self.shared.mkdir(parents=True)
-        for name in self.own:
-            (self.shared / name).mkdir()
 
     def keep(self, copy: str) -> None:
         """Copy it."""
@@ -147,8 +144,6 @@ class SharedFolder:
 
     def _cache_of(self, path: PurePath) -> str:
         """Return the name of the cache that a file belongs to, "" for none."""
-        if path.parts[0] in self.own:
-            return path.parts[0]
         rows = (CACHES.get(str(folder)) for folder in path.parents)  # the nearest first
         return next((row.name for row in rows if row), "")
 

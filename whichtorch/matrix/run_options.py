@@ -42,7 +42,7 @@ def _variables() -> str:
     return variables_digest()
 
 
-CHAINED = ("runs", "vary", "cache_dir")  # fields that make an attempt a chain of runs
+CHAINED = ("runs", "vary")  # fields that make an attempt a chain of runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +67,6 @@ class RunOptions:
     vary: Strings = running_option(
         default=(), metavar="NAME=A,B", help="A variable that differs between the runs; threads=1,2. Repeatable."
     )
-    cache_dir: Strings = running_option(
-        default=(), metavar="NAME", help="A variable that names one more folder of caches for the runs. Repeatable."
-    )
     fresh: bool = fresh_option()
     stall: bool = running_option(
         "--no-stall", default=True, help="Wait out every timeout, even on evidence of a deadlock."
@@ -89,7 +86,7 @@ class RunOptions:
     @property
     def chain(self) -> dict[str, str]:
         """What they add to a variant for a chain of runs. Raises UsageError for what can be none."""
-        return chain_variant(self.runs, self.vary, self.cache_dir)
+        return chain_variant(self.runs, self.vary)
 
 
 _UNSUPPORTED = {  # options of pytest that read results of its last run, or that need a person

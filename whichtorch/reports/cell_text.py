@@ -5,11 +5,9 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, pairwise, takewhile
-from pathlib import Path
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING
 
-from whichtorch.base.redaction import restored
 from whichtorch.base.version_parsing import parse_version
 from whichtorch.failures.signature import described
 from whichtorch.hangs.conditions import words
@@ -17,23 +15,20 @@ from whichtorch.model import Attempt, Cell, Diagnosis, Environment, Outcome, Run
 from whichtorch.suite.chain import WRITTEN_BY
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from whichtorch.records.store import StoredRun
 
 CommandPrefix = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"
-_CLUSTER = ("--executor", "--tls")  # the options that name one
 _AXES = {"--torch": "", "--build": "", "--python": "", "--config": "default"}  # and what is meant without the option
-_ON_CLUSTERS = {"matrix", "bisect"}  # commands that reports give, and that take these options
+_ON_CLUSTERS = {"matrix", "bisect"}  # commands that reports give, and that take --executor
 
 
 def where_it_ran(called: CommandPrefix, run: Run) -> CommandPrefix:
     """Return how the user calls a command so that cells run again where a run's did: on its cluster, or here."""
-    options = takewhile("--".__ne__, run.command)
-    said = [part for word in options for part in (word.split("=", 1) if word.startswith(_CLUSTER) else [word])]
-    given = {name: value for name, value in pairwise(said) if name in _CLUSTER}
-    if "--tls" in given:
-        given["--tls"] = str(restored(Path(given["--tls"])))
-    cluster = shlex.join(chain.from_iterable(given.items()))
-    return lambda command: f"{called(command)} {cluster}" if given and command in _ON_CLUSTERS else called(command)
+    said = " ".join(takewhile("--".__ne__, run.command)).replace("--executor=", "--executor ").split()
+    cluster = next((f" {name} {address}" for name, address in pairwise(said) if name == "--executor"), "")
+    return lambda command: called(command) + (cluster if command in _ON_CLUSTERS else "")
 
 
 def representative_attempt(cell: Cell) -> Attempt | None:

@@ -84,7 +84,7 @@ def widen_towards(search: SearchState, direction: int) -> NextProbe | None:
 def sample(search: SearchState) -> NextProbe | None:
     """Return a position to try where the bounds agree, or for Find.ALL; None where enough positions were tried.
 
-    While nothing fails, every position is tried: those worth trying first, then the middle of the widest gap.
+    While nothing fails, every position is tried.
     """
     low, high = search.reaches
     positions = [position for position in search.tallies if low <= position <= high]
@@ -92,9 +92,7 @@ def sample(search: SearchState) -> NextProbe | None:
     if search.has_failed and len(positions) - 2 >= search.samples:
         # positions known from earlier runs may lie close together, so their number alone does not cover the range
         wider_than = math.ceil((high - low) / 2 ** int(math.log2(search.samples + 1)))
-    worthy = (each for each in search.first if low <= each <= high and each not in search.tallies)
-    first = None if search.has_failed else next(worthy, None)
-    middle = bracket.widest_gap(positions, low, high, wider_than) if first is None else first
+    middle = bracket.widest_gap(positions, low, high, wider_than)
     return None if middle is None else NextProbe(position=middle, purpose=Purpose.SAMPLE)
 
 

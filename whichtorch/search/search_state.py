@@ -216,7 +216,6 @@ class SearchState:
     names: tuple[str, ...] = ()  # of positions, for reasons
     twins: tuple[frozenset[int], ...] = ()  # positions that share an environment, and so its runs
     exhausted: frozenset[int] = frozenset()  # positions where a rerun showed nothing new: they are not run again
-    first: tuple[int, ...] = ()  # positions worth trying first where everything passes
     made: int | None = None  # runs that this search made; None: all those observed
 
     @property

@@ -15,7 +15,6 @@ from whichtorch.base.errors import UsageError
 
 RUNS = "runs"  # how many runs
 WRITTEN_BY = "written-by"  # the environment that the first run is made in
-CACHE_DIR = "cache-dir"  # variables that name further caches
 _VARIABLE = re.compile(r"(?=.*[A-Z])[A-Za-z_]\w*")  # a header's variants have no capitals
 _THREADS = "threads"  # what users call the variable below
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
@@ -25,7 +24,7 @@ SHARED = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENS
 
 def is_chain_key(name: str) -> bool:
     """Return whether a key of a variant says how a chain is run."""
-    return name in {RUNS, WRITTEN_BY, CACHE_DIR} or _VARIABLE.fullmatch(name) is not None
+    return name in {RUNS, WRITTEN_BY} or _VARIABLE.fullmatch(name) is not None
 
 
 def without_chain(variant: Mapping[str, str]) -> dict[str, str]:
@@ -40,7 +39,7 @@ def check_own_caches(variant: Mapping[str, str]) -> None:
         raise UsageError("only matrix and bisect can run a test with written-by", hint=hint)
 
 
-def chain_variant(runs: int | None, vary: Sequence[str], folders: Sequence[str]) -> dict[str, str]:
+def chain_variant(runs: int | None, vary: Sequence[str]) -> dict[str, str]:
     """Return the keys of a variant for what options say of a chain; none for a single run.
 
     Raises UsageError for what can be no chain.
@@ -58,7 +57,7 @@ def chain_variant(runs: int | None, vary: Sequence[str], folders: Sequence[str])
             raise UsageError(f"--vary {text}: {name!r} is no variable that can differ between runs", hint=hint)
         varied[name] = values
     count = runs or max((len(values.split(",")) for values in varied.values()), default=1)
-    variant = {RUNS: str(count)} | varied | ({CACHE_DIR: ",".join(dict.fromkeys(folders))} if folders else {})
+    variant = {RUNS: str(count)} | varied
     return variant if Chain.of(variant) else {}
 
 
@@ -68,7 +67,6 @@ class Chain:
 
     runs: int
     varied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # variables, with a value for each run
-    folders: tuple[str, ...] = ()  # variables that name further caches
     writer: str = ""  # what the environment of the first run is called; "": the one of all others
 
     @classmethod
@@ -80,31 +78,27 @@ class Chain:
         count = own.pop(RUNS, "1")
         if not count.isdecimal() or not int(count):
             raise UsageError(f"{RUNS}={count}: not a number of runs", hint="give 2 for a run and one after it")
-        writer, folders = own.pop(WRITTEN_BY, ""), tuple(filter(None, own.pop(CACHE_DIR, "").split(",")))
+        writer = own.pop(WRITTEN_BY, "")
         runs, varied = int(count), {name: tuple(values.split(",")) for name, values in own.items()}
-        for name in folders:
-            if not _VARIABLE.fullmatch(name) or name in SHARED:
-                why = "is shared by the runs anyway" if name in SHARED else "is no name of a variable"
-                raise UsageError(f"--cache-dir {name}: {name} {why}", hint="name a variable such as MY_CACHE_DIR")
         for name, values in varied.items():
             told = f"{name}={','.join(values)}"
-            if name in SHARED or name in folders:
+            if name in SHARED:
                 raise UsageError(f"{told}: all runs share the folder of {name}", hint="let another variable differ")
             if name == _THREADS_VARIABLE and not all(value.isdecimal() and int(value) for value in values):
                 raise UsageError(f"{told}: not numbers of threads", hint="write threads=2,1")
             if len(values) != runs and (runs > 1 or len(values) > 1):
                 wanted = f"{runs} {'runs' if runs > 1 else 'run'}"
                 raise UsageError(f"{told} has {len(values)} values for {wanted}", hint="give a value for each run")
-        only = [*(f"{name}={value}" for name, value in own.items()), *(f"--cache-dir {name}" for name in folders)]
-        if runs == 1 and (only := [*only, *([f"{WRITTEN_BY}={writer}"] if writer else [])]):
+        only = [f"{name}={value}" for name, value in (own | ({WRITTEN_BY: writer} if writer else {})).items()]
+        if runs == 1 and only:
             raise UsageError(f"{only[0]}: a single run has no caches of an earlier one", hint="add --runs 2")
-        return cls(runs=runs, varied=varied, folders=folders, writer=writer) if runs > 1 else None
+        return cls(runs=runs, varied=varied, writer=writer) if runs > 1 else None
 
     @property
     def options(self) -> tuple[str, ...]:
         """The options that ask for it, without those that say where its first run is made."""
         varied = (word for name, values in self.varied.items() for word in ("--vary", f"{name}={','.join(values)}"))
-        return "--runs", str(self.runs), *varied, *(word for name in self.folders for word in ("--cache-dir", name))
+        return "--runs", str(self.runs), *varied
 
     def variables(self, run: int) -> dict[str, str]:
         """Return the variables that have a value of their own in a run; the first one is 1."""

@@ -214,7 +214,7 @@ def variants_of(scenario: Scenario, chain: Mapping[str, str] | None = None) -> l
     `chain`, each is that chain. Raises UsageError for a chain of a command.
     """
     if chain and scenario.command is not None:
-        hint = "leave out --runs, --vary, --cache and --cache-dir"
+        hint = "leave out --runs, --vary and --cache"
         raise UsageError(f"{scenario.name}: only a script can be run several times with shared caches", hint=hint)
     choices = scenario.variants | {name: (value,) for name, value in (chain or {}).items()}
     if scenario.one_factor:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import UsageError
-from whichtorch.bisect import search_request
+from whichtorch.bisect import axes
 from whichtorch.bisect.search_request import Budget, SearchRequest
 from whichtorch.environments.expansion import expand
 from whichtorch.environments.index.version_specs import EVERY_RELEASE
@@ -68,7 +68,7 @@ class OtherReleases:
 
     def searched(self, script: Path, test: CaseTest, bad: str, seconds: float | None) -> Bisection:
         """Bisect all releases for the failure of a script at one of them."""
-        return search_request.search(self._search(script, test, bad, seconds), self.cache, self.show)
+        return axes.search(self._search(script, test, bad, seconds), self.cache, self.show)
 
     def fixed(self, script: Path, test: CaseTest, bad: str, good: str, seconds: float) -> FixAnswer:
         """Search what of a good release's Python cures a script in a bad one."""

@@ -113,7 +113,7 @@ def _as_chain(source: str, limit: float, chain: Chain) -> tuple[str, str]:
     runs = ", ".join(str(chain.variables(run)) for run in range(1, chain.runs + 1))
     head = (
         f"import os\nimport subprocess\nimport sys\nimport tempfile\n\n{_as_text(source)}\n"
-        f"RUNS = [{runs}]  # variables of each run\nSHARED = {(*SHARED, *chain.folders)}"
+        f"RUNS = [{runs}]  # variables of each run\nSHARED = {SHARED}"
     )
     statements = (
         "with tempfile.TemporaryDirectory() as folder:\n"

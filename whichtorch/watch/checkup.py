@@ -63,7 +63,8 @@ def check_up(home: Path, python: Path) -> Iterator[Check]:
     for name, use in COLLECTORS_NEEDED.items():
         yield _needed(name, _version(find_tool(name)), f"not there: {use}", f"pip install {name}")
     yield ptrace_check()
-    yield sandbox_check()
+    problem = sandbox.why_not()
+    yield _needed("sandbox", None if problem else "bubblewrap works", problem, sandbox.remedy())
     yield _information("gdb", find_tool("gdb"), "only asked where the others fail")
     yield _information("cgroup", _cgroup(), "memory limit of this container, if any")
     yield _information("Chromium", next(filter(None, map(shutil.which, BROWSERS)), None), "only tests need it")
@@ -137,12 +138,6 @@ def openmp_check(python: Path) -> Check:
         return Check("OpenMP", CheckState.GOOD, found)
     remedy = "install torch and the other packages that use OpenMP all by pip, or all by conda"
     return Check("OpenMP", CheckState.PROBLEM, f"`import torch` loads runtimes of two makers, {found}", remedy)
-
-
-def sandbox_check() -> Check:
-    """Check whether a sandbox can be built here, by building one."""
-    problem = sandbox.why_not()
-    return _needed("sandbox", None if problem else "bubblewrap works", problem, sandbox.remedy())
 
 
 def _privileges() -> str:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -126,16 +127,16 @@ def matrix(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_an_unknown_certificate_and_garbage_are_refused_in_a_line(tmp_path: Path) -> None:
     """The scheduler goes on; the stranger reads one error, and no traceback."""
     with encrypted(tmp_path) as (address, tls):
-        others = tmp_path / "others"
-        engine.make_certificates(others)
-        refused = matrix(tmp_path, "--executor", address, "--tls", str(others))
+        engine.make_certificates(tmp_path / "home" / "tls")
+        refused = matrix(tmp_path, "--executor", address)
         assert refused.returncode == 3
         assert "Traceback" not in refused.stderr
-        assert "its certificates must be those of --tls" in refused.stderr
+        assert "its certificates must be those in the state folder's `tls`" in refused.stderr
         host, port = address.removeprefix("tls://").split(":")
         with socket.create_connection((host, int(port))) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
-        idle = matrix(tmp_path, "--executor", address, "--tls", str(tls))
+        shutil.copytree(tls, tmp_path / "home" / "tls", dirs_exist_ok=True)
+        idle = matrix(tmp_path, "--executor", address)
         assert idle.returncode == 3
         assert "can take work" in idle.stderr
         assert "Traceback" not in (tmp_path / "scheduler.log").read_text()

@@ -42,7 +42,7 @@ def test_the_jobs_of_an_array_are_workers(tmp_path: Path) -> None:
     tools = {"srun": 'exec "$@"', "whichtorch": f'exec {sys.executable} -m whichtorch "$@"'}
     with encrypted(tmp_path) as (address, tls):
         text = recipe("bash", "srun whichtorch worker").replace("tls://head:8786", address)
-        text = text.replace("--idle 10m", "--idle 3s").replace("$HOME/certificates", str(tls))
+        text = text.replace("--idle 10m", "--idle 3s").replace("$HOME/tls", str(tls))
         environ = {"SCRATCH": str(tmp_path), "PYTHONPATH": str(ROOT)}
         start = prepared(tmp_path, text, tools, **environ)
         jobs = [start(1), start(2)]

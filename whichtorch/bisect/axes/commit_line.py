@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from whichtorch.base.errors import PreventedError, UsageError
 from whichtorch.base.grouping import counted
 from whichtorch.bisect.axes import package_releases, versions
-from whichtorch.bisect.axes.commit_tree import WheelTree, native_among
-from whichtorch.bisect.axes.commit_wheels import Wheel, Wheels
+from whichtorch.bisect.axes.commit_wheels import Wheel, Wheels, WheelTree, native_among
 from whichtorch.bisect.axes.git import Checkout, pull_request_of
 from whichtorch.bisect.bisection import Culprit, timeline_of, unjudged_in
 from whichtorch.bisect.driver import bisected

@@ -1,31 +1,166 @@
-"""The wheels that a search of commits lays Python over: each with the commit that it was built from."""
+"""The wheels that a search of commits lays Python over: what another commit makes of each.
+
+Which files a build generates, moves or leaves out is written down nowhere. It is seen: the files that a wheel and its
+own commit have alike follow the commit, all others stay as they are in the wheel.
+"""
 
 from __future__ import annotations
 
+import csv
 import re
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from whichtorch.base.errors import UsageError
+from whichtorch.base.errors import PreventedError, UsageError
+from whichtorch.base.grouping import counted
 from whichtorch.base.version_parsing import parse_version
 from whichtorch.bisect.axes import package_releases
-from whichtorch.bisect.axes.commit_tree import WheelTree, native_among
 from whichtorch.bisect.axes.packages import base_request
 from whichtorch.environments.index.version_specs import EVERY_RELEASE, find
+from whichtorch.environments.patches import PatchedFiles, listed, sort_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from whichtorch.bisect.axes.git import Checkout
     from whichtorch.bisect.search_request import SearchRequest
     from whichtorch.environments.cache import EnvironmentCache
-    from whichtorch.environments.laid_commits import LaidFiles
     from whichtorch.model import Request
 
 _VERSION = re.compile(r"\d.*")
+ALIKE = 0.9  # of the files that both have, at least: else the checkout is that of something else
+_FILE = ("100644", "100755")  # modes in git: no link, no submodule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelTree:
+    """The files of a wheel that are those of its commit, by their paths in the checkout."""
+
+    checkout: Checkout
+    commit: str
+    prefixes: Mapping[str, str]  # by package of the wheel: the folder that it is in, such as "src/"
+    own: frozenset[str]
+    generated: tuple[str, ...]  # Python files that its commit does not have, or not so: they stay
+    left_out: frozenset[str]  # files of the packages that the commit has and the wheel has not
+
+    @classmethod
+    def read(cls, checkout: Checkout, commit: str, site: Path, distribution: str) -> WheelTree:
+        """Compare an installed wheel with its commit. Raises PreventedError for a checkout of something else."""
+        blobs = _tree(checkout, commit)
+        names = _listed_files(site, distribution)
+        packages = sorted({name.partition("/")[0] for name in names if name.endswith("/__init__.py")})
+        prefixes = {package: prefix for package in packages if (prefix := _prefix(package, blobs)) is not None}
+        paths = {name: prefixes[top] + name for name in names if (top := name.partition("/")[0]) in prefixes}
+        shared = {name: path for name, path in paths.items() if path in blobs}
+        given = "".join(f"{site / name}\n" for name in shared)
+        hashes = checkout.read("hash-object", "--no-filters", "--stdin-paths", given=given).split() if given else []
+        own = frozenset(path for path, blob in zip(shared.values(), hashes, strict=True) if blobs[path] == blob)
+        if len(own) < ALIKE * max(1, len(shared)):
+            what = f"{len(own)} of {counted(len(shared), 'file')} are alike"
+            raise PreventedError(
+                f"{checkout.folder} is no checkout of the installed {distribution}: at {commit[:10]} {what}",
+                hint="--package says what it is a checkout of; without it, that is torch",
+            )
+        return cls(
+            checkout=checkout,
+            commit=commit,
+            prefixes=prefixes,
+            own=own,
+            generated=tuple(name for name in paths if name.endswith(".py") and paths[name] not in own),
+            left_out=frozenset(_inside(blobs, prefixes)).difference(paths.values()),
+        )
+
+    def name(self, path: str) -> str | None:
+        """Return what a file of any commit is called in the wheel; None for what the wheel would not have.
+
+        A new file is there where the files beside it are, or those of the next folder above.
+        """
+        if path in self.own:
+            return self.place(path)
+        if path in self.left_out or self.place(path) in self.generated:
+            return None
+        return self.place(path) if self._is_carried(PurePosixPath(path)) else None
+
+    def changed(self, commit: str) -> tuple[dict[str, str], tuple[str, ...]]:
+        """Return the files that a commit has in another way, by their names in the wheel, and what else differs.
+
+        Their blobs are "" for what is gone.
+        """
+        told = self.checkout.read("diff-tree", "-r", "--raw", "--no-renames", "--no-abbrev", "-z", self.commit, commit)
+        parts = told.split("\0")
+        carried, others = {}, []
+        for head, path in zip(parts[::2], parts[1::2], strict=False):
+            _, mode, _, blob, _ = head.split()
+            name = self.name(path)
+            if name is not None and (mode in _FILE or not int(mode, 8)):
+                carried[name] = blob if int(mode, 8) else ""
+            else:
+                others.append(path)
+        return carried, tuple(others)
+
+    def files(self, commit: str) -> PatchedFiles:
+        """Return what a commit makes of the wheel."""
+        carried, others = self.changed(commit)
+        texts = iter(self.checkout.texts([blob for blob in carried.values() if blob]))
+        files = {name: next(texts) if blob else None for name, blob in carried.items()}
+        native = native_among(others)
+        note = f"{counted(len(files), 'file')} of {commit[:10]}, over the wheel of {self.commit[:10]}"
+        note += f"; as in the wheel: {listed(self.generated)}" if self.generated else ""
+        note += f"; native files that differ: {listed(native)}" if native else ""
+        return PatchedFiles(files, note)
+
+    def place(self, path: str) -> str | None:
+        """Return where a file would be in site-packages; None for one outside the packages."""
+        for package, prefix in self.prefixes.items():
+            if path.startswith(f"{prefix}{package}/"):
+                return path.removeprefix(prefix)
+        return None
+
+    def _is_carried(self, new: PurePosixPath) -> bool:
+        """Return whether the wheel has such files as are beside a new one."""
+        for folder in map(str, new.parents):
+            for files in (self.own, self.left_out) if self.place(f"{folder}/") is not None else ():
+                if any(path.startswith(f"{folder}/") and path.endswith(new.suffix) for path in files):
+                    return files is self.own
+        return False
+
+
+def native_among(paths: Iterable[str]) -> list[str]:
+    """Return the files that a build compiles; `setup.py` alone changes with each release."""
+    return [path for path in paths if sort_of(path) == "compiled" and path != "setup.py"]
+
+
+def _tree(checkout: Checkout, commit: str) -> dict[str, str]:
+    """Return the blobs of a commit's files, by path."""
+    rows = (line.split("\t", 1) for line in filter(None, checkout.read("ls-tree", "-r", "-z", commit).split("\0")))
+    return {path: head.split()[2] for head, path in rows if head.startswith(_FILE)}
+
+
+def _inside(paths: Iterable[str], prefixes: Mapping[str, str]) -> list[str]:
+    folders = tuple(f"{prefix}{package}/" for package, prefix in prefixes.items())
+    return [path for path in paths if path.startswith(folders)]
+
+
+def _prefix(package: str, paths: Iterable[str]) -> str | None:
+    """Return the folder that a package is in; the outermost one where several have a package of that name."""
+    first = f"{package}/__init__.py"
+    found = [path.removesuffix(first) for path in paths if path == first or path.endswith(f"/{first}")]
+    return min(found, key=len, default=None)
+
+
+def _listed_files(site: Path, distribution: str) -> list[str]:
+    """Return the files that an installed wheel has brought. Raises PreventedError where it is not there."""
+    for record in site.glob("*.dist-info/RECORD"):
+        if canonicalize_name(record.parent.name.partition("-")[0]) == canonicalize_name(distribution):
+            with record.open(encoding="utf-8", newline="") as file:
+                names = [row[0] for row in csv.reader(file) if row]
+            return [name for name in names if not name.startswith(("..", "/")) and not name.endswith(".pyc")]
+    raise PreventedError(f"{site} has no installed wheel of {distribution}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +231,7 @@ class Wheels:
             self._trees[key] = WheelTree.read(self.checkout, self._chosen[key], site, self.package)
         return self._trees[key]
 
-    def files(self, request: Request, site: Path) -> LaidFiles:
+    def files(self, request: Request, site: Path) -> PatchedFiles:
         """Return what a request's commit makes of its wheel."""
         return self.tree(request.unlaid, site).files(request.commit)
 

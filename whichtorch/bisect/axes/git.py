@@ -85,15 +85,12 @@ class Checkout:
 
         Ctrl-C kills it, and so does the end of `seconds`. It fetches nothing, not even what a partial clone lacks.
         """
-        return self._read(arguments, seconds, given).decode(errors="surrogateescape")
-
-    def _read(self, arguments: Sequence[str], seconds: float, given: str) -> bytes:
-        if seconds <= 0:
-            raise GitError(arguments[0], self.folder, -signal.SIGKILL, TOO_LONG)
-        return self._run(arguments, seconds, only_reads=True, given=given)
+        return self._run(arguments, seconds, only_reads=True, given=given).decode(errors="surrogateescape")
 
     def _run(self, arguments: Sequence[str], seconds: float, *, only_reads: bool = False, given: str = "") -> bytes:
         """Run a git command. An interrupt kills it only if it just reads; any other command first runs to its end."""
+        if seconds <= 0:
+            raise GitError(arguments[0], self.folder, -signal.SIGKILL, TOO_LONG)
         # it writes to files, because a hook's grandchild may hold a pipe open
         with tempfile.TemporaryFile() as input_, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             input_.write(given.encode(errors="surrogateescape"))
@@ -200,7 +197,8 @@ class Checkout:
 
     def texts(self, blobs: Sequence[str]) -> list[str]:
         """Return the contents of blobs as texts that `encoded` turns into the same bytes. Raises GitError."""
-        told, texts, place = self._read(["cat-file", "--batch"], GIT_TIMEOUT, "\n".join(blobs)), [], 0
+        asked, texts, place = ["cat-file", "--batch"], list[str](), 0
+        told = self._run(asked, GIT_TIMEOUT, only_reads=True, given="\n".join(blobs))
         for blob in blobs:
             head, _, _ = told[place : place + 100].partition(b"\n")
             if not head.split()[-1].isdigit():

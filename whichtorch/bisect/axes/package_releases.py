@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -18,13 +15,13 @@ from whichtorch.base.version_parsing import parse_version
 from whichtorch.bisect.attribution import with_attributions
 from whichtorch.bisect.axes.packages import ResolvedAxis, base_request
 from whichtorch.bisect.axes.values import one_torch
-from whichtorch.bisect.axes.versions import nearest_version
 from whichtorch.bisect.bisection import NO_ENVIRONMENT
 from whichtorch.bisect.driver import search_between
 from whichtorch.bisect.search_request import AxisName, common
 from whichtorch.bisect.workbench import workbench
 from whichtorch.environments.commander import InstallError, UnresolvableError
 from whichtorch.environments.index.releases import list_releases
+from whichtorch.environments.index.sources import configured_sources
 from whichtorch.environments.resolution import locked_versions, requirement_name, requirements_of, without_substitutes
 from whichtorch.model import Build
 from whichtorch.search.search_state import AnswerKind
@@ -50,8 +47,6 @@ class PackageReleases(ResolvedAxis):
 
     def lock(self, position: int) -> tuple[str, ...]:
         """Return the pins of a release with the others."""
-        if refusal := next(filter(None, (self._refusal(position, each) for each in self._resolved.values())), None):
-            raise UnresolvableError(refusal, self.cache.home)
         return self.cache.locked(
             (*self.requirements, self.pins[position]),
             self.base.build,
@@ -60,21 +55,6 @@ class PackageReleases(ResolvedAxis):
             overrides=(*self.base.overrides, *([self.pins[position]] if self.is_override else [])),
             preferred=self.held,
         )
-
-    def _refusal(self, position: int, other: Request) -> str | None:
-        """Return why another release was refused, if what torch asks for excludes this one as well."""
-        needs = re.search(rf"\btorch(?:[=<>]\S*)? depends? on {self.package}([^\s\w]\S*\w)", other.problem or "")
-        with suppress(InvalidSpecifier):
-            if needs and not SpecifierSet(needs[1]).contains(self.values[position], prereleases=True):
-                return f"{needs[0]}, not {self.values[position]}"
-        return None
-
-    def fitting(self, own: int) -> tuple[int, int]:
-        """Return how far the releases around `own`, which fits, fit to torch and the others.
-
-        Nothing is installed for that. A search would install several of them to find where they begin.
-        """
-        return self._last_fitting(own, 0), self._last_fitting(own, len(self.values) - 1)
 
     def left_out(self, low: int, high: int) -> tuple[str, ...]:
         """Return why there is nothing to search beyond two releases."""
@@ -85,8 +65,11 @@ class PackageReleases(ResolvedAxis):
             if 0 <= outer < len(self.values) and (known := self.known_request(outer))
         )
 
-    def _last_fitting(self, fits: int, end: int) -> int:
-        """Return the position next to the releases at an end that do not fit; the end if it does."""
+    def last_fitting(self, fits: int, end: int) -> int:
+        """Return the last position from one that fits to an end that fits to torch and the others.
+
+        Nothing is installed for that. A search would install several of them to find where they begin.
+        """
         position = end
         while True:
             self.request(position)
@@ -99,10 +82,6 @@ class PackageReleases(ResolvedAxis):
                 return fits
             position = (fits + end) // 2
 
-    def nearest(self, value: str) -> int:
-        """Return the position of a release; of one that does not exist, that of the next newer one."""
-        return nearest_version(value, self.values)
-
 
 def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisection:
     """Find the release of a package that changed the outcome, with one torch.
@@ -113,7 +92,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     searched, notes = axis, tuple[str, ...]()
     with workbench(request, cache, show) as bench:
         if own in axis.values and not (request.good or request.bad):
-            low, high = axis.fitting(axis.values.index(own))
+            low, high = (axis.last_fitting(axis.values.index(own), end) for end in (0, len(axis.values) - 1))
             if low < high:
                 fits = slice(low, high + 1)
                 searched = replace(axis, values=axis.values[fits], pins=axis.pins[fits], _resolved={})
@@ -139,7 +118,7 @@ def releases_of(request: SearchRequest, cache: EnvironmentCache, *, least: int =
     # what a release of torch needs of the package is given up: that is what is searched
     needed, _ = requirements_of(base)
     requirements = tuple(
-        without_substitutes(each, base, cache.home)
+        without_substitutes(each, base, cache.home, configured_sources())
         for each in needed
         if each in base.requirements or requirement_name(each) != name
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
@@ -23,11 +24,12 @@ from whichtorch.search.search_state import AnswerKind, Find, SearchOptions, Sear
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from packaging.requirements import Requirement
 
     from whichtorch.bisect.bisection import Bisection, Probe
-    from whichtorch.bisect.search_request import PackageSet, SearchRequest
+    from whichtorch.bisect.search_request import SearchRequest
     from whichtorch.environments.cache import EnvironmentCache
     from whichtorch.environments.provider import Environments, ResolvedEnvironments
     from whichtorch.model.events import Show
@@ -45,7 +47,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     mistakes: list[str] = []
     for side in request.sides:
         try:
-            locks.append(Lock(label=str(side.path), pins=_pins_of_side(side, request, cache, pythons)))
+            locks.append(Lock(label=str(side), pins=_pins_of_side(side, request, cache, pythons)))
         except UsageError as error:
             mistakes.append(str(error))
     if mistakes:
@@ -122,13 +124,13 @@ class ResolvedAxis(Axis):
         return self._resolved.get(position)
 
 
-def _pins_of_side(side: PackageSet, request: SearchRequest, cache: Environments, pythons: list[str]) -> Pins:
+def _pins_of_side(side: Path, request: SearchRequest, cache: Environments, pythons: list[str]) -> Pins:
     """Return what a side pins; add the Python of an environment to `pythons`."""
-    if side.is_lock:
-        return read_lock(side.path)
-    environment = cache.acquire(existing(side.path, config_named("default", request.file.config)))
+    if not os.access(side, os.X_OK):
+        return read_lock(side)
+    environment = cache.acquire(existing(side, config_named("default", request.file.config)))
     if not environment.packages:
-        raise UsageError(f"{side.path}: {environment.reason}")
+        raise UsageError(f"{side}: {environment.reason}")
     pythons.append(environment.axes["python"])
     return pins_of(environment.packages)
 

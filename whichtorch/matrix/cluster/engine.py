@@ -123,7 +123,7 @@ def security(address: str, folder: Path) -> Security | None:
     files = {name: folder / f"{name}.pem" for name in ("ca", "cert", "key")}
     missing = [str(file) for file in files.values() if not file.is_file()]
     if missing:
-        hint = "copy the folder that `whichtorch scheduler` made, and name it with --tls DIR"
+        hint = f"copy the folder that `whichtorch scheduler` made to {folder}"
         raise UsageError(f"no certificate {', '.join(missing)}", hint=hint)
     roles = ("client", "scheduler", "worker")
     certificates = {f"tls_{role}_{part}": str(files[part]) for role in roles for part in ("cert", "key")}
@@ -166,7 +166,7 @@ class DaskEngine:
                 address, security=certificates, timeout=CONNECT_TIMEOUT, set_as_default=False
             )
         except (OSError, TimeoutError) as error:
-            hint = "start one with `whichtorch scheduler`; its certificates must be those of --tls"
+            hint = "start one with `whichtorch scheduler`; its certificates must be those in the state folder's `tls`"
             raise PreventedError(f"no scheduler answers at {address}: {first_line(error)}", hint=hint) from None
         # by default a message waits for 10 ms for more of them, which is half of what a batch may cost
         self._client.scheduler_comm.interval = MESSAGE_INTERVAL

@@ -6,7 +6,6 @@
 # links = ["https://github.com/pytorch/pytorch/issues/156813", "https://github.com/pytorch/pytorch/pull/157205"]
 # [variants]
 # runs = [2]
-# cache-dir = ["MEGA_CACHE_DIR"]
 # [[expect]]
 # torch = ">=2.7,<2.8"
 # outcome = "fail"
@@ -30,7 +29,7 @@ if not shutil.which(os.environ.get("CXX", "g++")):
 if not hasattr(getattr(torch, "compiler", None), "save_cache_artifacts"):
     skip("no saved cache artifacts here")
 
-file = Path(os.environ.get("MEGA_CACHE_DIR", "."), "artifacts")
+file = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", "."), "artifacts")
 if file.exists():
     print("loaded", torch.compiler.load_cache_artifacts(file.read_bytes()))
 
