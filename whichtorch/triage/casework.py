@@ -19,8 +19,8 @@ from whichtorch.model import Environment, Outcome, Scenario
 from whichtorch.search.runs_oracle import Journal
 from whichtorch.suite.companions import copy_companions
 from whichtorch.triage.case import ANSWERS, FILE, MINIMAL, PATCH, Case, CaseEnvironment, Ladder, Stopped, facts_of
-from whichtorch.triage.categories import classify, is_wrong, logs_of
-from whichtorch.triage.ladder import OFF, at_rung, climb, compile_calls, culprit_pass, mending, reproduce, seen_in
+from whichtorch.triage.categories import classify, logs_of
+from whichtorch.triage.ladder import OFF, at_rung, climb, compile_calls, culprit_pass, reproduce, seen_in
 from whichtorch.triage.minimise.minimising import Minimising, Reference, SameFailure
 from whichtorch.triage.places import OtherReleases, change_of, newest_of, opened_case, patch_for
 from whichtorch.triage.step import Step, TriageRequest
@@ -227,15 +227,13 @@ class Casework:
             brief_limit=seen.brief_limit(forks=self.runs.forks),
             reference=reference,
         )
-        is_beside_eager = reference is not None and not reference.is_release
-        is_wrong_result = is_beside_eager and is_wrong(facts_of(self.case, self.order.test.scenario.path))
         minimal = Minimising(
             same=same,
             whole=whole,
             calls=self.case.calls,
             known=Journal(self.folder / ANSWERS, bool),
             jobs=self.order.place.jobs,
-            wrong_without=mending(self.case.ladder.rungs) if is_wrong_result and self.case.ladder else None,
+            has_own_check=facts_of(self.case, self.order.test.scenario.path).is_raised_by_script,
             tell=self.order.tell,
         ).smallest(source)
         (self.folder / MINIMAL).write_text(minimal.source, encoding="utf-8")

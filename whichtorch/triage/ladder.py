@@ -36,11 +36,9 @@ def at_rung(rung: Mapping[str, Any], plain: Variation | None = None) -> Variatio
     return (plain or Variation()).model_copy(update={"hooks": {"compile_layer": told}})
 
 
-def noting_operators(source: str, values_at: int) -> Variation:
-    """Return a variation that records the calls of torch in flight, call number `values_at` (0: none) with values."""
-    return Variation(
-        source=source, hooks={"last_operator": {"file": f"{NOTES}/operators.json", "values_at": values_at}}
-    )
+def noting_operators(source: str) -> Variation:
+    """Return a variation that records the calls of torch in flight."""
+    return Variation(source=source, hooks={"last_operator": {"file": f"{NOTES}/operators.json"}})
 
 
 def operators_in(seen: Observation) -> str:

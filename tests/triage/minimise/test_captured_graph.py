@@ -1,7 +1,6 @@
 """The graph that a backend was given, as a script of as few of its nodes as fail."""
 
 import json
-from dataclasses import replace
 from textwrap import dedent
 from typing import Any
 
@@ -120,27 +119,6 @@ def test_what_cannot_be_written_is_not_asked() -> None:
     unknown = {"unknown": "DTensor"}
     assert smallest(noted(l_x_=unknown, l_w_=unknown, hidden=unknown, part=unknown, high=unknown), "") is None
     assert smallest(noted(), "no such words") is None
-
-
-def test_a_wrong_result_is_compared_with_the_same_not_compiled() -> None:
-    """The script needs no check of the user's: it compares results and inputs with those of a second call."""
-    graph = CapturedGraph.read(noted(), INDUCTOR)
-    assert graph is not None
-    found = drive(replace(graph, is_checked=True).smallest(""), asking(lambda script: "relu(" in script))
-    assert found == dedent(
-        """\
-        import torch
-        def function(high):
-            last = torch.relu(high)
-            return (last,)
-        def inputs():
-            torch.manual_seed(0)
-            return [torch.rand(2)]
-        given, expected = inputs(), inputs()
-        actual = torch.compile(function)(*given)
-        torch.testing.assert_close((actual, given), (function(*expected), expected))
-        """
-    )
 
 
 def test_an_empty_graph_counts_only_if_it_fails() -> None:

@@ -33,6 +33,7 @@ def test_several_candidates_are_tried_at_once(tmp_path: Path) -> None:
         same=cast(SameFailure, TwoAtOnce()),
         whole=cast(Observation, None),
         calls=(),
+        has_own_check=False,
         known=Journal(tmp_path / "answers", bool),
         jobs=2,
         tell=lambda _: None,

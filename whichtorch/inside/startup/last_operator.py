@@ -1,8 +1,7 @@
 """Write down the call of torch that is being made, so that it is known which one a script ended in.
 
 WHICHTORCH_OPERATORS is a JSON object: "file" is rewritten before each call of a function or method of torch, with
-all calls that are under way, the outermost first; what raised stays as it was when it raised. With "values_at", the
-number of a call, the values of its tensors are written, too, where they are not too many.
+all calls that are under way, the outermost first; what raised stays as it was when it raised.
 
 A start-up hook: it runs in the environments under test, before a script. It needs torch.overrides, of torch 1.13 on.
 """
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 ASKED: dict[str, Any] = json.loads(os.environ.get("WHICHTORCH_OPERATORS", "{}"))
-MOST_VALUES = 4096  # elements of a tensor whose values are written
 
 
 def install(after_import: Callable[[str, Callable[[Any], object]], None]) -> None:
@@ -58,23 +56,16 @@ class _Writer:
         self.file = open(ASKED["file"], "w", encoding="utf-8")  # noqa: SIM115  # as long as the process
         self.owner = os.getpid()
         self.calls: list[dict[str, Any]] = []
-        self.number = 0
 
     def begin(self, name: str, args: Any, kwargs: Any) -> None:
         if os.getpid() != self.owner:
             return
         torch = self.torch
-        self.number += 1
-        most = MOST_VALUES if ASKED.get("values_at") == self.number else 0
-        # modes that a script must also switch on to repeat the call
-        modes = {"no_grad": not torch.is_grad_enabled(), "inference_mode": torch.is_inference_mode_enabled()}
         with torch._C.DisableTorchFunction():
             call = {
                 "name": name,
-                "number": self.number,
-                "args": [self.described(torch, value, most) for value in args],
-                "kwargs": {key: self.described(torch, value, most) for key, value in kwargs.items()},
-                "modes": [mode for mode, is_on in modes.items() if is_on],
+                "args": [self.described(torch, value) for value in args],
+                "kwargs": {key: self.described(torch, value) for key, value in kwargs.items()},
             }
         self.calls.append(call)
         self.file.seek(0)

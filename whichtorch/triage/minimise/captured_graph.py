@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from whichtorch.source.syntax import parse_module
 from whichtorch.triage.minimise.script_places import outermost_chains
 from whichtorch.triage.minimise.standalone_script import (
     UnwritableError,
-    compiled_call,
     compiled_function,
     expression_of,
     tensor_expression,
@@ -46,7 +45,6 @@ class CapturedGraph:
     context: str = ""  # lines before all others
     with_values: bool = False  # small inputs are those that there were, instead of new ones
     is_backward: bool = False  # gradients are asked for, too
-    is_checked: bool = False  # what it comes to is compared with the same, not compiled
 
     @classmethod
     def read(cls, noted: str, call: CompileCall) -> CapturedGraph | None:
@@ -80,9 +78,7 @@ class CapturedGraph:
         return row if (yield from _fails(row)) else self.script(0, count)
 
     def _variants(self, context: str) -> Iterator[CapturedGraph]:
-        has_gradients = not self.is_checked and any(
-            isinstance(told, dict) and told.get("requires_grad") for told in self.values.values()
-        )
+        has_gradients = any(isinstance(told, dict) and told.get("requires_grad") for told in self.values.values())
         choices = itertools.product(dict.fromkeys(("", context)), (False, True), (False, True)[: 1 + has_gradients])
         for before, with_values, is_backward in choices:
             yield replace(self, context=before, with_values=with_values, is_backward=is_backward)
@@ -101,13 +97,16 @@ class CapturedGraph:
                 node: [ast.Name(id=names[_path(node)], ctx=ast.Load())] for node in attributes if _path(node) in names
             }
             function, called = compiled_function(copied(body, replaced), inputs, self.call)
-            tail = _checked(inputs, self.call) if self.is_checked else f"outputs = {called}\n"
         except UnwritableError:
             return ""
         heads = [] if "import torch" in self.context.splitlines() else ["import torch"]
         heads += [f"import {name}" for name in _MODULES if name in read]
         heads += [f"from torch import {name}" for name in _NAMES if name in read]
-        return self.context + "\n".join([*heads, *modules, function, tail]) + (_BACKWARD if self.is_backward else "")
+        return (
+            self.context
+            + "\n".join([*heads, *modules, function, f"outputs = {called}\n"])
+            + (_BACKWARD if self.is_backward else "")
+        )
 
     def _returned(self, end: int) -> ast.stmt:
         if end == len(self.nodes):
@@ -118,21 +117,6 @@ class CapturedGraph:
 
     def _tensor(self, told: dict[str, Any]) -> str:
         return tensor_expression(told | {"fake": False, "parameter": False}, with_values=self.with_values)
-
-
-def _checked(inputs: Mapping[str, str], call: CompileCall) -> str:
-    """Return the lines that compare a function's results, and what it does to its inputs, with those of the compiled.
-
-    Raises UnwritableError.
-    """
-    return (
-        "def inputs():\n"
-        "    torch.manual_seed(0)\n"
-        f"    return [{', '.join(inputs.values())}]\n"
-        "given, expected = inputs(), inputs()\n"
-        f"actual = {compiled_call(call)}(*given)\n"
-        "torch.testing.assert_close((actual, given), (function(*expected), expected))\n"
-    )
 
 
 def _fails(script: str) -> Generator[str, bool, bool]:

@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +18,7 @@ from whichtorch.failures.failure import Changed, Failure
 from whichtorch.failures.tracebacks import shortened
 from whichtorch.matrix.variation import NOTES, Observation, Variation
 from whichtorch.model import Outcome
-from whichtorch.search.runs_oracle import Inquiry, Journal, RunsOracle, asking, drive
+from whichtorch.search.runs_oracle import Inquiry, Journal, RunsOracle, drive
 from whichtorch.source.code_owner import Component
 from whichtorch.source.names import compiles
 from whichtorch.source.syntax import parse_module
@@ -27,24 +27,17 @@ from whichtorch.triage.ladder import NOTED_GRAPH, OFF, STDERR_KEPT, at_rung, not
 from whichtorch.triage.minimise.captured_graph import CapturedGraph
 from whichtorch.triage.minimise.reduction import Reduction, digest_of, reduced
 from whichtorch.triage.minimise.script_places import ScriptPlaces, needed_by, registering
-from whichtorch.triage.minimise.standalone_script import (
-    calls_under_way,
-    has_large_values,
-    scripts_of_calls,
-    scripts_of_places,
-)
+from whichtorch.triage.minimise.standalone_script import calls_under_way, scripts_of_calls, scripts_of_places
 
 if TYPE_CHECKING:
     from whichtorch.matrix.lab import Runner
 
-COMPARED = "are not close!"  # torch.testing.assert_close
 Found = TypeVar("Found")
 PLACE_TRIALS = 16  # scripts of a place alone that are tried
 FALLBACKS = 4  # larger scripts that are tried where the smallest does not hold
 OPERATOR_TRIALS = 6  # scripts of a single call that are tried: the innermost calls, and what is around them
 ITSELF, CUT = "the script itself", "what it does not need left out"
 GRAPH = "the graph that its backend was given, with its inputs"
-WRONG = "the graph that its backend was given, compared with the same not compiled"
 CALL, PLACE = "the call of torch that it ended in", "the place that it failed in, with the values of there"
 
 
@@ -93,19 +86,6 @@ class SameFailure:
         is_shown = self._is_shown(variation, self.brief_limit)
         return is_healthy() and is_shown
 
-    def of_wrong_result(self, source: str) -> SameFailure | None:
-        """Return the question whether a candidate's result is wrong like that of a script that compares its own.
-
-        None where that script's comparison does not fail.
-        """
-        failure = self.runs.run(self.brief_limit, self._forked(source, {})).failure
-        is_wrong = failure.exceptions[-1:] == ("AssertionError",) and COMPARED in failure.words
-        return replace(self, failure=failure) if is_wrong else None
-
-    def passes_with(self, source: str, rung: Mapping[str, Any]) -> bool:
-        """Return whether a script passes at a rung."""
-        return self.runs.run(self.limit, self._forked(source, rung)).record.attempt.outcome is Outcome.PASS
-
     def is_verified(self, source: str) -> bool:
         """Return the same, in processes that import torch themselves, with caches of their own."""
         variation = Variation(source=source)
@@ -128,19 +108,6 @@ class SameFailure:
         return self.failure.compare(self.runs.run(limit, variation).failure, Changed.SCRIPT).is_same
 
 
-@dataclass(frozen=True, slots=True)
-class SmallerScript:
-    """A script that was seen to fail, how it was found, and the question that it has answered."""
-
-    source: str
-    method: str
-    same: SameFailure
-
-    def holds(self) -> bool:
-        """Return whether it stands when it starts cold; forks and warm caches may have shown something else."""
-        return self.same.is_verified(self.source)
-
-
 @dataclass(kw_only=True)
 class Minimising:
     """How a script is cut down, and what is known of it."""
@@ -150,15 +117,16 @@ class Minimising:
     calls: tuple[CompileCall, ...]  # of compilers, that it makes
     known: Journal[bool]  # by candidate and reference: kept, the same minimising goes on
     jobs: int = 1  # candidates that are tried at once
-    wrong_without: Mapping[str, Any] | None = None  # of a wrong result: the rung that mends it; {} where none is known
+    has_own_check: bool  # that fails: no graph shows it
     tell: Callable[[str], None]
 
     def smallest(self, source: str) -> Minimal:
         """Return the smallest script found. KeyboardInterrupt passes through."""
-        started = time.monotonic()
+        started, same = time.monotonic(), self.same
         with self.oracle:
-            found = next((each for each in self._smaller(source) if each.holds()), None)
-        best, method, same = (found.source, found.method, found.same) if found else (source, ITSELF, self.same)
+            # it stands if it fails when it starts cold; forks and warm caches may have shown something else
+            found = next((each for each in self._smaller(source) if same.is_verified(each[0])), None)
+        best, method = found or (source, ITSELF)
         return Minimal(
             source=best,
             method=method,
@@ -172,7 +140,7 @@ class Minimising:
             error=shortened(same.error, STDERR_KEPT),
         )
 
-    def _smaller(self, source: str) -> Iterator[SmallerScript]:
+    def _smaller(self, source: str) -> Iterator[tuple[str, str]]:
         """Yield smaller scripts and how they were found, the cheapest first; none of what this Python cannot read."""
         if not compiles(source):
             return
@@ -180,20 +148,20 @@ class Minimising:
             for candidate in self._single_calls(source):
                 if self.oracle.answer(candidate):
                     self.tell(f"one call is enough: {candidate.strip().splitlines()[-1].strip()}")
-                    yield SmallerScript(candidate, CALL, self.same)
+                    yield candidate, CALL
         for candidate in itertools.islice(self._places(source), PLACE_TRIALS):
             if self.oracle.answer(candidate):
                 self.tell(f"a place of it alone is enough: {counted(code_lines(candidate), 'line')}")
-                yield SmallerScript(self._reduced(candidate).source, PLACE, self.same)
+                yield self._reduced(candidate).source, PLACE
         if (graph := self._graph(source)) is not None:
-            self.tell(f"a part of its graph is enough: {counted(code_lines(graph.source), 'line')}")
-            yield graph
+            self.tell(f"a part of its graph is enough: {counted(code_lines(graph), 'line')}")
+            yield graph, GRAPH
         reduction = self._reduced(source, [*self._raised_lines(), *self._compiled_lines()])
         if reduction.is_smaller:
             # what fails only by chance may have been taken for the failure: what it was made of may still show it
             steps = max(1, len(reduction.larger) // FALLBACKS)
             for text in (reduction.source, *reduction.larger[steps - 1 :: steps]):
-                yield SmallerScript(text, CUT, self.same)
+                yield text, CUT
 
     def _reduced(self, source: str, failing_lines: Sequence[int] = ()) -> Reduction:
         return self._driven(lambda: reduced(source, failing_lines))
@@ -228,10 +196,10 @@ class Minimising:
         recorded = self.same.noted("values.json", script.recording(f"{NOTES}/values.json"), rung)
         yield from scripts_of_places(script, recorded, next(iter(self.calls), None))
 
-    def _graph(self, source: str) -> SmallerScript | None:
+    def _graph(self, source: str) -> str | None:
         """Return a script of the last graph that a backend was given; None where none was, or it does not fail so."""
         call = next((call for call in self.calls if call.call != "export" and not call.own), None)
-        if call is None:
+        if call is None or self.has_own_check:
             return None
         graph = CapturedGraph.read(self.same.noted("graph.json", source, NOTED_GRAPH), call)
         if graph is None:
@@ -239,21 +207,8 @@ class Minimising:
         tree = parse_module(source)
         acting = registering(tree, next(iter(self._raised_lines()), 0))
         context = needed_by(ast.Module([], []), tree, acting) if acting else ""
-        if self.wrong_without is not None:
-            return self._wrong_graph(replace(graph, is_checked=True), context)
         found = self._driven(lambda: graph.smallest(context))
-        return SmallerScript(self._reduced(found).source, GRAPH, self.same) if found is not None else None
-
-    def _wrong_graph(self, graph: CapturedGraph, context: str) -> SmallerScript | None:
-        """Return a script of a graph whose result is wrong compiled, by the same part of the compiler."""
-        whole = [replace(graph, context=before).script(0, len(graph.nodes)) for before in dict.fromkeys(("", context))]
-        same = next(filter(None, map(self.same.of_wrong_result, filter(None, whole))), None)
-        found = drive(graph.smallest(context), asking(same)) if same is not None else None
-        if found is None or same is None:
-            return None
-        if self.wrong_without and not same.passes_with(found, self.wrong_without):
-            return None  # it is wrong for another reason
-        return SmallerScript(found, WRONG, same)
+        return self._reduced(found).source if found is not None else None
 
     def _raised_lines(self) -> list[int]:
         """Return the script's lines on the stack of the first cause, the innermost last."""
@@ -270,15 +225,9 @@ class Minimising:
         return list(map(int, re.findall(rf'File "[^"]*\b{name}", line (\d+)', message)))
 
     def _single_calls(self, source: str) -> Iterator[str]:
-        """Yield scripts of the calls that were under way at the end; first with new tensors, then with their values."""
-        calls = calls_under_way(self._last_calls(source, 0))
-        yield from list(scripts_of_calls(calls))[:OPERATOR_TRIALS]
-        for call in [call for call in calls if has_large_values(call)][:2]:
-            again = calls_under_way(self._last_calls(source, call["number"]))
-            yield from scripts_of_calls([each for each in again if each["number"] == call["number"]])
-
-    def _last_calls(self, source: str, values_at: int) -> str:
-        return operators_in(self.same.runs.run(self.same.brief_limit, noting_operators(source, values_at)))
+        """Yield scripts of the calls that were under way at the end, with new tensors."""
+        seen = self.same.runs.run(self.same.brief_limit, noting_operators(source))
+        yield from itertools.islice(scripts_of_calls(calls_under_way(operators_in(seen))), OPERATOR_TRIALS)
 
 
 def code_lines(source: str) -> int:

@@ -12,6 +12,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
@@ -88,21 +89,10 @@ def _new_tensor(told: dict[str, Any]) -> str:
         if 0 in told["stride"] or _is_contiguous(shape, told["stride"]):  # nothing can be copied into an expanded one
             return text
         return f"torch.empty_strided({tuple(shape)}, {tuple(told['stride'])}{options}).copy_({text})"
-    single = [1 if step == 0 else size for size, step in zip(shape, told["stride"], strict=True)]
-    order = sorted(range(len(shape)), key=lambda dim: (-told["stride"][dim], dim))
-    if _is_contiguous(single, told["stride"]):
-        text = f"torch.{maker}({_sizes(single)}{options})"
-    elif _is_contiguous([single[dim] for dim in order], [told["stride"][dim] for dim in order]):
-        back = [order.index(dim) for dim in range(len(shape))]
-        text = f"torch.{maker}({_sizes([single[dim] for dim in order])}{options}).permute({_sizes(back)})"
-    else:
-        fill = "uniform_()" if has_numbers else "fill_(1)"
-        text = f"torch.empty_strided({tuple(single)}, {tuple(told['stride'])}{options}).{fill}"
-    return text if single == shape else f"{text}.expand({_sizes(shape)})"
-
-
-def _sizes(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers)) or "()"
+    if _is_contiguous(shape, told["stride"]):
+        return f"torch.{maker}({', '.join(map(str, shape)) or '()'}{options})"
+    count = 1 + sum((size - 1) * step for size, step in zip(shape, told["stride"], strict=True))
+    return f"torch.{maker}({count}{options}).as_strided({tuple(shape)}, {tuple(told['stride'])})"
 
 
 def _is_contiguous(shape: Sequence[int], stride: Sequence[int]) -> bool:
@@ -251,17 +241,13 @@ def compiled_function(body: Sequence[ast.stmt], inputs: Mapping[str, str], call:
 
     Raises UnwritableError.
     """
-    return _defined(body, inputs), f"{compiled_call(call)}({', '.join(inputs.values())})"
-
-
-def compiled_call(call: CompileCall) -> str:
-    """Return the expression that compiles `function` as a script did its own. Raises UnwritableError."""
     if call.own and not call.backend.isidentifier():
         raise UnwritableError(call.backend)
     options = [] if call.backend == "inductor" else [f"backend={call.backend if call.own else repr(call.backend)}"]
     options += ["fullgraph=True"] if call.fullgraph else []
     options += [f"dynamic={call.dynamic}"] if call.dynamic is not None else []
-    return f"torch.compile({', '.join(['function', *options])})"
+    compiled = f"torch.compile({', '.join(['function', *options])})"
+    return _defined(body, inputs), f"{compiled}({', '.join(inputs.values())})"
 
 
 def _defined(body: Sequence[ast.stmt], inputs: Iterable[str]) -> str:
@@ -299,23 +285,10 @@ def calls_under_way(text: str) -> list[dict[str, Any]]:
 
 
 def scripts_of_calls(calls: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield a script for each call, the innermost first, with its modes where plain ones are not enough.
-
-    Calls that cannot be written are left out.
-    """
-    for call, has_modes in itertools.product(calls, (False, True)):
-        if has_modes and not call.get("modes"):
-            continue
-        try:
-            yield _script_of_call(call if has_modes else call | {"modes": []})
-        except UnwritableError:
-            continue
-
-
-def has_large_values(call: dict[str, Any]) -> bool:
-    """Return whether a call takes a tensor on the CPU, whose values were not written."""
-    tensors = tensors_in([call["args"], call["kwargs"]])
-    return any(each["device"] == "cpu" and not each["fake"] and "values" not in each for each in tensors)
+    """Yield a script for each call, the innermost first; those that cannot be written are left out."""
+    for call in calls:
+        with suppress(UnwritableError):
+            yield _script_of_call(call)
 
 
 def _script_of_call(call: dict[str, Any]) -> str:
@@ -333,10 +306,8 @@ def _script_of_call(call: dict[str, Any]) -> str:
     keywords = [f"{name}={expression_of(value, tensor)}" for name, value in call["kwargs"].items()]
     lines.append(_written_call(call["name"], arguments, keywords))
     is_fake = any(told["fake"] for told in tensors)
-    contexts = ["FakeTensorMode(allow_non_fake_inputs=True)"] if is_fake else []
-    contexts += [f"torch.{mode}()" for mode in call.get("modes", ())]
-    for context in reversed(contexts):
-        lines = [f"with {context}:", *(f"    {line}" for line in lines)]
+    if is_fake:
+        lines = ["with FakeTensorMode(allow_non_fake_inputs=True):", *(f"    {line}" for line in lines)]
     imports = ["from torch._subclasses.fake_tensor import FakeTensorMode"] if is_fake else []
     return "\n".join(["import torch", *imports, "", *lines]) + "\n"
 
