@@ -7,7 +7,7 @@ import pytest
 
 from tests.fix.packages import proposal, tree_change, unit
 from whichtorch.failures.tracebacks import CodeFrame, read_frames
-from whichtorch.fix.cure_search import Trial, TrialEffect, asked_for, inquiry, refused
+from whichtorch.fix.cure_search import Trial, TrialEffect, asked_for, inquiry
 from whichtorch.fix.fixing import SearchEvidence, known_so_far, reasons
 from whichtorch.fix.functions_run import FunctionsRun
 from whichtorch.fix.tree_change import differing, lines_of, package_tree, unified_diff
@@ -185,25 +185,3 @@ def test_a_missing_argument_asks_for_the_callers() -> None:
         Trial(effect=TrialEffect.UNRESOLVED, exception=message), change, [unit(change, "torch/m.py", "Entry.line")]
     )
     assert [unit.name for unit in found] == ["make"]
-
-
-@pytest.mark.parametrize(
-    ("message", "lacking"),
-    [
-        ("AttributeError: module 'torch._C._dynamo' has no attribute 'fresh'", {"torch._C._dynamo.fresh"}),
-        ("AttributeError: 'torch._C._Frame' object has no attribute 'fresh'", {"torch._C._Frame.fresh"}),
-        ("ImportError: cannot import name 'begin' from 'torch._C._dynamo' (x.so)", {"torch._C._dynamo.begin"}),
-        ("ModuleNotFoundError: No module named 'torch._C._dynamo'; 'torch._C' is not a package", {"torch._C._dynamo"}),
-        ("AttributeError: '_OpNamespace' 'aten' object has no attribute 'fresh'", {"torch.ops.aten.fresh"}),
-        ("AttributeError: The underlying op of 'aten.rand' has no overload name 'new'", {"torch.ops.aten.rand.new"}),
-        ("AttributeError: 'Tracer' object has no attribute 'fresh'", set()),
-    ],
-)
-def test_what_the_binary_refuses_is_learned(message: str, lacking: set[str]) -> None:
-    """A run's message that C++ lacks something tells which units cannot work, though the text left it open."""
-    good = "def f(x):\n    from torch._C._dynamo import begin\n    return begin(x.fresh, aten.rand.new)\n"
-    good += "def g(): return 2\n"
-    change = tree_change({"torch/m.py": "def g(): return 1\n"}, {"torch/m.py": good})
-    units = list(change.units(["torch/m.py"]))
-    found = refused(Trial(effect=TrialEffect.UNRESOLVED, exception=message), units)
-    assert {(unit.name, symbol) for unit, symbol in found.items()} == {("f", symbol) for symbol in lacking}

@@ -149,27 +149,6 @@ def test_hunks() -> None:
     assert all("new = 7" in text or "x = new" not in text for text in seen)
 
 
-def test_what_the_binary_refuses_is_left_out() -> None:
-    """Where an object of C++ is said to lack an attribute, what uses it is left out, and the rest is tried."""
-    bad = {"torch/m.py": "".join(f"def f{number}(frame): return 0\n" for number in range(4))}
-    good = {"torch/m.py": bad["torch/m.py"].replace("f2(frame): return 0", "f2(frame): return frame.closure")}
-    good["torch/m.py"] = good["torch/m.py"].replace("f3(frame): return 0", "f3(frame): return 3")
-    change = tree_change(bad, good)
-    closure = Closure(change)
-
-    def test(names: set[str]) -> Trial:
-        if "f2" in names:
-            message = "AttributeError: 'torch._C._Frame' object has no attribute 'closure'"
-            return Trial(effect=TrialEffect.UNRESOLVED, exception=message)
-        return effect(names, {"f3"})
-
-    search = CureSearch(closure)
-    answer, tried = driven(search.run([], change.units(["torch/m.py"])), test)
-    assert answer is not None
-    assert tried == [{"f2", "f3"}, {"f3"}]
-    assert set(search.refused.values()) == {"torch._C._Frame.closure"}
-
-
 @pytest.mark.parametrize("message", ["TypeError: f07() missing 1 required argument: 'key'", "ValueError: other"])
 def test_what_broke_a_window_is_set_apart(message: str) -> None:
     """A window is split into what the exception is about and the rest, where that is known; else in the middle."""

@@ -61,20 +61,18 @@ def test_what_is_no_case_is_a_mistake(tmp_path: Path, content: bytes | None) -> 
         unpack(archive, tmp_path / "there")
 
 
-def test_a_case_of_another_form_says_what_is_wrong(tmp_path: Path) -> None:
-    """All mistakes are named at once."""
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"name": 1, "scrpt": "x"}', r"name: .*script: .*scrpt: "),
+        *((Case(name="repro", script=script, source_hash="abc").model_dump_json(by_alias=True), "is no name of a file")
+          for script in ("/etc/repro.py", "../repro.py", "below/../../repro.py")),
+    ],
+)  # fmt: skip
+def test_a_case_of_another_form_says_what_is_wrong(tmp_path: Path, text: str, words: str) -> None:
+    """All mistakes are named at once; a stranger's case cannot have a script of the user's run."""
     archive = tmp_path / ARCHIVE
     with zipfile.ZipFile(archive, "w") as file:
-        file.writestr(FILE, '{"name": 1, "scrpt": "x"}')
-    with pytest.raises(UsageError, match=r"name: .*script: .*scrpt: "):
-        unpack(archive, tmp_path / "there")
-
-
-@pytest.mark.parametrize("script", ["/etc/repro.py", "../repro.py", "below/../../repro.py"])
-def test_a_case_names_a_script_of_its_own(tmp_path: Path, script: str) -> None:
-    """A stranger's case cannot have a script of the user's run: its script is a file in its folder."""
-    archive = tmp_path / ARCHIVE
-    with zipfile.ZipFile(archive, "w") as file:
-        file.writestr(FILE, Case(name="repro", script=script, source_hash="abc").model_dump_json(by_alias=True))
-    with pytest.raises(UsageError, match="is no name of a file in it"):
+        file.writestr(FILE, text)
+    with pytest.raises(UsageError, match=words):
         unpack(archive, tmp_path / "there")

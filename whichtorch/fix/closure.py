@@ -95,9 +95,6 @@ class _Reader:
             yield from self.change.introducers(word)
         for called in self.uses.calls:
             yield from self._called(called.function, called.keywords)
-        listed = self.change.named(self.unit.path, "__all__") if self.unit.kind is Kind.ADDED else None
-        if listed and self.unit.own_name in uses(listed.nodes).strings:
-            yield listed
         if self.unit.bad and self.unit.good:
             for word in defined_words(self.unit.bad.nodes) - defined_words(self.unit.nodes):
                 yield from self.change.removed_uses(word)

@@ -23,7 +23,7 @@ from whichtorch.fix.functions_run import FunctionsRun, words_of
 from whichtorch.fix.tree_change import TreeChange, new_parameters
 from whichtorch.fix.units import FilePair, Kind, Proposal, Unit
 from whichtorch.search.runs_oracle import Inquiry
-from whichtorch.source.names import Uses, bound, uses
+from whichtorch.source.names import bound
 from whichtorch.source.syntax import Definition, Function, parse_module
 
 if TYPE_CHECKING:
@@ -95,12 +95,6 @@ _ARGUMENT = re.compile(
     r"(?:got an unexpected keyword argument '(?P<keyword>\w+)'|takes|(?P<missing>missing))"
 )
 _CALLED = re.compile(r"(?P<called>\w+(?:\.\w+)*)\(\) ")
-_REFUSED = re.compile(
-    r"'(?P<owner>torch\._C[\w.]*|_OpNamespace' '\w+)'(?: object)? has no attribute '(?P<attribute>\w+)'"
-    r"|cannot import name '(?P<name>\w+)' from '(?P<source>torch\._C[\w.]*)'"
-    r"|No module named '(?P<module>torch\._C[\w.]*)'"
-    r"|op of '(?P<packet>[\w.]+)' has no overload name '(?P<overload>\w+)'"
-)
 _WORD = re.compile(r"[A-Za-z_]\w+")
 _SPECIAL = re.compile(r"\w_\w|[A-Z]{3}")  # a word of programs: of plain English ones too many functions are named
 INNER_FRAMES = 3  # of the traceback, whose functions may have to change as well
@@ -124,25 +118,6 @@ def blamed(trial: Trial, units: Collection[Unit]) -> set[Unit]:
     return {
         unit for unit in units if unit.name in called or unit.own_name in called or (unit.path, unit.own_name) in raised
     }
-
-
-def refused(trial: Trial, units: Collection[Unit]) -> dict[Unit, str]:
-    """Return which of the units that were tried use what the bad binary lacks, by a message of it, and the symbol."""
-    match = _REFUSED.search(trial.exception)
-    if match is None:
-        return {}
-    owner = match["owner"] or match["source"] or f"torch.ops.{match['packet']}"
-    name = match["attribute"] or match["name"] or match["overload"]
-    symbol = match["module"] or f"{owner}.{name}".replace("_OpNamespace' '", "torch.ops.")
-    return {unit: symbol for unit in units if _mentions(uses(unit.nodes), match)}
-
-
-def _mentions(used: Uses, match: re.Match[str]) -> bool:
-    """Return whether code uses what a message says the binary has not."""
-    if match["packet"]:
-        return any(f"{match['packet']}.{match['overload']}" in chain for chain in used.chains)
-    modules = {module for _, module, name in used.imports if name == match["name"] or module == match["module"]}
-    return match["attribute"] in used.attributes or bool(modules & {match["source"], match["module"]} - {None})
 
 
 def _named(message: str, change: TreeChange) -> Iterator[Unit]:
@@ -200,7 +175,6 @@ class CureSearch:
     def __init__(self, closure: Closure) -> None:
         self.closure = closure
         self.harmless: set[Unit] = set()  # tried, alone or with others, and the script failed as before
-        self.refused: dict[Unit, str] = {}  # a run has shown that these use a symbol which the bad binary lacks
         self.breaking: dict[Unit, None] = {}  # tried alone, and the script failed in another way
 
     def run(self, seeds: Iterable[Unit], last: Iterable[Unit] = ()) -> Search:
@@ -212,9 +186,9 @@ class CureSearch:
         `last`: what is not worth windows of its own. Whatever the answers, n seeds take at most 2 n windows of STEPS
         trials, and a few more at the end.
         """
-        possible = (seed for seed in seeds if self._can_work([seed]))
+        able = (seed for seed in seeds if self._can_work([seed]))
         begin = 0
-        while window := list(islice(possible, max(1, begin))):
+        while window := list(islice(able, max(1, begin))):
             begin += len(window)
             cure = yield from self._tried([seed for seed in window if seed not in self.harmless], DEPTH)
             if cure is not None:
@@ -227,15 +201,11 @@ class CureSearch:
             cure = yield from self._tried(list(self.breaking), LAST_DEPTH)
             if cure is not None:
                 return cure
-        return (yield from self._tried(self._possible(last), LAST_DEPTH))
-
-    def _possible(self, window: Iterable[Unit]) -> list[Unit]:
-        """Return what of a window is worth a run: not known to be of no effect, nor to need what the binary lacks."""
-        return [seed for seed in window if seed not in self.harmless and self._can_work([seed])]
+        possible = [unit for unit in last if unit not in self.harmless and self._can_work([unit])]
+        return (yield from self._tried(possible, LAST_DEPTH))
 
     def _can_work(self, units: Iterable[Unit]) -> bool:
-        closed = self.closure.of(units)
-        return not closed.lacking and self.refused.keys().isdisjoint(closed.units)
+        return not self.closure.of(units).lacking
 
     def _tried(self, window: Sequence[Unit], depth: int) -> Search:
         units = self.closure.of(window).units
@@ -249,13 +219,6 @@ class CureSearch:
             if trial.effect is TrialEffect.SAME:
                 self.harmless |= units
                 return None
-            if more_refused := {unit: why for unit, why in refused(trial, units).items() if unit not in self.refused}:
-                self.refused |= more_refused
-                window = self._possible(window)
-                units = self.closure.of(window).units
-                if not units or units <= self.harmless:
-                    return None
-                continue
             more = self.closure.of([*units, *asked_for(trial, self.closure.change, units)])
             if more.units == units or not self._can_work(more.units) or trial.exception in seen:
                 break

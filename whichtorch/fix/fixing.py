@@ -275,7 +275,7 @@ class _Known:
             tried=len(search.harmless.intersection(self.seeds)),  # without their dependencies
             breaking=tuple(unit.name for unit in search.breaking),
             last_effect=str(self.last.effect) if self.last else "",
-            lacking=tuple(sorted(lacking.union(search.refused.values()))),
+            lacking=tuple(sorted(lacking)),
             is_native=self.test.failure.outcome is Outcome.CRASH,
         )
 

@@ -80,10 +80,10 @@ class SameFailure:
         variation = self._forked(source, {})  # with the hook that the other layer needs, too
         reference = self.reference
         if reference is None:
-            return self._is_shown(variation, self.brief_limit)
+            return self._is_shown(variation)
         # side by side: what fails is nearly always healthy, and waiting for the one first would take twice the time
         is_healthy = reference.start(self.brief_limit, variation)
-        is_shown = self._is_shown(variation, self.brief_limit)
+        is_shown = self._is_shown(variation)
         return is_healthy() and is_shown
 
     def is_verified(self, source: str) -> bool:
@@ -104,8 +104,8 @@ class SameFailure:
         is_brief = self.failure.outcome is Outcome.FAIL  # what is raised is raised before the end
         return at_rung(rung, Variation(source=source, may_fork=True, is_brief=is_brief))
 
-    def _is_shown(self, variation: Variation, limit: float) -> bool:
-        return self.failure.compare(self.runs.run(limit, variation).failure, Changed.SCRIPT).is_same
+    def _is_shown(self, variation: Variation) -> bool:
+        return self.failure.compare(self.runs.run(self.brief_limit, variation).failure, Changed.SCRIPT).is_same
 
 
 @dataclass(kw_only=True)

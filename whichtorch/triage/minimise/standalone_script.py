@@ -297,6 +297,8 @@ def _script_of_call(call: dict[str, Any]) -> str:
     lines: list[str] = []
 
     def tensor(told: dict[str, Any]) -> str:
+        if told["fake"]:
+            raise UnwritableError("FakeTensor")
         name = "xyzuvw"[len(tensors)] if len(tensors) < 6 else f"x{len(tensors)}"
         tensors.append(told)
         lines.append(f"{name} = {tensor_expression(told)}")
@@ -305,11 +307,7 @@ def _script_of_call(call: dict[str, Any]) -> str:
     arguments = [expression_of(value, tensor) for value in call["args"]]
     keywords = [f"{name}={expression_of(value, tensor)}" for name, value in call["kwargs"].items()]
     lines.append(_written_call(call["name"], arguments, keywords))
-    is_fake = any(told["fake"] for told in tensors)
-    if is_fake:
-        lines = ["with FakeTensorMode(allow_non_fake_inputs=True):", *(f"    {line}" for line in lines)]
-    imports = ["from torch._subclasses.fake_tensor import FakeTensorMode"] if is_fake else []
-    return "\n".join(["import torch", *imports, "", *lines]) + "\n"
+    return "\n".join(["import torch", "", *lines]) + "\n"
 
 
 def _written_call(name: str, arguments: Sequence[str], keywords: Sequence[str]) -> str:
