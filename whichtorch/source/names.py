@@ -258,17 +258,9 @@ class Layout:
     @cached_property
     def loads(self) -> dict[str, list[ast.Name]]:
         """Where each name is read."""
-        return self._names(ast.Load)
-
-    @cached_property
-    def assigned(self) -> dict[str, list[ast.Name]]:
-        """Where each name is assigned."""
-        return self._names(ast.Store)
-
-    def _names(self, context: type[ast.expr_context]) -> dict[str, list[ast.Name]]:
         found = defaultdict(list)
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, context):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 found[node.id].append(node)
         return found
 
@@ -290,17 +282,6 @@ class Layout:
     def scope(self, node: ast.AST) -> Scope:
         """Return the function, class or module that a node stands in."""
         return next((each for each in self.outward(node) if isinstance(each, Scope)), self.tree)
-
-    def times_bound(self, name: str, place: ast.AST) -> int:
-        """Return how often the scope that a node stands in assigns a name."""
-        scope = self.scope(place)
-        return sum(self.scope(node) is scope for node in self.assigned.get(name, ()))
-
-    def reads(self, name: str, place: ast.AST) -> list[ast.Name]:
-        """Return where a name is read that the scope of a node binds, in that scope and in those that see it."""
-        own = self.scope(place)
-        found = [(node, self.scope(node)) for node in self.loads.get(name, ())]
-        return [node for node, scope in found if scope is own or not stores_in(scope)[name]]
 
     def is_inside(self, node: ast.AST, outer: ast.AST) -> bool:
         """Return whether a node is within another, or that itself."""

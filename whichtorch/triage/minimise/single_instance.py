@@ -115,9 +115,9 @@ class _SingleInstance:
         """Return where the object is used. Raises InvalidEditError where it may get about further."""
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if value is self.call:
-                if self.layout.times_bound(name, statement) != 1:
+                if self.layout.stores[name] != 1:
                     raise InvalidEditError
-                return [*self.layout.reads(name, statement)]
+                return [*self.layout.loads.get(name, [])]
             case _:
                 return [self.call]
 
