@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from whichtorch.search.delta import lowest
 from whichtorch.source.names import compiles, unbound_names
-from whichtorch.source.syntax import head_nodes, parse_module, statements_in
+from whichtorch.source.syntax import parse_module
 from whichtorch.triage.minimise import expressions, statements
 from whichtorch.triage.minimise.inlining import inline_functions
 from whichtorch.triage.minimise.single_instance import inline_single_instance
@@ -25,7 +25,6 @@ Rule = Callable[[Program, ReductionState], Iterator[Edit]]
 
 MOST_STEPS = 60  # that are built on each other before one is tried
 MOST_ROWS = 100  # rows of such steps: more than a reduction with a few hundred questions can use
-MOST_REPAIRS = 5  # times that what used a deleted name is deleted, too
 SLACK = 3  # lines that a step may add, for others to remove
 MOST_ROUNDS = 12
 FIRST_REJECTIONS = 4  # in a row, of one kind of edit: what is left is tried again later, with more of them
@@ -37,37 +36,17 @@ SHORT = 15  # lines: a script so short is read at a glance
 MOST_IN_VAIN = 30  # questions in a row that left out no line of so short a script
 
 
-def try_edits(
-    state: ReductionState, program: Program, edits: Sequence[Edit], *, repairs: bool = False
-) -> Program | None:
+def try_edits(state: ReductionState, program: Program, edits: Sequence[Edit]) -> Program | None:
     """Return a program with edits, and without what nothing uses any more; None where it cannot run."""
     try:
         tried = statements.cleaned(program.edited(edits), before=program)
-        for repairs_left in reversed(range(1 + MOST_REPAIRS * repairs)):
-            if not compiles(tried.source):
-                return None
-            names = unbound_names(tried.source) - state.given
-            if not names:
-                return tried
-            if repairs_left:
-                tried = statements.cleaned(tried.edited(_users(state, tried, names)), before=tried)
+        return tried if compiles(tried.source) and unbound_names(tried.source) <= state.given else None
     except (InvalidEditError, ValueError, TypeError, AttributeError):  # the last three: `ast` cannot write the tree
-        pass
-    return None
-
-
-def _users(state: ReductionState, program: Program, names: frozenset[str]) -> Iterator[Edit]:
-    """Yield the deletion of each statement that reads one of some names. Raises InvalidEditError."""
-    for statement in statements_in(program.tree):
-        head = [node for part in head_nodes(statement) for node in ast.walk(part)]
-        if any(isinstance(node, ast.Name) and node.id in names for node in head):
-            if state.fails_in(statement):
-                raise InvalidEditError
-            yield Edit(key="", replaced={statement: []})
+        return None
 
 
 def in_halves(
-    program: Program, rule: Rule, state: ReductionState, *, at_once: int = 0, repairs: bool = False, grows: bool = False
+    program: Program, rule: Rule, state: ReductionState, *, at_once: int = 0, grows: bool = False
 ) -> Reducing:
     """Return the program with as many edits as work together: all at first, or groups of some; then halves.
 
@@ -82,7 +61,7 @@ def in_halves(
     rejections = 0
     while waiting and rejections < state.max_rejections:
         group = waiting.pop()
-        candidate = try_edits(state, program, [*chosen, *group], repairs=repairs)
+        candidate = try_edits(state, program, [*chosen, *group])
         is_worth = candidate is not None and _is_worth(candidate, best, grows=grows)
         if candidate is not None and is_worth and (yield candidate):
             chosen += group
@@ -167,7 +146,7 @@ def smallest(program: Program, state: ReductionState) -> Reducing:
         state.max_rejections = FIRST_REJECTIONS << turn
         state.blocked.clear()
         program = yield from _less_structure(program, state)
-        program = yield from in_halves(program, statements.drop_any_statement, state, repairs=True)
+        program = yield from in_halves(program, statements.drop_any_statement, state)
         program = yield from _less_structure(program, state)
         program = yield from _plainer(program, state)
         if program.source == before:
@@ -181,7 +160,7 @@ def _less_structure(program: Program, state: ReductionState) -> Reducing:
     """Return the program with less structure around fewer statements."""
     for _ in range(MOST_ROUNDS):
         before = program.source
-        program = yield from in_halves(program, statements.drop_unneeded, state, repairs=True)
+        program = yield from in_halves(program, statements.drop_unneeded, state)
         program = yield from in_halves(program, statements.unwrap_blocks, state, grows=True)
         program = yield from step_by_step(program, _STRUCTURE, state)
         if program.source == before:

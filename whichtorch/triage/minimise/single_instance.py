@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichtorch.source.names import Layout, dotted, layout_of, loads_in
-from whichtorch.source.syntax import is_docstring, statements_in
+from whichtorch.source.syntax import is_docstring
 from whichtorch.triage.minimise.inlining import inlined
 from whichtorch.triage.minimise.tree_edit import Edit, InvalidEditError, assignment, called, copied, load
 
@@ -28,19 +28,8 @@ def inline_single_instance(program: Program, _: ReductionState) -> Iterator[Edit
             continue
         call = layout.parents[uses[0]]
         if isinstance(call, ast.Call) and call.func is uses[0] and isinstance(layout.scope(call), ast.Module):
-            for stand_in in ("", *_objects_in(node)):
-                with suppress(InvalidEditError):
-                    yield _SingleInstance(node, call, layout, stand_in).edit()
-
-
-def _objects_in(node: ast.ClassDef) -> list[str]:
-    """Return the names of the fields that hold an object that a class makes itself, the last one first."""
-    found = []
-    for statement in statements_in(node):
-        match statement:
-            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=ast.Call()):
-                found.append(name)
-    return found[::-1]
+            with suppress(InvalidEditError):
+                yield _SingleInstance(node, call, layout).edit()
 
 
 @dataclass(slots=True)
@@ -50,7 +39,6 @@ class _SingleInstance:
     node: ast.ClassDef
     call: ast.Call
     layout: Layout
-    stand_in: str = ""  # the field that is used where the whole object was
 
     def edit(self) -> Edit:
         """Return the edit that leaves neither class nor object. Raises InvalidEditError where they are needed."""
@@ -68,7 +56,7 @@ class _SingleInstance:
         above += self._initialized(methods.pop("__init__", None), names)
         replaced[self.node] = [self._function(method, names) for method in methods.values()]
         replaced[statement] = [*above, statement] if uses == [self.call] else [*above]
-        return Edit(key=f"single instance {self.node.name} {self.stand_in}", replaced=replaced)
+        return Edit(key=f"single instance {self.node.name}", replaced=replaced)
 
     def _members(self) -> tuple[dict[str, ast.FunctionDef], dict[str, ast.expr]]:
         """Return the methods of the class, and its class attributes. Raises InvalidEditError where it has more."""
@@ -129,8 +117,6 @@ class _SingleInstance:
                 return {outer: [ast.Name(id=names[name], ctx=context)]}
             case ast.Subscript(slice=place, ctx=ast.Load()) if item and outer.value is use:
                 return {outer: [called(item, place)]}
-            case _ if self.stand_in:
-                return {use: [load(names[self.stand_in])]}
             case ast.Attribute():
                 raise InvalidEditError
             case ast.Expr():
