@@ -17,7 +17,7 @@ from tests.wheels import behaviour_patch, build_wheel
 from whichtorch.environments import canary, installation
 from whichtorch.environments.commander import Commander, InstallError
 from whichtorch.environments.disk import Disk, is_held
-from whichtorch.environments.package_watch import PackageWatch
+from whichtorch.environments.installation import PackageWatch
 from whichtorch.model import Config, Environment, Patch, Request
 
 pytestmark = pytest.mark.usefixtures("stand_in_uv")

@@ -1,4 +1,4 @@
-"""Make an installation from its lock with uv; say what is there of it, and of what its configs make of it."""
+"""Make an installation from its lock with uv; say what is there, what configs make of it, and what changed since."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from whichtorch.environments.commander import Commander, InstallError
 from whichtorch.environments.index.sources import local_folder
 from whichtorch.environments.overrides import disagreements
 from whichtorch.environments.resolution import is_same_version, locked_versions
-from whichtorch.environments.unpacked_wheels import contents, damage, forget, unpacked
+from whichtorch.environments.unpacked_wheels import brought, contents, damage, forget, unpacked
 from whichtorch.model import Config, Environment, Outcome, Request, digest
 
 PROBE = inside.path("probe.py")
@@ -168,6 +168,37 @@ def is_unchanged(stamps: Iterable[Stamp], *, missing_is_changed: bool = False) -
         if status.st_mtime_ns != changed or (size and status.st_size != size):
             return False
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class PackageWatch:
+    """The packages of an environment, as they are when an attempt begins. What is new does not count, nor bytecode."""
+
+    since: int  # ns, by the clock of the file system
+    records: tuple[Stamp, ...]  # of each RECORD, which an install writes anew
+    odd: frozenset[str]  # files that are not as RECORD says, such as those that a patch has changed
+
+    @classmethod
+    def of(cls, interpreter: Path, since: int) -> PackageWatch:
+        """Begin to watch the packages of an interpreter."""
+        records = stamps_of(interpreter.parent.parent.glob("lib/python3*/site-packages/*.dist-info/RECORD"))
+        return cls(since, records, _odd(records))
+
+    def changed(self, *, closely: bool) -> str:
+        """Return a file that changed or went since, "" if none did: of each package RECORD, or `closely` all."""
+        for stamp in self.records:
+            if not is_unchanged([stamp], missing_is_changed=True):
+                return stamp[0]
+            for file, found, is_whole in brought(Path(stamp[0])) if closely else ():
+                if (found and found.st_mtime_ns > self.since) or (not is_whole and file not in self.odd):
+                    return file
+        return ""
+
+
+@lru_cache(maxsize=64)
+def _odd(records: tuple[Stamp, ...]) -> frozenset[str]:
+    """Return which files are not as RECORD says; an environment is looked through once, which takes 0.1 s."""
+    return frozenset(file for path, *_ in records for file, _, is_whole in brought(Path(path)) if not is_whole)
 
 
 def installed_packages(prefix: Path) -> list[Package]:

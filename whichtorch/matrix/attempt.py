@@ -18,7 +18,7 @@ from whichtorch.base.atomic_files import is_regular
 from whichtorch.base.errors import NoCommandError
 from whichtorch.base.escapes import ESCAPES
 from whichtorch.environments.configs import side_packages_folder
-from whichtorch.environments.package_watch import PackageWatch
+from whichtorch.environments.installation import PackageWatch
 from whichtorch.failures.deadline import StoppedLook
 from whichtorch.failures.tracebacks import read_exception, shortened
 from whichtorch.failures.verdict import DISK_FAILED, NOT_APPLICABLE, SENT_SIGNALS, Verdict, judge

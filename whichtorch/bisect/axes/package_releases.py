@@ -56,13 +56,6 @@ class PackageReleases(ResolvedAxis):
             preferred=self.held,
         )
 
-    def fitting(self, own: int) -> tuple[int, int]:
-        """Return how far the releases around `own`, which fits, fit to torch and the others.
-
-        Nothing is installed for that. A search would install several of them to find where they begin.
-        """
-        return self._last_fitting(own, 0), self._last_fitting(own, len(self.values) - 1)
-
     def left_out(self, low: int, high: int) -> tuple[str, ...]:
         """Return why there is nothing to search beyond two releases."""
         sides = (("before", low, low - 1), ("after", high, high + 1))
@@ -72,8 +65,11 @@ class PackageReleases(ResolvedAxis):
             if 0 <= outer < len(self.values) and (known := self.known_request(outer))
         )
 
-    def _last_fitting(self, fits: int, end: int) -> int:
-        """Return the position next to the releases at an end that do not fit; the end if it does."""
+    def last_fitting(self, fits: int, end: int) -> int:
+        """Return the last position from one that fits to an end that fits to torch and the others.
+
+        Nothing is installed for that. A search would install several of them to find where they begin.
+        """
         position = end
         while True:
             self.request(position)
@@ -96,7 +92,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     searched, notes = axis, tuple[str, ...]()
     with workbench(request, cache, show) as bench:
         if own in axis.values and not (request.good or request.bad):
-            low, high = axis.fitting(axis.values.index(own))
+            low, high = (axis.last_fitting(axis.values.index(own), end) for end in (0, len(axis.values) - 1))
             if low < high:
                 fits = slice(low, high + 1)
                 searched = replace(axis, values=axis.values[fits], pins=axis.pins[fits], _resolved={})
