@@ -1,4 +1,4 @@
-"""Make an installation from its lock with uv; say what is there, what its configs make of it, and if it changed."""
+"""Make an installation from its lock with uv; say what is there, what configs make of it, and what changed since."""
 
 from __future__ import annotations
 
