@@ -397,7 +397,7 @@ def test_edits_in_halves_take_two_questions_each(said: float, seed: int) -> None
     program, state, answer = reduced(said, seed)
     state.max_rejections = 1000
     edits = list(drop_any_statement(program, state))
-    asked(in_halves(program, drop_any_statement, state, repairs=True), answer, 2 * len(edits) - 1)
+    asked(in_halves(program, drop_any_statement, state), answer, 2 * len(edits) - 1)
 
 
 def turned_round(program: Program, _state: ReductionState) -> Iterator[Edit]:
