@@ -127,6 +127,22 @@ def test_commit_inside_a_merge_is_named_with_the_merge(user: User, project: Proj
     assert boundary["culprit"]["merges"] == [merge]
 
 
+def test_a_commit_that_only_the_older_bound_has_is_named(user: User, project: Project) -> None:
+    """Its release branch was never merged: no innocent commit of main stands in the first line."""
+    git = project.repository.git
+    project.commit(module("42"), "begin")
+    project.release("1.0")
+    git("checkout", "--quiet", "-b", "release-1")
+    wrong = project.commit(module("43"), "Answer another question")
+    git("checkout", "--quiet", "main")
+    project.files |= module("42")
+    for number in range(1, 4):
+        project.commit({"src/lib/unread.py": f"# {number}\n"}, f"change {number}")
+    answer = answered(user, project, "--bad", "release-1", "--good", "main")
+    assert f"fixed without {wrong[:10]}, which only the older one has: last that fails" in answer["said"], answer["said"]
+    assert all(probe["reused"] == 0 for probe in answer["probes"])
+
+
 def test_what_is_wrong_with_a_checkout_is_said_in_one_line(user: User, project: Project, tmp_path: Path) -> None:
     """A commit that is not there, a history that is cut off, a package without tags, the checkout of something else."""
 

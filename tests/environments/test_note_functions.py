@@ -43,3 +43,19 @@ def test_noted(tmp_path: Path) -> None:
     assert ("torch/late.py", "h") in names
     assert not {name for _, name in names} & {"before", "mine", "at_exit"}
     assert len(list(folder.iterdir())) == 2
+
+
+def test_whichever_of_the_packages_is_imported_is_noted(tmp_path: Path) -> None:
+    """A project may have several top packages, of which a script uses one."""
+    interpreter = environment_folder(
+        tmp_path / "venv", {"other/__init__.py": "", "used/__init__.py": "def f(): pass\n"}
+    )
+    (tmp_path / "noted").mkdir()
+    packages = os.pathsep.join([str(tmp_path / "noted"), "other", "used"])
+    hooks = {"PYTHONPATH": str(FOLDER), "WHICHTORCH_HOOKS": "note_functions", NOTED: packages}
+    subprocess.run([interpreter, "-c", "import used; used.f()"], env=os.environ | hooks, check=True)
+    (file,) = (tmp_path / "noted").iterdir()
+    assert [line.split("\t")[::2] for line in file.read_text().splitlines()] == [
+        ["used/__init__.py", "<module>"],
+        ["used/__init__.py", "f"],
+    ]

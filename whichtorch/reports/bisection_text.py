@@ -293,6 +293,8 @@ def _boundary_words(boundary: Boundary, search: Bisection, does: str) -> str:
     if not boundary.is_exact:
         return f"{what} between {first} and {last}{by}{boundary.unasked}; {confidence}"
     where = f"on {last}" if search.axis is AxisName.DATE else f"in {last}"
+    if boundary.culprit and boundary.culprit.taken_back:
+        where = f"without {boundary.culprit.commit[:COMMIT_DIGITS]}, which only the older one has"
     where = (f"in {search.common['package']} {last}" if search.axis is AxisName.PACKAGE else where) + by
     before, after = (does, "passes") if is_fix else ("passes", does)
     return f"{what} {where}: last that {before} {first}, first that {after} {last}; {confidence}"
@@ -325,8 +327,6 @@ def _culprit_lines(culprit: Culprit) -> Iterator[str]:
     """Yield what a commit is, and what was checked."""
     request = f", pull request {culprit.pull_request}" if culprit.pull_request else ""
     yield f"  {culprit.commit[:COMMIT_DIGITS]}, {culprit.date}{request}: {culprit.subject}"
-    if culprit.taken_back:
-        yield "  only the older one has it"
     if culprit.merges:
         yield f"  it came with the merge {' in '.join(merge[:COMMIT_DIGITS] for merge in reversed(culprit.merges))}"
     if culprit.paths:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 PASS_RUNS = 3  # of the commit that passes beside the one that does not: others beyond it pass as well
 TELLING = 12  # characters of a subject by which another commit is known to be the same change
+_UNREAD = "which files the script reads is not known, so no commit is left out"
 _PICKED = re.compile(r"cherry picked from commit ([0-9a-f]{7,})")
 _AROUND = re.compile(r'^(?:(?:re-?land|re-?apply|\[re-?land\]|revert|back out) *:? *)+|"| *\(#\d+\)', re.IGNORECASE)
 
@@ -166,9 +167,13 @@ class LineSearch:
         if not (is_final or goal.flaky or any(0 < probe.k < probe.n for probe in self._probes.values())):
             goal = replace(goal, confirm_runs=1, pass_runs=1, confidence=0.0)
         named_bad = 0 if self._is_old_bad else len(spots) - 1
-        found = bisected(Ledger(request=self.request, bench=self.bench, axis=axis, goal=goal, named_bad=named_bad))
+        ledger = Ledger(request=self.request, bench=self.bench, axis=axis, goal=goal, named_bad=named_bad)
+        found = bisected(ledger, {SearchVerdict.BAD: named_bad})
         shown = {probe.value: probe for probe in found.probes}
-        self._probes |= {spot: shown[self._value(spot)] for spot in spots if self._value(spot) in shown}
+        for spot in spots:
+            if probe := shown.get(self._value(spot)):  # what this search itself has run was not known before
+                first = self._probes.get(spot, probe)
+                self._probes[spot] = probe.model_copy(update={"reused": first.reused})
         return found
 
     def _value(self, spot: Spot) -> str:
@@ -265,8 +270,9 @@ class LineSearch:
                 noted = runner.run(planned.limits.timeout, Variation(hooks={"note_functions": NOTES + packages}))
                 found |= {line.partition("\t")[0] for text in noted.notes.values() for line in text.splitlines()}
         except PreventedError as error:
-            self._notes.append(f"which files the script reads is not known, so no commit is left out: {error.message}")
+            self._notes.append(f"{_UNREAD}: {error.message}")
             return frozenset()
+        self._notes += [] if found else [_UNREAD]
         return frozenset(found)
 
     # what is found
@@ -345,7 +351,7 @@ class LineSearch:
         picked = _PICKED.findall(body)
         for line in told.splitlines():
             other, _, title = line.partition("\t")
-            if other != commit and _AROUND.sub("", title).strip() == core:
+            if other != commit and not other.startswith(tuple(picked)) and _AROUND.sub("", title).strip() == core:
                 is_back = title.lower().startswith(("revert", "back out"))
                 yield f"{'taken back' if is_back else 'landed'} in {other[:10]}"
         yield from (f"picked from {each[:10]}" for each in picked)

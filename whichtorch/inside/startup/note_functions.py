@@ -30,8 +30,15 @@ def install(after_import: Callable[[str, Callable[[ModuleType], object]], object
     """Start to note as soon as torch has been imported, or the first of the packages that are named."""
     folder, *named = os.environ.get(FOLDER, "").split(os.pathsep)
     packages = tuple(named) or PACKAGES
-    if folder:
-        after_import(packages[0], lambda module: FunctionRecorder(folder, module, packages).start())
+    recorders = []  # type: list[FunctionRecorder]
+
+    def start(module: ModuleType) -> None:
+        if not recorders:
+            recorders.append(FunctionRecorder(folder, module, packages))
+            recorders[0].start()
+
+    for package in (named or PACKAGES[:1]) if folder else ():
+        after_import(package, start)
 
 
 class FunctionRecorder:
