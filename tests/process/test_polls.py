@@ -112,6 +112,8 @@ def test_a_loop_whose_source_is_not_known_does_not() -> None:
         ("while True:\n    time.sleep(3600)", True),
         ("while running:\n    time.sleep(3600)", False),
         ("while True:\n    time.sleep(3600)\n    work()", False),
+        ("while True:\n    with lock: time.sleep(3600); work()", False),
+        ("while True:\n    work(time.sleep(3600))", False),
         ("for _ in range(9):\n    time.sleep(3600)", False),
         ("pass\ntime.sleep(3600)", False),
     ],

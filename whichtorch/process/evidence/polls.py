@@ -105,8 +105,10 @@ def _goes_on(waiter: Waiter, dumps: Mapping[int, Mapping[int, Any]], rounds: Map
 
 def only_sleeps(frame: Mapping[str, Any]) -> bool:
     """Return whether a frame is in `while True: time.sleep(3600)`, with nothing else in the loop."""
-    loop = _loop(_body(frame["filename"], frame["name"].rpartition(".")[2], frame["line"]) or [], frame["line"])
-    return isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and len(loop.body) == 1
+    match _loop(_body(frame["filename"], frame["name"].rpartition(".")[2], frame["line"]) or [], frame["line"]):
+        case ast.While(test=ast.Constant(), body=[ast.Expr(value=ast.Call(args=[ast.Constant() | ast.Name()]))]):
+            return True
+    return False
 
 
 def loops_for_ever(frames: Sequence[Mapping[str, Any]], *, is_seen: bool) -> bool:
