@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import sys
+from types import CellType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ MOST = 64  # tasks that are written
 DEPTH = 64  # coroutines that await each other
 _FRAME_NAMES = ("cr_frame", "gi_frame", "ag_frame")  # of a coroutine, a generator, an asynchronous one
 _AWAITED_NAMES = ("cr_await", "gi_yieldfrom", "ag_await")
-_PLAIN = (str, int, float)  # values that are one object wherever they stand
+_PLAIN = (str, int, bool, float, type(None))  # of values that are one object wherever they stand
 
 
 def write_tasks(path: str) -> None:
@@ -49,7 +50,7 @@ def _row(task: Any, tasks: Any, library: str) -> dict[str, Any]:
             code = frame.f_code
             frames.append({"file": code.co_filename, "function": code.co_name, "line": frame.f_lineno})
             if os.path.dirname(code.co_filename) == library:  # noqa: PTH120
-                waited += [each for each in frame.f_locals.values() if not isinstance(each, _PLAIN)]
+                waited += [each for each in frame.f_locals.values() if type(each) not in _PLAIN]
         coroutine = _first(coroutine, _AWAITED_NAMES)
     marks = {id(each) for each in waited} - {id(None), id(task.get_loop())}
     others = {each.get_name() for each in tasks if each is not task and any(id(held) in marks for held in _held(each))}
@@ -60,10 +61,11 @@ def _held(task: Any) -> Any:
     """Yield a task, and what the functions hold that it calls when it ends: variables, objects, arguments."""
     yield task
     for callback, _ in getattr(task, "_callbacks", None) or ():
-        yield getattr(callback, "__self__", None)
-        yield from getattr(callback, "args", ())  # of a partial
-        for cell in getattr(callback, "__closure__", None) or ():
-            yield from gc.get_referents(cell)  # none where the variable is not set
+        waiting = gc.get_referents(callback)  # reading an attribute might call the script's code
+        while waiting:
+            each = waiting.pop()
+            yield each
+            waiting += gc.get_referents(each) if type(each) in (tuple, CellType) else []
 
 
 def _first(thing: Any, names: tuple[str, ...]) -> Any:
