@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.base.atomic_files import is_regular
+from whichtorch.base.atomic_files import is_regular, read_json
 from whichtorch.base.errors import NoCommandError
 from whichtorch.base.escapes import ESCAPES
 from whichtorch.environments.configs import side_packages_folder
@@ -135,7 +135,7 @@ def run_attempt(
     if session and session.root and not (command and command.test):
         facts["tests"] = session.ids
     if order.role is Role.OBSERVE:
-        facts["observed"] = _observation(folder)
+        facts["observed"] = read_json(folder / _OBSERVATION, DispatchedCalls)
     elif diagnosis and verdict.outcome is Outcome.HANG and planned.scenario.declared(planned.variant):
         facts["observed"] = stuck_calls(diagnosis[0])
     evidence = ending.evidence.model_copy(update=facts)
@@ -439,14 +439,6 @@ def _accesses(file: Path) -> dict[str, tuple[str, ...]]:
         return {}
     shown = ("".join(filter(str.isprintable, line))[:ACCESS_LENGTH] for line in text.splitlines())
     return {"tried": tuple(dict.fromkeys(line for line in shown if line.startswith(ACCESS_WORDS)))[:ACCESSES_KEPT]}
-
-
-def _observation(folder: Path) -> DispatchedCalls | None:
-    """Return what the observer wrote, None where it wrote nothing that can be read."""
-    try:
-        return DispatchedCalls.model_validate_json((folder / _OBSERVATION).read_bytes())
-    except (OSError, ValueError):
-        return None
 
 
 def _end_of(path: Path) -> str:

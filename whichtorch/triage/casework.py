@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from whichtorch.base.atomic_files import write_atomic
+from whichtorch.base.atomic_files import read_json, write_atomic
 from whichtorch.base.errors import why_stopped
 from whichtorch.base.redaction import is_secret
 from whichtorch.matrix.variation import FORKED, NOTES, Observation, Variation
@@ -93,7 +93,7 @@ class Casework:
     def _begun(self) -> Case:
         """Return the case as it is on disk, or a new one: of another script, environment or variant it is another."""
         scenario, environment = self.order.test.scenario, self.runs.environment
-        known = None if self.order.fresh else _read_case(self.folder)
+        known = None if self.order.fresh else read_json(self.folder / FILE, Case)
         if known is not None and _is_of(known, scenario, self.order.test.variant, environment):
             is_partial = known.stopped is not None and known.stopped.step == Step.REPRODUCE
             return known.model_copy(update={"stopped": None} | ({"reproduction": None} if is_partial else {}))
@@ -310,14 +310,6 @@ class Casework:
     def _left(self) -> float | None:
         """Seconds that are left, where they are counted."""
         return None if self._until is None else max(1.0, self._until - time.monotonic())
-
-
-def _read_case(folder: Path) -> Case | None:
-    """Return the case that a folder keeps; None where there is none, or one of another form."""
-    try:
-        return Case.model_validate_json((folder / FILE).read_bytes())
-    except (OSError, ValueError):
-        return None
 
 
 def _empty(folder: Path) -> None:
