@@ -1,6 +1,9 @@
+import contextlib
 import os
 import time
 
 end = time.monotonic() + 5  # should nobody stop it
 while time.monotonic() < end:
-    os.fork()
+    with contextlib.suppress(OSError):  # the machine has no process left
+        os.fork()
+time.sleep(60)  # whoever watches it may be late
