@@ -44,6 +44,8 @@ class History:
     seed: int
     native_fixes: bool = False  # the new native code fixes it, too
     has_fix: bool = True
+    has_native: bool = True  # else what comes with the newer wheel is other packages, and no native file changes
+    wheels: set[str] = field(default_factory=set)  # that a search has tried
     commits: list[Made] = field(default_factory=list)
     hashes: list[str] = field(default_factory=list)
 
@@ -51,12 +53,13 @@ class History:
         rnd = random.Random(self.seed)
         tip = self._add(frozenset(), (), is_read=True)
         self.old = self._add(frozenset(), (tip,), is_read=False)
-        steps = [""] * rnd.randint(5, 40) + [BROKEN] * rnd.randint(0, 2) + [NEEDS_NEW] * rnd.randint(0, 1) + [NATIVE]
+        steps = [""] * rnd.randint(5, 40) + [BROKEN] * rnd.randint(0, 2) + [NEEDS_NEW] * rnd.randint(0, 1)
+        steps += [NATIVE] * self.has_native
         rnd.shuffle(steps)
         fixes = ["fix", "revert", "fix"][: rnd.choice((1, 1, 3))] if self.has_fix else []
         for place, step in zip(sorted(rnd.sample(range(len(steps)), len(fixes))), fixes, strict=True):
             steps.insert(place, step)
-        if NEEDS_NEW in steps and steps.index(NEEDS_NEW) < steps.index(NATIVE):
+        if self.has_native and NEEDS_NEW in steps and steps.index(NEEDS_NEW) < steps.index(NATIVE):
             steps.remove(NEEDS_NEW)
         for step in steps:
             has = self.commits[tip].has
@@ -118,7 +121,8 @@ class History:
     @property
     def changes(self) -> set[str]:
         """The commits that really pass although a parent fails, or fail although a parent passes."""
-        real = [self.passes(made.number, is_new=NATIVE in made.has) for made in self.commits]
+        newer = NATIVE if self.has_native else NEEDS_NEW
+        real = [self.passes(made.number, is_new=newer in made.has) for made in self.commits]
         return {
             self.hashes[made.number]
             for made in self.commits
@@ -145,6 +149,7 @@ def searched(history: History, folder: Path) -> Bisection:
     wheels = Wheels(checkout=checkout, package="lib", tagged=tagged, request_of=request_of)
 
     def behave(request: Request) -> Ending:
+        history.wheels.add(request.torch)
         number = hashes.index(request.commit or tagged[request.torch])
         passes = history.passes(number, is_new=request.torch == "2.0")
         return CRASHED if passes is None else PASSED if passes else FAILED
@@ -190,3 +195,13 @@ def test_native_code_is_told_early(tmp_path: Path) -> None:
     assert found.answer is AnswerKind.INCONCLUSIVE
     assert found.reasons[0].startswith("native code decides, not Python")
     assert found.runs <= 6
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_one_wheel_tells_where_no_native_file_differs(tmp_path: Path, seed: int) -> None:
+    """The newer wheel is installed only where the newer bound cannot be told over the older one."""
+    history = History(seed, has_native=False)
+    history.draw()
+    check(history, searched(history, tmp_path))
+    needs_both = NEEDS_NEW in history.commits[history.new].has
+    assert history.wheels == ({"1.0", "2.0"} if needs_both else {"1.0"})

@@ -13,8 +13,9 @@ from whichtorch.cli.command import ClusterAddress, Exit
 from whichtorch.cli.display import Display
 from whichtorch.cli.numbers import MeasureOptions, measured
 from whichtorch.cli.parser import command_of, request_of
-from whichtorch.cli.runs import FormatOptions, baseline_option, named_files, write_reports
+from whichtorch.cli.runs import baseline_option, format_options, named_files, write_reports
 from whichtorch.matrix.environment_options import MatrixRequest
+from whichtorch.reports.formats import FORMATS
 
 if TYPE_CHECKING:
     from whichtorch.matrix.planning import Plan
@@ -35,7 +36,7 @@ class MatrixOptions(MatrixRequest):
         "--list", default=False, help="Show what would run and what is already known, and run nothing."
     )
     baseline: str | None = baseline_option()
-    files: Any = group(FormatOptions)
+    files: Any = group(format_options(row for row in FORMATS if row.file))
     numbers: MeasureOptions = group(MeasureOptions)
     display: Display = group(Display)
 

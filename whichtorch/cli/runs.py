@@ -268,7 +268,7 @@ def report(options: ReportOptions) -> None:
 
 def named_files(given: Any) -> list[tuple[ReportFormat, Path]]:
     """Return the formats that options ask for, with the file that each goes to."""
-    named = [(row, path) for row in FORMATS if (path := getattr(given, row.name))]
+    named = [(row, path) for row in FORMATS if (path := getattr(given, row.name, None))]
     return [(row, path / row.file if row.in_folder and path != STDOUT else path) for row, path in named]
 
 

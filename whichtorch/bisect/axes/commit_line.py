@@ -2,7 +2,8 @@
 
 The way from the older to the newer bound is a line, of first parents. Its older part is laid over the wheel that is
 nearest to the older bound, the rest over that of the newer one, and where the two meet, one commit is over both. So
-neighbors differ in a commit or in the wheel, never in both, and a change at the wheel is native code's.
+neighbors differ in a commit or in the wheel, never in both, and a change at the wheel is native code's. Where the two
+wheels have no native code that differs, the older one alone can tell, and the newer one is not installed.
 
 What a commit changes in no file that the script reads cannot matter to Python: it is not run. That is checked, since
 the commit that is found is compared with the one right before it.
@@ -52,6 +53,8 @@ PASS_RUNS = 3  # of the commit that passes beside the one that does not: others 
 TELLING = 12  # characters of a subject by which another commit is known to be the same change
 _UNREAD = "which files the script reads is not known, so no commit is left out"
 _PICKED = re.compile(r"cherry picked from commit ([0-9a-f]{7,})")
+_HASH = re.compile(r"\b([0-9a-f]{10})[0-9a-f]{30}\b")
+_REVERTED = re.compile(r"reverts commit ([0-9a-f]{7,})")
 _AROUND = re.compile(r'^(?:(?:re-?land|re-?apply|\[re-?land\]|revert|back out) *:? *)+|"| *\(#\d+\)', re.IGNORECASE)
 
 
@@ -126,8 +129,12 @@ class LineSearch:
     def run(self) -> Bisection:
         """Find out whether a commit or the wheel matters, then which commit."""
         first, last = self.ends
-        if first.wheel == last.wheel:
-            return self._found(self._asked([]), self.line, [first.wheel])
+        if not native_among(self.checkout.changes([first.wheel.commit, last.wheel.commit])[1]):
+            self.ends = first, Spot(last.commit, first.wheel)
+            rough = self._asked([])
+            if first.wheel == last.wheel or self._sides(rough):
+                return self._found(rough, self.line, [first.wheel])
+            self.ends = first, last  # it needs what else came with the newer wheel
         middle = self._middle()
         meeting = [Spot(middle, wheel) for wheel in (first.wheel, last.wheel)]
         rough, place = self._asked(meeting), self.line.index(middle)
@@ -345,16 +352,19 @@ class LineSearch:
     def _relatives(self, commit: str, subject: str, body: str) -> Iterator[str]:
         """Yield which other commits are the same change, and which took it back, from old to new."""
         core = _AROUND.sub("", subject).strip()
-        words = [commit, *([core] if len(core) >= TELLING else []), *_PICKED.findall(body)]
-        asked = [f"--grep={each}" for each in words]
-        told = self.checkout.read("log", "--all", "--topo-order", "--reverse", "-F", "--format=%H%x09%s", *asked)
         picked = _PICKED.findall(body)
-        for line in told.splitlines():
-            other, _, title = line.partition("\t")
-            if other != commit and not other.startswith(tuple(picked)) and _AROUND.sub("", title).strip() == core:
-                is_back = title.lower().startswith(("revert", "back out"))
+        words = [commit, *([core] if len(core) >= TELLING else []), *picked]
+        form = ("--topo-order", "--reverse", "-F", "-z", "--format=%H%x09%s%x09%b")
+        told = self.checkout.read("log", "--all", *form, *(f"--grep={each}" for each in words))
+        for entry in filter(None, told.split("\0")):
+            other, title, message = entry.split("\t", 2)
+            takes_back = commit.startswith(tuple(_REVERTED.findall(message)))
+            is_same = takes_back or _AROUND.sub("", title).strip() == core
+            if is_same and other != commit and not other.startswith(tuple(picked)):
+                is_back = takes_back or title.lower().startswith(("revert", "back out"))
                 yield f"{'taken back' if is_back else 'landed'} in {other[:10]}"
         yield from (f"picked from {each[:10]}" for each in picked)
+        yield from (f"it takes {each[:10]} back" for each in _REVERTED.findall(body))
 
     def _native(self, rough: Bisection, middle: str) -> Bisection:
         """Return that native code decides, and where to go on."""
@@ -393,7 +403,7 @@ class LineSearch:
                 "timeline": timeline_of(probe for probe in probes if " over " not in probe.value),
                 "order": tuple(probe.value for probe in probes),
                 "unjudged": unjudged_in(probes),
-                "reasons": (*dict.fromkeys(self._notes), *last.reasons),
+                "reasons": tuple(_HASH.sub(r"\1", each) for each in (*dict.fromkeys(self._notes), *last.reasons)),
                 "installs": self.bench.installs,
                 "runs": self.bench.runs,
                 "seconds": round(self.bench.seconds, 1),
