@@ -42,6 +42,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STANDIN = {
     "torch/__init__.py": "import os, sys\nfound = sys.modules\ncompile, patched = 'compile', None\n"
     "def sets(_):\n    os.environ['OTHER'] = 'yes'\n"
+    "def frozen():\n    import gc\n    return gc.get_freeze_count()\n"
     "sys.stderr.write('torch warns\\n')\n"
     "with open(os.path.join(os.path.dirname(__file__), 'imports'), 'a') as file: file.write('x')\n",
     "numpy.py": "",
@@ -321,6 +322,12 @@ def test_folders_are_those_of_the_attempt(tmp_path: Path, packages: Path, execut
     task = task_of(tmp_path, packages, text, env={"TORCHINDUCTOR_CACHE_DIR": cache})
     forked(executor, task, "torch+compilers+kernels")
     assert (tmp_path / "out").read_text().split() == ["speaks", str(tmp_path / "place"), cache]
+
+
+def test_imported_objects_are_frozen(tmp_path: Path, packages: Path, executor: ForkingExecutor) -> None:
+    """The collector of a fork leaves alone what its server has imported: to look at that would copy all of it."""
+    forked(executor, task_of(tmp_path, packages, "print(torch.frozen() > 1000)"))
+    assert (tmp_path / "out").read_text() == "True\n"
 
 
 def test_dice_are_thrown_anew(tmp_path: Path, packages: Path, executor: ForkingExecutor) -> None:

@@ -301,7 +301,6 @@ def import_compilers(with_kernels: bool) -> str:
 
     Return why the process must not be forked, or "".
     """
-    freeze_objects()
     before = os.environ.get(COMPILE_THREADS)
     os.environ[COMPILE_THREADS] = "1"  # else importing inductor starts a pool of processes
     problem = PRELOADED.prepare(COMPILERS, TABLES + (KERNEL_TABLES if with_kernels else ()))

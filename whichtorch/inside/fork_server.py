@@ -66,6 +66,7 @@ class Server:
         with open("/proc/self/environ", "rb") as given:
             rows = set(given.read().split(b"\0"))
         self.environ = {name: text for name, text in os.environ.items() if os.fsencode(name + "=" + text) not in rows}
+        levels.freeze_objects()
         problem = levels.import_compilers(KERNELS in self.parts) if COMPILERS in self.parts else ""
         return str(problem or levels.why_not_forkable())
 
