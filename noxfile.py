@@ -33,7 +33,7 @@ ROOT = Path(__file__).parent
 HOME = os.environ.get("WHICHTORCH_HOME") or str(ROOT / ".whichtorch")
 PROJECT = nox.project.load_toml("pyproject.toml")
 # most tests wait for processes, so more of them run at once than there are cores; some keep to one worker
-PARALLEL = ("-n", "4", "--dist", "loadgroup", "--maxschedchunk", "1")
+PARALLEL = ("-n", "6", "--dist", "loadgroup", "--maxschedchunk", "1")
 
 
 def whichtorch(session: nox.Session, command: str, *arguments: str) -> None:
