@@ -39,10 +39,10 @@ class FakeMeter(Meter):
         return value if isinstance(value, Sample) else Sample(values={self.measures[0].name: value})
 
 
-def waiting(value: float, waited: float, *, cpu: float = 1.0, threads: int = 1) -> Sample:
+def waiting(value: float, waited: float, *, cpu: float = 1.0, threads: int = 1, name: str = "ms") -> Sample:
     """Return a run that waited for a core for a share of its time."""
-    parts, machine = {"ms": Part(cpu=cpu, waited=waited)}, MachineState(waited=waited)
-    return Sample(values={"ms": value}, parts=parts, threads=threads, machine=machine)
+    parts, machine = {name: Part(cpu=cpu, waited=waited)}, MachineState(waited=waited)
+    return Sample(values={name: value}, parts=parts, threads=threads, machine=machine)
 
 
 def series(meter: FakeMeter, *environments: Environment) -> Series:
@@ -192,6 +192,23 @@ def test_where_most_runs_wait_one_thread_decides() -> None:
         2 * (3 + 12),
     )
     assert found.because.startswith("a core was missing for 60% of the time")
+
+
+def test_cpu_time_of_several_threads_that_wait_is_measured_with_one() -> None:
+    """They spin while they wait for each other; the CPU time of one thread is the same whoever waits."""
+    dice = random.Random(3)
+
+    def spins(_where: Environment, _number: int) -> Sample:
+        if meter.is_single:
+            return waiting(2 * (1 + dice.gauss(0, 0.005)), 0.5, name="cpu")
+        return waiting(dice.uniform(2, 90), 0.6, threads=2, name="cpu")
+
+    meter = FakeMeter(spins, name="cpu")
+    done = series(meter, OLD, NEW).run(never)
+    found = done.measurement(meter.measures[0], NEW)
+    assert found is not None
+    assert (found.effect, found.basis, found.disturbed, done.rounds) == (Effect.SAME, Basis.ONE_THREAD, 0, 12)
+    assert found.because.endswith("CPU time cannot be measured beside this with two threads or more")
 
 
 def test_where_one_thread_waits_cpu_time_decides() -> None:

@@ -131,7 +131,7 @@ def test_a_run_waits_no_longer_than_others_ran(tmp_path: Path) -> None:
     for others, throttled, waited in ((1.0, 0.0, 0.25), (0.05, 0.0, 0.1), (0.0, 0.4, 0.4)):
         machine = MachineState(others=others, throttled=throttled)
         sample = sample_of(measures("wall", "ms", "cpu"), seen, tmp_path, None, {}, machine)
-        assert sample.parts == {name: Part(cpu=3.0, waited=waited) for name in ("wall", "ms")}
+        assert sample.parts == {name: Part(cpu=3.0, waited=waited) for name in ("wall", "ms", "cpu")}
 
 
 def test_numbers_of_the_hook_have_their_units(tmp_path: Path) -> None:

@@ -117,8 +117,12 @@ class Meter:
         return sample.parts[measure.name].cpu if measure.name in self.by_cpu else sample.values[measure.name]
 
     def counts(self, measure: Measure, sample: Sample) -> bool:
-        """Return whether a run says something about a measure: one that waited for a core says nothing of time."""
+        """Return whether a run says something about a measure: one that waited for a core says nothing of time.
+
+        Nor of the CPU time of several threads, which spin while they wait for each other.
+        """
         is_timeless = measure.name in self.by_cpu or measure.name not in sample.parts
+        is_timeless |= measure.kind is MeasureKind.CPU and (self.is_single or sample.threads == 1)
         return is_timeless or sample.parts[measure.name].waited <= QUIET
 
     def avoid_waits(self, disturbed: Sequence[Measure], waited: float, threads: int) -> bool:
@@ -131,8 +135,9 @@ class Meter:
             self.by_cpu |= {each.name for each in disturbed}
         beside = " with two threads or more" if goes_single else ""
         for measure in self.measures if goes_single else disturbed:
+            what = "CPU time" if goes_single and measure.kind is MeasureKind.CPU else "wall time"
             self.because[measure.name] = (
-                f"a core was missing for {waited:.0%} of the time: wall time cannot be measured beside this{beside}"
+                f"a core was missing for {waited:.0%} of the time: {what} cannot be measured beside this{beside}"
             )
         return goes_single
 

@@ -43,7 +43,7 @@ class Sample:
     """The numbers of one run."""
 
     values: Mapping[str, float]  # by the measure's name
-    parts: Mapping[str, Part] = field(default_factory=dict)  # of a time, or a rate: what was measured for it
+    parts: Mapping[str, Part] = field(default_factory=dict)  # of a time, CPU time too, or a rate: what it is of
     units: Mapping[str, str] = field(default_factory=dict)  # that it printed
     threads: int = 1  # that did some of the work
     is_warm: bool = False  # it read what it needs from memory, and cached next to nothing for later runs
@@ -95,7 +95,7 @@ def sample_of(
             values[each.name] = _noted(each, told)
             if each.kind in OWN_PROCESS and told["has_children"]:
                 notes.append("memory is the script's own process only: child processes are not included")
-        if each.is_time or each.name in printed:
+        if each.is_time or each.kind is MeasureKind.CPU or each.name in printed:
             parts[each.name] = _part(each, told, attempt, machine)
     waited = max((part.waited for part in parts.values()), default=0.0)
     return Sample(
