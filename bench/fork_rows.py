@@ -18,7 +18,7 @@ from whichtorch.matrix.variation import AttemptRequest
 from whichtorch.model import Outcome
 from whichtorch.process.executor import BRIEF_EXIT, ForkingExecutor, LocalExecutor
 from whichtorch.suite import selection
-from whichtorch.watch.controls import BareInterpreter
+from whichtorch.watch.checkup import BareInterpreter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

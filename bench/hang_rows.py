@@ -16,9 +16,9 @@ from whichtorch.matrix import planning
 from whichtorch.matrix.lab import opened_lab
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.model import Outcome
-from whichtorch.records.known_records import Records
+from whichtorch.records.line_index import Records
 from whichtorch.suite import selection
-from whichtorch.watch.controls import BareInterpreter
+from whichtorch.watch.checkup import BareInterpreter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

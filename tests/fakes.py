@@ -11,7 +11,7 @@ from whichtorch.matrix.lab import Lab
 from whichtorch.matrix.site import LocalSite
 from whichtorch.model import Environment, Outcome, Request
 from whichtorch.process.supervision import Ending
-from whichtorch.records.known_records import Records
+from whichtorch.records.line_index import Records
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,12 +13,12 @@ import pytest
 
 from tests.fakes import FakeCache
 from whichtorch.matrix.cell_scheduler import CellScheduler
-from whichtorch.matrix.pipeline import MatrixRun
+from whichtorch.matrix.lab import MatrixRun
 from whichtorch.matrix.planning import RunOptions, plan
 from whichtorch.matrix.site import LocalSite
 from whichtorch.model import Build, Config, Outcome, Request, Scenario
 from whichtorch.process.supervision import Ending, Supervised, Task
-from whichtorch.records.known_records import Records
+from whichtorch.records.line_index import Records
 from whichtorch.records.store import new_run
 
 ROOT = Path(__file__).parent.parent

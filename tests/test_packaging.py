@@ -16,8 +16,7 @@ from tests.cli.shell import FAILS_IN_OLD, new_user, old_and_new
 from tests.repository import Repository
 from tests.test_rooms import ROOT
 from tests.wheels import Index
-from whichtorch.watch.checkup import CheckState, check_up
-from whichtorch.watch.controls import run_controls
+from whichtorch.watch.checkup import CheckState, check_up, run_controls
 
 BIN = Path(sys.executable).parent
 # each ends the process that imports it; Python itself has imported none of them when a program begins

@@ -11,8 +11,8 @@ from whichtorch.answer.answering import Answering, AnswerRequest, ReportTrial
 from whichtorch.answer.claims import Claim, Claims
 from whichtorch.answer.report import read_report
 from whichtorch.environments.cache import EnvironmentCache
-from whichtorch.failures.patience import BESIDE_PASS, LONGER
-from whichtorch.matrix.environment_options import SearchAxes
+from whichtorch.failures.deadline import BESIDE_PASS, LONGER
+from whichtorch.matrix.options import SearchAxes
 from whichtorch.model import Outcome
 from whichtorch.model.events import Show
 from whichtorch.suite.headers import read_scenario

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from whichtorch.answer.claims import Claim
-from whichtorch.answer.printed_check import checked
+from whichtorch.answer.script_candidates import checked
 
 
 def ended(source: str, claim: Claim, folder: Path) -> tuple[int, str]:

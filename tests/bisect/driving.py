@@ -23,7 +23,7 @@ from whichtorch.matrix.site import LocalSite, ThisMachine
 from whichtorch.model import Build, Config, Request, Scenario
 from whichtorch.model.events import Emit, Event, ProbeChosen
 from whichtorch.process.supervision import Ending, Task
-from whichtorch.records.known_records import Records
+from whichtorch.records.line_index import Records
 from whichtorch.records.store import RunStore, new_run, read_records
 from whichtorch.search.search_state import SearchOptions
 

@@ -11,7 +11,7 @@ from tests.fakes import PASSED, FakeCache, shows_nothing
 from tests.wheels import build_wheel
 from whichtorch.bisect.attribution import MIXTURES
 from whichtorch.bisect.axes import versions
-from whichtorch.bisect.axes.locks import pins_in
+from whichtorch.bisect.axes.packages import pins_in
 from whichtorch.bisect.bisection import Bisection, Cause
 from whichtorch.model import Environment, Fingerprint, Outcome, Request
 from whichtorch.process.supervision import Ending

@@ -28,11 +28,11 @@ from tests.fakes import MOVING, PASSED
 from whichtorch.base.grouping import counted
 from whichtorch.bisect import ledger, workbench
 from whichtorch.bisect.bisection import Bisection
-from whichtorch.bisect.position_evidence import observations_of
+from whichtorch.bisect.ledger import observations_of
 from whichtorch.bisect.search_request import Budget
 from whichtorch.matrix import planning
 from whichtorch.matrix.cell_scheduler import CellScheduler
-from whichtorch.matrix.pipeline import MatrixRun
+from whichtorch.matrix.lab import MatrixRun
 from whichtorch.matrix.site import LocalSite
 from whichtorch.model import Outcome, Record
 from whichtorch.model.events import AttemptStarted, Event, Interrupted, ProbeChosen, StatusShown

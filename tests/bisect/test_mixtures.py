@@ -11,11 +11,10 @@ import pytest
 from tests import contract
 from tests.results import FAIL, HANG, PASS, attempt, environment, result
 from tests.results import cell as made_cell
-from whichtorch.bisect.position_evidence import PositionEvidence, observations_of, reference_of
+from whichtorch.bisect.ledger import PositionEvidence, observations_of, reference_of
 from whichtorch.cli.command import Exit, exit_code
-from whichtorch.matrix.judgement import judge_cell
-from whichtorch.matrix.planning import PlannedCell
-from whichtorch.matrix.run_options import RunOptions
+from whichtorch.matrix.options import RunOptions
+from whichtorch.matrix.planning import PlannedCell, judge_cell
 from whichtorch.model import (
     Build,
     Cell,
@@ -31,8 +30,7 @@ from whichtorch.model import (
 )
 from whichtorch.model.outcome import AttemptEvidence
 from whichtorch.records.compare.comparison import ChangeKind, classify, compare
-from whichtorch.records.compare.nights import flake_rates
-from whichtorch.records.compare.number_nights import NightCell
+from whichtorch.records.compare.nights import NightCell, flake_rates
 from whichtorch.reports.junit import element_of
 from whichtorch.reports.table import cell_word
 from whichtorch.search.search_state import Find, SearchVerdict

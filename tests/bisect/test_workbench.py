@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tests.bisect.driving import FakeReleases, MadeUpBench, versions
 from tests.cli.shell import wait_for
 from tests.fakes import PASSED
+from whichtorch.matrix.options import RunOptions
 from whichtorch.matrix.planning import PlannedCell
-from whichtorch.matrix.run_options import RunOptions
 from whichtorch.records.store import new_run
 
 if TYPE_CHECKING:

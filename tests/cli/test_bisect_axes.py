@@ -18,7 +18,7 @@ from whichtorch.base.errors import UsageError
 from whichtorch.bisect.search_request import AxisName
 from whichtorch.cli.bisect import check_options
 from whichtorch.environments.interpreters import DEFAULT_PYTHON
-from whichtorch.matrix.environment_options import SearchAxes
+from whichtorch.matrix.options import SearchAxes
 
 pytestmark = pytest.mark.thorough
 

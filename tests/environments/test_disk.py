@@ -18,7 +18,7 @@ from tests.wheels import Index, build_companion, build_wheel, serve
 from whichtorch.environments.commander import CancelledError
 from whichtorch.environments.disk import Disk, NoRoomError
 from whichtorch.environments.index.sources import Sources
-from whichtorch.environments.unpacked_wheels import contents
+from whichtorch.environments.installation import contents
 from whichtorch.model import Build, Outcome
 
 SIZE = 2_000_000  # bytes of a padded stand-in: two fit a budget of 5 MB, three do not

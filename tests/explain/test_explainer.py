@@ -11,10 +11,9 @@ from whichtorch.base.errors import UsageError
 from whichtorch.environments.configs import BUILTIN
 from whichtorch.environments.expansion import environment_named
 from whichtorch.explain.explainer import Explainer, Explanations, RecordedEvidence
-from whichtorch.matrix.judgement import judge_cell
-from whichtorch.matrix.planning import PlannedCell, RunOptions
+from whichtorch.matrix.planning import PlannedCell, RunOptions, judge_cell
 from whichtorch.model import Attempt, Build, Cell, Environment, Outcome, Record, Request, Scenario, StoppedBy
-from whichtorch.records.known_records import Records
+from whichtorch.records.line_index import Records
 
 PASS, HANG = Outcome.PASS, Outcome.HANG
 CASE = Scenario(name="family/case", path=Path("/s/case.py"), source_hash="hash")

@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from tests.hangs.pictures import files, picture
-from whichtorch.failures.deadline import Decider, StoppedLook
-from whichtorch.failures.hang_kind import HangKind
-from whichtorch.failures.patience import longer_look
+from whichtorch.failures.deadline import Decider, StoppedLook, longer_look
 from whichtorch.failures.verdict import Verdict, judge
 from whichtorch.hangs.hang_diagnosis import agreeing, diagnose
 from whichtorch.model import Attempt, AttemptEvidence, BusyLoop, Outcome, StoppedBy
 from whichtorch.process.evidence.sampler import seconds_given
+from whichtorch.process.evidence.waiting import HangKind
 from whichtorch.process.supervision import Ending
 
 MOVES = {"place": "train.py:9", "words": "busy in `while`", "moves": True}

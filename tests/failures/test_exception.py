@@ -3,8 +3,7 @@
 import pytest
 
 from tests.failures.test_failure import failed, is_one
-from whichtorch.failures.failure import Failure
-from whichtorch.failures.signature import Signature
+from whichtorch.failures.failure import Failure, Signature
 from whichtorch.failures.tracebacks import read_exception
 from whichtorch.failures.verdict import judge
 from whichtorch.model import Outcome

@@ -4,12 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtorch.failures.failure import Changed, Failure
-from whichtorch.failures.hang_kind import HangKind
-from whichtorch.failures.signature import Signature, described, kept
+from whichtorch.failures.failure import Changed, Failure, Signature, described, kept
 from whichtorch.failures.tracebacks import read_chain
 from whichtorch.hangs.hang_diagnosis import HangDiagnosis
 from whichtorch.model import Attempt, Limits, Outcome, Record, StoppedBy
+from whichtorch.process.evidence.waiting import HangKind
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.failures.test_failure import is_one
 from whichtorch.failures.deadline import StoppedLook
-from whichtorch.failures.signature import Signature, place_of
+from whichtorch.failures.failure import Signature, place_of
 from whichtorch.failures.tracebacks import CodeFrame, read_exception
 from whichtorch.failures.verdict import judge
 from whichtorch.model import Attempt, Outcome, StoppedBy, combine

@@ -6,13 +6,13 @@ import pytest
 
 from tests.fakes import FakeCache, shows_nothing
 from tests.matrix.cluster.fakes import FakeEngine, FakeWorker
-from tests.matrix.test_pipeline import requests
+from tests.matrix.test_lab import requests
 from whichtorch.base.errors import PreventedError
 from whichtorch.fix.commission import usable
 from whichtorch.matrix.cluster.cluster_site import ClusterMachines
 from whichtorch.matrix.lab import opened_lab
 from whichtorch.matrix.site import ThisMachine
-from whichtorch.records.known_records import Records
+from whichtorch.records.line_index import Records
 
 
 @pytest.mark.parametrize("where", ["here", "cluster"])

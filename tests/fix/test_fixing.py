@@ -197,8 +197,8 @@ def test_left_folders(workplace: Workplace) -> None:
     """What a killed tool left behind is removed by the next search."""
     below = workplace.folder / "fix" / "in-use"
     below.mkdir(parents=True)
-    code = "import os; from pathlib import Path; from whichtorch.process import temporary_folders\n"
-    code += "temporary_folders.new_temporary_folder(Path(os.environ['BELOW']))"
+    code = "import os; from pathlib import Path; from whichtorch.process import marks\n"
+    code += "marks.new_temporary_folder(Path(os.environ['BELOW']))"
     subprocess.run([sys.executable, "-c", code], env=os.environ | {"BELOW": str(below)}, check=True)
     assert len(list(below.iterdir())) == 1
     workplace.fix(workplace.environment("bad", STACK), workplace.environment("good", GOOD))

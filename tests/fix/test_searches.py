@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from tests.fix.packages import effect, independent, tree_change
 from whichtorch.fix.closure import Closure
-from whichtorch.fix.cure_search import CureSearch, Trial, TrialEffect
-from whichtorch.fix.minimum import smallest
+from whichtorch.fix.cure_search import CureSearch, Trial, TrialEffect, smallest
 from whichtorch.fix.tree_change import TreeChange
 from whichtorch.fix.units import Proposal
 

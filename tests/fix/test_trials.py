@@ -19,11 +19,9 @@ from tests.fix.packages import effect, independent
 from tests.patience import PATIENCE
 from whichtorch.base.errors import PreventedError
 from whichtorch.fix.closure import Closure
-from whichtorch.fix.cure_search import GUESS, CureSearch, Trial, each_once, in_words, inquiry
-from whichtorch.fix.minimum import smallest
+from whichtorch.fix.cure_search import GUESS, CureSearch, Trial, each_once, in_words, inquiry, smallest
 from whichtorch.fix.units import Proposal, Unit
-from whichtorch.search.runs_oracle import BudgetSpentError, Deferred, Journal, RunsOracle, drive
-from whichtorch.search.worker_pool import WorkerPool
+from whichtorch.search.runs_oracle import BudgetSpentError, Deferred, Journal, RunsOracle, WorkerPool, drive
 
 NAMES = [f"f{number:02}" for number in range(14)]
 CHANGE = independent(NAMES)

@@ -5,14 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.hangs.pictures import picture, table
-from whichtorch.failures.hang_kind import HangKind
 from whichtorch.hangs import stack_readers, stacks
 from whichtorch.hangs.dispatch.call_path import Stage
 from whichtorch.hangs.hang_diagnosis import HangDiagnosis, diagnose
 from whichtorch.hangs.stack_folder import diagnosis_lines
 from whichtorch.hangs.stacks import Frame, KernelWait, Process, Thread, native, python
 from whichtorch.model import ThreadWait
-from whichtorch.process.evidence.waiting import Waiting
+from whichtorch.process.evidence.waiting import HangKind, Waiting
 
 TABLES = {"aten::mm": table()}
 SUMMARY = (

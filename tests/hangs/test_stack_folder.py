@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from tests.hangs.pictures import SAMPLES
-from whichtorch.failures.hang_kind import HangKind
 from whichtorch.hangs import stack_folder
 from whichtorch.hangs.dispatch import call_path
 from whichtorch.hangs.hang_diagnosis import HangDiagnosis, signature_frames
@@ -16,6 +15,7 @@ from whichtorch.hangs.stacks import Process, Thread, native, python
 from whichtorch.inside import probe
 from whichtorch.model import Environment, Fingerprint
 from whichtorch.process.evidence.capture import COLLECTORS
+from whichtorch.process.evidence.waiting import HangKind
 from whichtorch.watch.process_report import together
 
 TABLE = (SAMPLES / "table.aten_mm.2.11.0.txt").read_text()

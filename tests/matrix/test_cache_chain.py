@@ -17,8 +17,8 @@ from whichtorch.base.errors import PreventedError, UsageError
 from whichtorch.matrix import cached_files, planning
 from whichtorch.matrix.cached_files import UNSEEN
 from whichtorch.matrix.cell_scheduler import CellScheduler
-from whichtorch.matrix.pipeline import MatrixRun
-from whichtorch.matrix.run_options import RunOptions
+from whichtorch.matrix.lab import MatrixRun
+from whichtorch.matrix.options import RunOptions
 from whichtorch.matrix.site import LocalSite
 from whichtorch.model import Build, Cell, ChainEvidence, Config, Doubt, Environment, Outcome, Request, Scenario
 from whichtorch.process.executor import Executor, LocalExecutor

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import PASSED, FakeCache, FakeExecutor
-from tests.matrix.test_pipeline import requests, scenario
+from tests.matrix.test_lab import requests, scenario
 from tests.patience import PATIENCE
 from tests.process.running import until
 from whichtorch.environments.provider import Stage
 from whichtorch.matrix import planning
 from whichtorch.matrix.cell_scheduler import CellScheduler
-from whichtorch.matrix.pipeline import MatrixRun
+from whichtorch.matrix.lab import MatrixRun
 from whichtorch.matrix.site import INSTALLS_AT_ONCE, LocalSite
 from whichtorch.model import Environment, Outcome, Request
 from whichtorch.process.supervision import Ending, Task
-from whichtorch.records.known_records import Records
+from whichtorch.records.line_index import Records
 from whichtorch.records.store import new_run
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.fakes import PASSED, moving
-from tests.matrix.test_pipeline import KILLED, Outcomes, requests, run, scenario
+from tests.matrix.test_lab import KILLED, Outcomes, requests, run, scenario
 from whichtorch.matrix import planning
 from whichtorch.matrix.test_session import EVENTS, VARIABLE
 from whichtorch.model import AttemptEvidence, Outcome, ProjectCommand

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from whichtorch.base.errors import UsageError
-from whichtorch.matrix.run_options import CommandOptions
+from whichtorch.matrix.options import CommandOptions
 from whichtorch.suite import project
 
 

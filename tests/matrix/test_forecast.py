@@ -8,7 +8,7 @@ from whichtorch.matrix.forecast import Forecast
 from whichtorch.matrix.planning import RunOptions, _joined, plan
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.model import Build, Config, Expectation, Outcome, Request, Scenario
-from whichtorch.records.known_records import Records
+from whichtorch.records.line_index import Records
 
 CPU, PYPI = Build(name="cpu"), Build(name="pypi")
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.fakes import PASSED, FakeCache, FakeExecutor
 from tests.hangs.test_stack_folder import filled
-from tests.matrix.test_pipeline import requests, scenario
+from tests.matrix.test_lab import requests, scenario
 from whichtorch.matrix import planning, work
 from whichtorch.matrix.cell_scheduler import CellScheduler
-from whichtorch.matrix.pipeline import MatrixRun
+from whichtorch.matrix.lab import MatrixRun
 from whichtorch.matrix.site import LocalSite
 from whichtorch.model import Cell, Condition, Outcome, Record
 from whichtorch.process.supervision import Ending, Task

@@ -14,7 +14,7 @@ from whichtorch.matrix.lab import Runner
 from whichtorch.matrix.sample import NoNumberError, Part, Sample
 from whichtorch.measure.measure import measures_named
 from whichtorch.model import Basis, Effect, Environment, MachineState
-from whichtorch.search.estimate import FIRST_LOOK
+from whichtorch.search.step_search import FIRST_LOOK
 
 OLD, NEW, OTHER = (environment(version) for version in ("2.1.0", "2.2.0", "2.3.0"))
 

@@ -9,12 +9,12 @@ import pytest
 
 from tests.fakes import PASSED
 from tests.hangs.test_stack_folder import filled
-from tests.matrix.test_pipeline import requests, run, scenario
+from tests.matrix.test_lab import requests, run, scenario
 from whichtorch.cli import Exit, exit_code
 from whichtorch.explain.explainer import RecordedEvidence
 from whichtorch.explain.explanation import explain
 from whichtorch.matrix import planning
-from whichtorch.matrix.judgement import decided
+from whichtorch.matrix.planning import decided
 from whichtorch.model import Condition, Outcome, Result, Role, Run
 from whichtorch.process.supervision import Ending, Task
 from whichtorch.records.store import StoredRun, read_records

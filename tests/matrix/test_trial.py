@@ -13,7 +13,7 @@ import pytest
 from tests.fakes import PASSED, FakeCache, FakeExecutor, lab_of, shows_nothing
 from tests.fix.packages import environment_folder
 from tests.matrix.cluster.fakes import FakeEngine, FakeWorker
-from tests.matrix.test_pipeline import requests, scenario
+from tests.matrix.test_lab import requests, scenario
 from tests.patience import PATIENCE
 from tests.process.running import until
 from whichtorch.base.errors import PreventedError, UsageError
@@ -26,7 +26,7 @@ from whichtorch.matrix.planning import PlannedCell, RunOptions
 from whichtorch.matrix.variation import NOTES, Variation
 from whichtorch.model import Outcome
 from whichtorch.process.supervision import Ending, Task
-from whichtorch.records.known_records import Records
+from whichtorch.records.line_index import Records
 from whichtorch.records.store import new_run
 
 

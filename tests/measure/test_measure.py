@@ -11,7 +11,7 @@ import pytest
 from whichtorch.base.errors import UsageError
 from whichtorch.measure.measure import Measure, MeasureKind, change_words, measures_named, printed_pattern
 from whichtorch.model import Effect
-from whichtorch.search.estimate import Estimate
+from whichtorch.search.step_search import Estimate
 
 
 def named(*names: str, **options: Any) -> tuple[Measure, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE
-from whichtorch.process.temporary_folders import temporary_folder
+from whichtorch.process.marks import temporary_folder
 from whichtorch.records.store import OPEN, new_run
 from whichtorch.records.stored_runs import clear_left_behind
 
@@ -16,7 +16,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from tests.records.test_store import record
-from whichtorch.process.temporary_folders import new_temporary_folder
+from whichtorch.process.marks import new_temporary_folder
 from whichtorch.records.store import new_run
 
 store = new_run(Path(sys.argv[1]), ("matrix",))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.records.test_merging import merged, with_output
 from tests.records.test_store import record
+from tests.records.test_stored_runs import merged, with_output
 from tests.results import FAIL, PASS, cell, environment, result, stored
 from whichtorch.model import Outcome, Record
 from whichtorch.records import line_index

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.records.test_merging import with_output
+from tests.records.test_stored_runs import with_output
 from tests.results import FAIL, PASS, cell, environment, result, stored
 from whichtorch.records import stored_runs
 from whichtorch.records.store import read_records

@@ -8,7 +8,7 @@ from whichtorch.base.errors import PreventedError
 from whichtorch.model import Attempt, Cell, Limits, Outcome, Record, Scenario, StoppedBy, record_key
 from whichtorch.records import store as record_store
 from whichtorch.records import stored_runs
-from whichtorch.records.known_records import Records
+from whichtorch.records.line_index import Records
 from whichtorch.records.store import new_run, read_records
 
 LIMITS = Limits(timeout=60, memory_mb=1000)

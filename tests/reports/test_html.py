@@ -16,7 +16,7 @@ import pytest
 from tests.reports import pages
 from tests.reports.pages import attempt, cell, environment, made, stored
 from whichtorch.model import Cell, Diagnosis, Outcome, Scenario
-from whichtorch.reports.page.excerpts import Excerpt, Rank, fitted
+from whichtorch.reports.page.details import Excerpt, Rank, fitted
 from whichtorch.reports.page.html import FIXED, PER_CELL
 
 VOID = {"meta", "link", "input", "img", "br", "hr"}

@@ -22,8 +22,7 @@ from whichtorch.bisect.ledger import Ledger
 from whichtorch.bisect.search_request import Axis, AxisName, SearchRequest
 from whichtorch.environments import matrix_file
 from whichtorch.fix.closure import Closure
-from whichtorch.fix.cure_search import LAST_DEPTH, STEPS, CureSearch, Trial, TrialEffect
-from whichtorch.fix.minimum import POLISH_TRIALS, smallest
+from whichtorch.fix.cure_search import LAST_DEPTH, POLISH_TRIALS, STEPS, CureSearch, Trial, TrialEffect, smallest
 from whichtorch.fix.units import Proposal
 from whichtorch.model import Build, Config, Request
 from whichtorch.process.supervision import Ending

@@ -5,8 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
-from whichtorch.search.runs_oracle import Inquiry, RunsOracle, asking, drive
-from whichtorch.search.worker_pool import WorkerPool
+from whichtorch.search.runs_oracle import Inquiry, RunsOracle, WorkerPool, asking, drive
 
 
 def doubled(start: int) -> Generator[int, int, list[int]]:

@@ -15,8 +15,7 @@ from pydantic import Field
 
 from whichtorch.answer import needs
 from whichtorch.answer.claims import Claims, listed
-from whichtorch.failures.missing_package import missing_module
-from whichtorch.failures.signature import described
+from whichtorch.failures.failure import described, missing_module
 from whichtorch.model import Cell, Environment, Model, Outcome
 
 if TYPE_CHECKING:

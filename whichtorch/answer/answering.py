@@ -32,24 +32,22 @@ from whichtorch.answer.answer import (
     with_boundary,
 )
 from whichtorch.answer.claims import Claims, claims_of, listed, other_packages, shows
-from whichtorch.answer.printed_check import checked
-from whichtorch.answer.script_candidates import Candidate, candidates_in
+from whichtorch.answer.script_candidates import Candidate, candidates_in, checked
 from whichtorch.base.atomic_files import text_of
 from whichtorch.base.errors import PreventedError, TimeOverError, UsageError
 from whichtorch.base.version_parsing import parse_version
-from whichtorch.bisect import axes
+from whichtorch.bisect.driver import search_axis
 from whichtorch.bisect.search_request import Budget, SearchRequest
 from whichtorch.environments.additions import Additions
 from whichtorch.environments.expansion import expand
-from whichtorch.environments.index.version_specs import EVERY_RELEASE
+from whichtorch.environments.index.releases import EVERY_RELEASE
 from whichtorch.environments.interpreters import DEFAULT_PYTHON, found_python
-from whichtorch.failures.patience import BESIDE_PASS, LONGER
+from whichtorch.failures.deadline import BESIDE_PASS, LONGER
 from whichtorch.failures.tracebacks import read_chain
-from whichtorch.matrix.environment_options import SearchAxes
 from whichtorch.matrix.forecast import Forecast
 from whichtorch.matrix.lab import opened_lab
+from whichtorch.matrix.options import RunOptions, SearchAxes
 from whichtorch.matrix.planning import plan
-from whichtorch.matrix.run_options import RunOptions
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.model import Cell, Environment, Outcome, Scenario, digest
 from whichtorch.model.events import Show, StatusShown
@@ -367,7 +365,7 @@ class Answering:
             attribute=False,
         )
         try:
-            found = axes.search(request, self.cache, self.show)
+            found = search_axis(request, self.cache, self.show)
         except UsageError:  # there is nothing older
             return None
         if found.interrupted and not self._is_over:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from whichtorch.answer.snippets import snippets_in
+from whichtorch.answer.report import snippets_in
 from whichtorch.base.version_parsing import parse_version
 from whichtorch.failures.tracebacks import RaisedException, read_chain
 from whichtorch.model import Cell, Environment, Outcome

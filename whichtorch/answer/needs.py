@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from packaging.utils import canonicalize_name
 
-from whichtorch.failures.missing_package import package_of
+from whichtorch.failures.failure import package_of
 from whichtorch.source.names import dotted, loads_in
 from whichtorch.source.syntax import texts_in
 

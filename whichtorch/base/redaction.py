@@ -2,6 +2,7 @@
 
 A secret is known by what surrounds it, by its shape, or because a variable with a telling name holds it. Each
 `SecretShape` looks for one of these. A replacement is the same every night, so that the same failure stays the same.
+`ESCAPES` finds what steers a terminal, which readers of an output leave out, too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,14 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
+
+ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # CSI: colors, cursor
+    r"|\][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC: titles, links
+    r"|[PX^_][^\x1b\n]*\x1b\\"  # DCS, SOS, PM, APC
+    r"|[ -/]*[0-Z\\-~])"
+)
+
 
 TOKEN, USER, HOST = "<token>", "<user>", "<host>"
 SHORTEST_SECRET = 8  # characters of a variable's value: shorter ones are words and numbers of ordinary output

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from whichtorch.base.grouping import counted
-from whichtorch.bisect.axes.locks import PackageChange, Pins, combined, differences, pins_in, pins_of
-from whichtorch.bisect.axes.packages import locked_request
+from whichtorch.bisect.axes.packages import PackageChange, Pins, combined, differences, locked_request, pins_in, pins_of
 from whichtorch.bisect.bisection import Attribution, Boundary, Cause
 from whichtorch.bisect.driver import bisected
 from whichtorch.bisect.ledger import Ledger
 from whichtorch.bisect.search_request import Axis, AxisName
-from whichtorch.failures.missing_package import lacking_package
+from whichtorch.failures.failure import lacking_package
 from whichtorch.search.search_state import AnswerKind, Change, Find, SearchVerdict
 
 if TYPE_CHECKING:

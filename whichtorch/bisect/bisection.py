@@ -9,8 +9,7 @@ from pydantic import Field
 
 from whichtorch.base.grouping import grouped
 from whichtorch.bisect.search_request import AxisName  # noqa: TC001  pydantic reads these
-from whichtorch.failures.failure import Failure
-from whichtorch.failures.signature import described
+from whichtorch.failures.failure import Failure, described
 from whichtorch.model import Cell, Environment, Model, Outcome
 from whichtorch.model.record import Curve  # noqa: TC001
 from whichtorch.records.compare.factors import Versions  # noqa: TC001

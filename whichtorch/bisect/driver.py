@@ -1,4 +1,4 @@
-"""Search an ordered axis for the change: ask the strategy, run what it wants, until it has the answer.
+"""Search an axis for the change; an ordered one: ask the strategy, run what it wants, until it has the answer.
 
 All that a decision rests on is in the records, so an interrupted search goes on from there, and what a matrix has run
 already counts.
@@ -7,6 +7,7 @@ already counts.
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
@@ -27,6 +28,16 @@ if TYPE_CHECKING:
     from whichtorch.bisect.probe_oracle import ProbeSearch
     from whichtorch.bisect.search_request import Axis, SearchRequest
     from whichtorch.bisect.workbench import Workbench
+    from whichtorch.environments.cache import EnvironmentCache
+    from whichtorch.model.events import Show
+
+
+def search_axis(request: SearchRequest, environments: EnvironmentCache, show: Show) -> Bisection:
+    """Search the axis of a request. Its module is imported here: other searches start without it."""
+    is_laid = request.source is not None and request.source.command is None
+    module = "commit_line" if is_laid else request.axis.row.module
+    bisection: Bisection = import_module(f"whichtorch.bisect.axes.{module}").search(request, environments, show)
+    return bisection
 
 
 def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bisection:

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import UsageError
 from whichtorch.base.grouping import grouped
-from whichtorch.bisect.position_evidence import PositionEvidence
+from whichtorch.bisect.ledger import PositionEvidence
 from whichtorch.matrix.interleaving import Meter, Series, measured_cell
 from whichtorch.matrix.sample import NoNumberError
 from whichtorch.model import Basis, Outcome
 from whichtorch.model.events import NumbersCompared
 from whichtorch.model.record import Curve, CurveStep, Effect, MachineState
-from whichtorch.search.estimate import ALPHA, Estimate
 from whichtorch.search.search_state import AnswerKind, Bracket, Change, SearchVerdict
-from whichtorch.search.step_search import NumberStep, StepSearch
+from whichtorch.search.step_search import ALPHA, Estimate, NumberStep, StepSearch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

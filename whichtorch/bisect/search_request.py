@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import UsageError
+from whichtorch.base.grouping import RowEnum
 from whichtorch.base.option import max_time, option
-from whichtorch.base.row_enum import RowEnum
-from whichtorch.matrix.run_options import RunOptions
+from whichtorch.matrix.options import RunOptions
 from whichtorch.search.search_state import SearchOptions
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ BUILD_TIMEOUT = 14400.0  # seconds: all of torch takes an hour on eight cores
 class AxisRow:
     """How an axis is chosen and searched."""
 
-    module: str  # in whichtorch.bisect.axes; its function `search` takes what `axes.search` takes
+    module: str  # in whichtorch.bisect.axes; its function `search` takes what `search_axis` takes
     is_ordered: bool = True  # False: no value lies between two others, so every value is tried
     has_branches: bool = False  # neighbors in its order need not be parent and child
     options: tuple[str, ...] = ()  # each of these selects the axis; () for an axis that `--axis` selects

@@ -11,13 +11,12 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import INTERRUPTED, SIGNAL_CHECK, why_stopped
-from whichtorch.matrix.lab import Lab, opened_lab
-from whichtorch.matrix.pipeline import MatrixRun
+from whichtorch.matrix.lab import Lab, MatrixRun, opened_lab
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.model import Cell, Environment, Role, events
-from whichtorch.records.known_records import Records
+from whichtorch.records.line_index import Records
 from whichtorch.records.store import read_records
-from whichtorch.search.worker_pool import await_all
+from whichtorch.search.runs_oracle import await_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,10 +8,8 @@ from pathlib import Path
 from whichtorch.base.errors import UsageError
 from whichtorch.base.option import argument, group, json_output, max_time, option, output_file
 from whichtorch.cli import command
-from whichtorch.cli.command import Exit
-from whichtorch.cli.display import Display
-from whichtorch.matrix.environment_options import Storage
-from whichtorch.matrix.run_options import RunOptions, jobs_option, sandbox_option
+from whichtorch.cli.command import Display, Exit
+from whichtorch.matrix.options import RunOptions, Storage, jobs_option, sandbox_option
 from whichtorch.process.sandbox import Sandbox
 
 

@@ -17,15 +17,12 @@ from whichtorch.cli.cluster import scheduler, worker
 from whichtorch.cli.command import Exit, called
 from whichtorch.cli.explain import explain
 from whichtorch.cli.fix import fix
-from whichtorch.cli.inspect import dispatch, doctor, stacks
-from whichtorch.cli.matrix import matrix
+from whichtorch.cli.inspect import dispatch, doctor, run, stacks
+from whichtorch.cli.matrix import matrix, plan
 from whichtorch.cli.mcp import mcp
 from whichtorch.cli.parser import SETTINGS, PanelCommand, PanelGroup, command_of, usage_error
-from whichtorch.cli.plan import plan
-from whichtorch.cli.run import run
 from whichtorch.cli.runs import compare, history, merge, report, runs, runs_name, runs_prune
 from whichtorch.cli.triage import replay, triage
-from whichtorch.reports.shown_text import visible
 
 CALLBACK = 0.05  # seconds in which a callback ends
 
@@ -156,6 +153,8 @@ def main() -> NoReturn:
         print(f"error: {usage_error(mistake)}", file=sys.stderr)
         sys.exit(Exit.USAGE)
     except WhichtorchError as error:
+        from whichtorch.reports.document import visible
+
         print(f"error: {visible(str(error))}", file=sys.stderr)  # it may quote a file from elsewhere
         sys.exit(error.exit_code)
     except KeyboardInterrupt:

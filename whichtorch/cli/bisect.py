@@ -9,14 +9,27 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import UsageError
 from whichtorch.base.option import Strings, group, json_output, markdown_output, option
-from whichtorch.bisect import axes
 from whichtorch.bisect.search_request import BUILD_TIMEOUT, AxisName, Budget, SearchRequest, Source, day_named
 from whichtorch.cli import command
-from whichtorch.cli.command import ClusterAddress, Exit, NamedTestOrCommand, failure_option, git_option
-from whichtorch.cli.display import Display
-from whichtorch.cli.numbers import MeasureOptions
-from whichtorch.matrix.environment_options import SearchAxes, Storage, commas, interpreter_option
-from whichtorch.matrix.run_options import CHAINED, RunOptions, fresh_option, jobs_option
+from whichtorch.cli.command import (
+    ClusterAddress,
+    Display,
+    Exit,
+    MeasureOptions,
+    NamedTestOrCommand,
+    failure_option,
+    git_option,
+)
+from whichtorch.matrix.options import (
+    CHAINED,
+    RunOptions,
+    SearchAxes,
+    Storage,
+    commas,
+    fresh_option,
+    interpreter_option,
+    jobs_option,
+)
 from whichtorch.search.search_state import Find, SearchOptions
 
 if TYPE_CHECKING:
@@ -124,13 +137,15 @@ def bisect(options: BisectOptions) -> Exit:
     command goes on where it was interrupted, and what `matrix` has run counts. Exit code: 0 answered; 4 inconclusive; 2
     wrong usage; 3 an index or the machine is in the way; 130 interrupted.
     """
+    from whichtorch.bisect.driver import search_axis
+
     axis, home = check_options(options.axis, options.given), command.state_folder()
     request = _search_request(options, axis, home)
     with command.resumable(request.budget.seconds):
         cache = options.storage.cache(home)
         with options.cluster.searching(cache, options.jobs) as (machines, jobs):
             request = replace(request, machines=machines, jobs=jobs)
-            bisection = axes.search(request, cache, options.display.progress)
+            bisection = search_axis(request, cache, options.display.progress)
         _write_answer(bisection, options, home)
         if bisection.interrupted:
             raise KeyboardInterrupt
@@ -139,7 +154,7 @@ def bisect(options: BisectOptions) -> Exit:
 
 def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> SearchRequest:
     """Return the request to search an axis."""
-    from whichtorch.environments.index.version_specs import EVERY_RELEASE
+    from whichtorch.environments.index.releases import EVERY_RELEASE
 
     measures = options.numbers.measures
     if len(measures) > 1:

@@ -8,7 +8,7 @@ from pathlib import Path
 from whichtorch.base.option import argument, duration, group, option
 from whichtorch.cli.command import certificates, state_folder
 from whichtorch.matrix.cluster import PORT
-from whichtorch.matrix.environment_options import Storage
+from whichtorch.matrix.options import Storage
 
 _tls = partial(option, metavar="DIR", help="A cluster's certificates. [default: tls in the state folder]")
 

@@ -1,8 +1,9 @@
-"""What commands share: the call as the user typed it, the test, the cluster, interrupts, files and exit codes."""
+"""What commands share: the call as the user typed it, the test, the cluster, what they print, interrupts, exits."""
 
 import os
 import re
 import shlex
+import shutil
 import signal
 import stat
 import sys
@@ -10,23 +11,32 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from whichtorch.base.errors import GOES_ON, TimeOverError, UsageError
-from whichtorch.base.option import STDOUT, Strings, after_dashes, argument, group, option
-from whichtorch.matrix.run_options import CommandOptions, RunOptions, check_command, running_option
+from whichtorch.base.option import STDOUT, Strings, after_dashes, argument, group, option, output_file
+from whichtorch.matrix.options import CommandOptions, RunOptions, check_command, commas, running_option
 from whichtorch.process.sandbox import Sandbox
 from whichtorch.watch.watch_request import STOPPED_CODE
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from whichtorch.environments.cache import EnvironmentCache
     from whichtorch.environments.matrix_file import MatrixFile
+    from whichtorch.matrix.forecast import Forecast
+    from whichtorch.matrix.planning import Plan
     from whichtorch.matrix.site import ThisMachine
     from whichtorch.matrix.work import Machines
+    from whichtorch.measure.measure import Measure
     from whichtorch.model import Model, Outcome, Scenario
+    from whichtorch.model.events import Emit, Event
+    from whichtorch.records.store import StoredRun
+    from whichtorch.reports.document import Line
+    from whichtorch.reports.event_lines import EventLog
 
 ANY_FAILURE = "any"  # as --failure: every failure is bad
 WRAP_UP = 4.0  # seconds for a search to end by itself after its time limit, before it is interrupted
@@ -41,6 +51,10 @@ failure_option = partial(
 git_option = partial(option, "--git", metavar="CHECKOUT", help="The git checkout whose commits the answer names.")
 _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]+")
 
+_output_option = partial(option, panel="Output", default=False)
+
+_number_option = partial(option, panel="Numbers")
+
 
 @dataclass(frozen=True, kw_only=True)
 class NamedTest:
@@ -54,7 +68,7 @@ class NamedTest:
 
         A matrix file gives a script its timeout, and the folder to look in.
         """
-        from whichtorch.matrix.environment_options import matrix_file
+        from whichtorch.matrix.options import matrix_file
         from whichtorch.suite import selection
 
         words, test = self.script_arguments, self.test
@@ -110,7 +124,7 @@ class NamedTestOrCommand(NamedTest):
 
     def scenarios(self, file: "MatrixFile | None" = None) -> "list[Scenario]":
         """Return the same, or the command after `--`."""
-        from whichtorch.matrix.environment_options import matrix_file
+        from whichtorch.matrix.options import matrix_file
 
         if self.test:
             return super().scenarios(file)
@@ -298,3 +312,128 @@ class ClusterAddress:
         here = ThisMachine(environments=cache, jobs=jobs or 1)
         with self.machines(here, jobs) as machines:
             yield (None if machines is here else machines), jobs or max(1, machines.slots)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Display:
+    """What a command prints, and in which form."""
+
+    quiet: bool = _output_option("-q --quiet", help="Print failures and the summary only.")
+    verbose: bool = _output_option(
+        "-v --verbose",
+        help="Also print known cells, each test of a command, the logs of cells, and how installs are made, with logs.",
+    )
+    events_file: Path | None = output_file(
+        "--events", help="Write events as JSON Lines as they happen; - for standard output."
+    )
+
+    @cached_property
+    def console(self) -> "Console":
+        """The terminal, or whatever standard output is."""
+        from rich.console import Console
+
+        return Console()
+
+    @property
+    def columns(self) -> int:
+        """How wide a table may be: the width of the terminal, or 160 columns without one."""
+        return self.console.width if self.console.file.isatty() else shutil.get_terminal_size((160, 24)).columns
+
+    @cached_property
+    def _log(self) -> "EventLog | None":
+        from whichtorch.reports.event_lines import EventLog
+
+        if self.events_file is None:
+            return None
+        stream = sys.__stdout__ if self.events_file == STDOUT else self.events_file.open("w", encoding="utf-8")
+        return EventLog(stream) if stream else None
+
+    @contextmanager
+    def progress(self, total: int | None, forecast: "Forecast | None" = None) -> Iterator["Emit"]:
+        """Show progress through `total` cells, None if their number is not known, with the time left of a forecast."""
+        from whichtorch.reports.terminal import Detail, Progress
+
+        detail = Detail.LITTLE if self.quiet else Detail.ALL if self.verbose else Detail.USUAL
+        with Progress(self.console, total, detail, forecast) as show:
+
+            def emit(event: "Event") -> None:
+                show(event)
+                if self._log:
+                    self._log(event)
+
+            yield emit
+
+    def say(self, lines: "Iterable[Line]") -> None:
+        """Print finished lines, wrapped and colored as the terminal can."""
+        from whichtorch.reports.terminal import say
+
+        say(self.console, lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureOptions:
+    """Which numbers are measured, and how large a change counts."""
+
+    measure: Strings = _number_option(
+        default=(),
+        metavar="NAME[,NAME]",
+        help="Compare numbers: wall, cpu, import, import-memory, compile, peak, growth, output, or one that "
+        "the script prints.",
+    )
+    pattern: str | None = _number_option(
+        metavar="REGEX",
+        help="Where the number stands that the script prints, 'tokens/s: ([\\d.]+)'; with growth, the lines at which "
+        "memory is measured. [default: NAME=1.5 or NAME: 1.5; each line]",
+    )
+    worse: str | None = _number_option(
+        metavar="CHANGE",
+        help="How much worse counts: 10%, or a number in the measure's unit. +10%: more is worse; -10%: less is; "
+        "+-10%: both are. [default: 5%; less of what is named like tokens/s or accuracy is worse, more of the rest]",
+    )
+
+    @property
+    def measures(self) -> "tuple[Measure, ...]":
+        """The measures that the options name.
+
+        Raises UsageError for what is wrong with them, and where a library is missing.
+        """
+        given = [name for name, value in (("--pattern", self.pattern), ("--worse", self.worse)) if value]
+        names = commas(self.measure)
+        if not names:
+            if given or self.measure:
+                what = f"{' and '.join(given)}: there is no --measure" if given else "--measure names nothing"
+                raise UsageError(what, hint="name what is measured: --measure cpu")
+            return ()
+        from whichtorch.measure.measure import measures_named
+        from whichtorch.search.step_search import check_statistics
+
+        check_statistics()
+        return measures_named(names, self.pattern, self.worse)
+
+
+def measured(
+    planned: "Plan", measures: "tuple[Measure, ...]", machines: "ThisMachine", display: "Display"
+) -> "tuple[StoredRun, Exit]":
+    """Measure the cells of a plan and print the numbers; return the stored run and the exit code.
+
+    A number that is worse makes it red.
+
+    Raises UsageError where no environment has a number.
+    """
+    from whichtorch.matrix.interleaving import measured_run
+    from whichtorch.model import Effect
+    from whichtorch.reports.numbers_text import number_lines
+
+    opened = measured_run(planned, measures, machines, display.progress)
+    with terminating_like_interrupt(), opened as (store, notes):
+        cells = store.stored().result.cells
+        is_worse = any(number.effect in {Effect.WORSE, Effect.DIFFERENT} for cell in cells for number in cell.numbers)
+        code = Exit.RED if is_worse else exit_code(store.tally, failed=store.failed)
+        code = Exit.INTERRUPTED if store.run.interrupted else code
+        store.run = store.run.model_copy(update={"exit_code": int(code)})
+    stored = store.stored()  # read again: the run is marked as ended now
+    display.say(number_lines(stored.result, notes, display.columns))
+    if code is not Exit.INTERRUPTED and cells and not any(cell.numbers for cell in cells):
+        reasons = dict.fromkeys(cell.reason or str(cell.outcome) for cell in cells)
+        raise UsageError(f"nothing could be measured: {'; '.join(reasons)}")
+    return stored, code

@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING
 from whichtorch.base.errors import UsageError
 from whichtorch.base.option import group, json_output
 from whichtorch.cli import command
-from whichtorch.cli.command import ClusterAddress, Exit, NamedTestOrCommand
-from whichtorch.cli.display import Display
-from whichtorch.cli.numbers import MeasureOptions, measured
+from whichtorch.cli.command import ClusterAddress, Display, Exit, MeasureOptions, NamedTestOrCommand, measured
 from whichtorch.environments.additions import environment_option
-from whichtorch.matrix.environment_options import KnownAxes, Storage, known_environment
-from whichtorch.matrix.run_options import CHAINED, RunOptions, running_option
+from whichtorch.matrix.options import CHAINED, KnownAxes, RunOptions, Storage, known_environment, running_option
 
 if TYPE_CHECKING:
     from whichtorch.measure.measure import Measure

@@ -20,11 +20,9 @@ from whichtorch.base.option import (
 )
 from whichtorch.bisect.search_request import Budget, SearchRequest
 from whichtorch.cli import command
-from whichtorch.cli.command import ClusterAddress, Exit, NamedTestOrCommand, failure_option, git_option
-from whichtorch.cli.display import Display
+from whichtorch.cli.command import ClusterAddress, Display, Exit, NamedTestOrCommand, failure_option, git_option
 from whichtorch.environments.additions import environment_option
-from whichtorch.matrix.environment_options import SearchAxes, Storage
-from whichtorch.matrix.run_options import CHAINED, RunOptions, jobs_option, running_option
+from whichtorch.matrix.options import CHAINED, RunOptions, SearchAxes, Storage, jobs_option, running_option
 
 if TYPE_CHECKING:
     from whichtorch.fix.commission import FixAnswer
@@ -93,7 +91,7 @@ def fix(options: FixOptions) -> Exit:
 
 def _search_request(options: FixOptions, home: Path) -> SearchRequest:
     """Return the request to search for the two releases."""
-    from whichtorch.environments.index.version_specs import EVERY_RELEASE
+    from whichtorch.environments.index.releases import EVERY_RELEASE
     from whichtorch.suite.chain import check_own_caches
 
     file = options.axes.file(options.torch or [EVERY_RELEASE])

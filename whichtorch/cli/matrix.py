@@ -1,4 +1,4 @@
-"""`whichtorch matrix`: scenarios in every environment of a matrix."""
+"""`whichtorch matrix`: scenarios in every environment of a matrix. `whichtorch plan`: these, shared among jobs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.base.errors import FailFastError, UsageError
-from whichtorch.base.option import group, option
+from whichtorch.base.option import group, json_output, option
 from whichtorch.cli import command
-from whichtorch.cli.command import ClusterAddress, Exit
-from whichtorch.cli.display import Display
-from whichtorch.cli.numbers import MeasureOptions, measured
+from whichtorch.cli.command import ClusterAddress, Display, Exit, MeasureOptions, measured
 from whichtorch.cli.parser import command_of, request_of
 from whichtorch.cli.runs import baseline_option, format_options, named_files, write_reports
-from whichtorch.matrix.environment_options import MatrixRequest
+from whichtorch.matrix.options import MatrixAxes, MatrixRequest
 from whichtorch.reports.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -52,8 +50,7 @@ def matrix(options: MatrixOptions) -> Exit:
     running.
     """
     from whichtorch.matrix.forecast import Forecast
-    from whichtorch.matrix.lab import opened_lab
-    from whichtorch.matrix.pipeline import raise_if_impossible
+    from whichtorch.matrix.lab import opened_lab, raise_if_impossible
     from whichtorch.matrix.planning import plan_matrix
     from whichtorch.matrix.site import ThisMachine
     from whichtorch.records import stored_runs
@@ -146,7 +143,7 @@ def _measured(
 def _compared(before: "StoredRun", stored: "StoredRun", called: "CommandPrefix", options: MatrixOptions) -> Exit:
     """Print what changed since another run, and return the exit code for it."""
     from whichtorch.records.compare.comparison import compare
-    from whichtorch.records.compare.number_nights import measured_before
+    from whichtorch.records.compare.nights import measured_before
     from whichtorch.reports.stored_run_text import comparison_lines
 
     comparison = compare(before.result, stored.result, measured_before(stored.result, options.home), options.home)
@@ -169,3 +166,32 @@ def _report_lines(stored: "StoredRun", options: MatrixOptions, called: "CommandP
         yield from ("", *red)
     yield ""
     yield from table.summary_lines(result, called, stored.left_out)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(MatrixAxes):
+    """The options of `plan`."""
+
+    shares: int | None = option(
+        metavar="N", least=1, help="How many jobs share the environments. [default: one for each, 256 at most]"
+    )
+    json_file: Path | None = json_output()
+
+
+def plan(options: PlanOptions) -> None:
+    """Share the environments of a matrix among the jobs of a CI service.
+
+    Each job then runs its share: the second of four is `matrix --share 2/4`, with the same other options. Exit code:
+    0; 2 wrong usage or matrix file, or no environment.
+    """
+    from whichtorch.environments.expansion import expand
+    from whichtorch.environments.share_plan import SharePlan
+
+    file = options.file
+    expansion = expand(file, cache=command.state_folder() / "cache")
+    planned = SharePlan.of(expansion.requests, options.shares)
+    for note in (*options.found_note, *expansion.build_notes, *expansion.notes):
+        print(note)
+    for row in planned.shares:
+        print(f"{row.share:>7}  {', '.join(row.environments)}")
+    command.write_json(options.json_file, planned)

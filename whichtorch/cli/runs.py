@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.base.errors import UsageError
 from whichtorch.base.option import STDOUT, argument, group, json_output, option, output_file
-from whichtorch.cli.command import Exit, called, state_folder, write_bytes, write_json, write_lines
-from whichtorch.cli.display import Display
+from whichtorch.cli.command import Display, Exit, called, state_folder, write_bytes, write_json, write_lines
 from whichtorch.reports.formats import FORMATS, ReportFormat
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ def compare(options: CompareOptions) -> Exit:
     """
     from whichtorch.records import stored_runs
     from whichtorch.records.compare import comparison
-    from whichtorch.records.compare.number_nights import measured_before
+    from whichtorch.records.compare.nights import measured_before
     from whichtorch.reports.cell_text import where_it_ran
     from whichtorch.reports.run_facts import run_before
     from whichtorch.reports.stored_run_text import comparison_lines
@@ -181,7 +180,7 @@ def merge(options: MergeOptions) -> None:
     The same record twice is kept once; conflicting ones are both kept, and the cells that rest on them told. The
     parts stay as they are; the merged run is then the `latest` one. Exit code: 0; 2 a folder holds no run.
     """
-    from whichtorch.records import merging, store, stored_runs
+    from whichtorch.records import store, stored_runs
     from whichtorch.reports.stored_run_text import merge_lines
 
     heads = []
@@ -194,7 +193,7 @@ def merge(options: MergeOptions) -> None:
     if problems:
         raise UsageError("\n".join(problems), hint="name a folder with a run.json, or one above it")
     with store.new_run(state_folder(), tuple(sys.argv[1:])) as run_store:
-        merged = merging.merge(heads, run_store)
+        merged = stored_runs.merge(heads, run_store)
         run_store.finish(run_store.run)
     print(*merge_lines(merged, run_store.run), sep="\n")
 
@@ -279,8 +278,8 @@ def write_reports(
     from whichtorch.base.redaction import Redactor
     from whichtorch.model import Model
     from whichtorch.reports.cell_text import where_it_ran
+    from whichtorch.reports.document import shown_path
     from whichtorch.reports.run_facts import gather
-    from whichtorch.reports.shown_text import shown_path
 
     facts = gather(head, home, baseline)
     there = where_it_ran(called, facts.stored.result.run)

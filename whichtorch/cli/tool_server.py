@@ -21,7 +21,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
-from whichtorch.process.temporary_folders import remove_left_behind, temporary_folder
+from whichtorch.process.marks import remove_left_behind, temporary_folder
 
 ABOUT = (
     "Runs scripts in many releases of PyTorch and says what passes, fails, hangs or crashes, and since when. A pass on "

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING
 from whichtorch.base.grouping import counted
 from whichtorch.base.option import Strings, argument, group, json_output, max_time, option
 from whichtorch.cli import command
-from whichtorch.cli.command import ClusterAddress, Exit, NamedTest
-from whichtorch.cli.display import Display
+from whichtorch.cli.command import ClusterAddress, Display, Exit, NamedTest
 from whichtorch.environments.additions import environment_option
-from whichtorch.matrix.environment_options import SearchAxes, Storage, interpreter_option
-from whichtorch.matrix.run_options import CHAINED, RunOptions, fresh_option, jobs_option, running_option, sandbox_option
+from whichtorch.matrix.options import (
+    CHAINED,
+    RunOptions,
+    SearchAxes,
+    Storage,
+    fresh_option,
+    interpreter_option,
+    jobs_option,
+    running_option,
+    sandbox_option,
+)
 from whichtorch.process.sandbox import Sandbox
 from whichtorch.triage.step import Step, step_named
 

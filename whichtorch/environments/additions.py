@@ -1,19 +1,22 @@
-"""What options add to environments: packages beside torch, and variables for what is run.
+"""What options say of environments: packages beside torch, variables for what is run, and which share of them is meant.
 
 The parser reads the types of fields, so this module must not import `annotations` from `__future__`.
 """
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Self, TypeVar
 
 from whichtorch.base.errors import UsageError
 from whichtorch.base.option import Strings, option
 
 environment_option = partial(option, panel="Environments")
+
+Item = TypeVar("Item")
 
 
 def _words(given: Mapping[str, Iterable[object]]) -> Strings:
@@ -98,3 +101,26 @@ class Additions:
                 raise UsageError(f"--env {name}: this shell has no such variable", hint=hint)
             given[name] = value if mark else os.environ[name]
         return given
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One of several nearly equal parts of a sequence. Neighbors stay together, because they share downloads."""
+
+    number: int
+    count: int
+
+    @classmethod
+    def named(cls, text: str) -> Self:
+        """Return the share that "2/4" names."""
+        number, _, count = text.partition("/")
+        if not (number.isdecimal() and count.isdecimal() and 0 < int(number) <= int(count)):
+            raise UsageError(f"{text!r} is not a share", hint="write it as 2/4: the second of four")
+        return cls(int(number), int(count))
+
+    def of(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Return the items of this share; all shares together have each item once, in order."""
+        return items[(self.number - 1) * len(items) // self.count : self.number * len(items) // self.count]
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"

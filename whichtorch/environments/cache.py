@@ -31,9 +31,9 @@ from whichtorch.environments.installation import (
 )
 from whichtorch.environments.interpreters import find_interpreter
 from whichtorch.environments.overlay import make_overlay, site_packages
-from whichtorch.environments.overrides import blamed
 from whichtorch.environments.patches import apply_patch
 from whichtorch.environments.provider import Stage, silent
+from whichtorch.environments.resolution import blamed
 from whichtorch.model import Build, Environment, Patch, Request, digest
 
 CPU_SIZE_MB = 800.0  # torch without CUDA, whose wheel of 184 MB unpacks to 600 MB, and what comes with it

@@ -22,9 +22,8 @@ from filelock import FileLock, Timeout
 
 from whichtorch.base.atomic_files import remove_tree, write_atomic
 from whichtorch.environments.commander import CancelledError, Commander, InstallError
-from whichtorch.environments.installation import Installation, InstallFolder, stamps_of
+from whichtorch.environments.installation import Installation, InstallFolder, UnpackedWheel, forget, stamps_of, unpacked
 from whichtorch.environments.resolution import locked_versions
-from whichtorch.environments.unpacked_wheels import UnpackedWheel, forget, unpacked
 from whichtorch.process.marks import mark_for, owner_is_dead
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from whichtorch.base.errors import PreventedError, UsageError, WhichtorchError
 from whichtorch.base.option import OUTPUTS
 from whichtorch.base.redaction import restored
 from whichtorch.environments import configs, patches
-from whichtorch.environments.index import sources, version_specs
+from whichtorch.environments.index import releases, sources
 from whichtorch.environments.interpreters import DEFAULT_PYTHON
 from whichtorch.environments.script_needs import contents_of
 from whichtorch.model import ANY_HARDWARE, NO_PATCH, Build, Config, Environment, LocalProject, Patch, Request
@@ -209,13 +209,13 @@ class _Expander:
     def _choices(self, spec: str, installed: Sequence[tuple[str, Build]]) -> list[_Choice]:
         """Return what a spec means for each Python and build; raises UnknownVersionError where none of them has it."""
         choices: list[_Choice] = []
-        unknown: dict[_Choice, version_specs.UnknownVersionError] = {}
+        unknown: dict[_Choice, releases.UnknownVersionError] = {}
         for python, build in installed:
             try:
-                versions, notes = version_specs.find(spec, build, python, self.cache)
+                versions, notes = releases.find(spec, build, python, self.cache)
                 choices += [_Choice(version, python, build, wheel=wheel) for version, wheel in versions.items()]
                 self.notes += notes
-            except version_specs.UnknownVersionError as error:
+            except releases.UnknownVersionError as error:
                 unknown[_Choice(spec, python, build, error.message)] = error
             except PreventedError as error:
                 choices.append(_Choice(spec, python, build, error.message))

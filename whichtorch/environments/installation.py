@@ -1,18 +1,24 @@
-"""Make an installation from its lock with uv; say what is there, what configs make of it, and what changed since."""
+"""Make an installation from its lock with uv; say what is there, what configs make of it, and what changed since.
+
+Environments link to uv's unpacked wheels. Layout of its cache (0.13): archive-v0/ID is an unpacked wheel,
+wheels-v7/…/VERSION-TAG is a symbolic link to it, with pointer files of the same stem beside it.
+"""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -22,15 +28,14 @@ from whichtorch import inside
 from whichtorch.base.atomic_files import read_json, write_atomic
 from whichtorch.environments.commander import Commander, InstallError
 from whichtorch.environments.index.sources import local_folder
-from whichtorch.environments.overrides import disagreements
-from whichtorch.environments.resolution import is_same_version, locked_versions
-from whichtorch.environments.unpacked_wheels import brought, contents, damage, forget, unpacked
+from whichtorch.environments.resolution import disagreements, is_same_version, locked_versions
 from whichtorch.model import Config, Environment, Outcome, Request, digest
 
 PROBE = inside.path("probe.py")
 PROBE_DIGEST = digest(PROBE.read_text(encoding="utf-8"))  # what a probe asks
 SITE = "lib/python*/site-packages"  # below a venv
 Stamp = tuple[str, int, int]  # path, size in bytes (0 for a folder) and time of change (ns) of a file
+_POINTERS = (".http", ".rev", ".msgpack", ".whl")  # beside the link to an unpacked wheel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,3 +328,75 @@ def local_wheels(request: Request) -> list[Path]:
         return [Path(request.torch)]
     folder = local_folder(request.build.find_links) if request.build.find_links else None
     return sorted(folder.glob(f"torch-{request.torch}-*.whl")) if folder is not None else []
+
+
+class UnpackedWheel(NamedTuple):
+    """A wheel unpacked in uv's cache."""
+
+    path: Path
+    name: str
+    version: str
+    inode: int  # of its METADATA
+    links: int  # to it: one here, and one in each environment that has it
+    changed: float  # seconds since the epoch
+
+    @property
+    def size(self) -> int:
+        """Bytes, as its RECORD says."""
+        records = self.path.glob("*.dist-info/RECORD")
+        return sum(size for record in records for _, _, size in contents(record.read_text(encoding="utf-8")))
+
+
+def contents(record: str) -> Iterator[tuple[str, str, int]]:
+    """Yield path, digest and size of the files that a wheel brought, leaving out what the installer wrote."""
+    for row in csv.reader(record.splitlines()):
+        path, digest, size = (*row, "", "", "")[:3]
+        written = path.startswith("..") or path.endswith((".pyc", "/INSTALLER", "/REQUESTED", "/RECORD"))
+        if path and not written and not path.endswith(("direct_url.json", "uv_cache.json")):
+            yield path, digest, int(size) if size.isdigit() else 0
+
+
+def brought(record: Path) -> Iterator[tuple[str, os.stat_result | None, bool]]:
+    """Yield each file that a wheel brought: where it is, what it is now, and whether it is there with its size."""
+    for path, _, size in contents(record.read_text(encoding="utf-8", errors="replace")):
+        file = f"{record.parent.parent}/{path}"
+        try:
+            found = os.stat(file)  # noqa: PTH116  torch has ten thousand
+        except OSError:
+            yield file, None, False
+        else:
+            yield file, found, size in {0, found.st_size}
+
+
+def damage(site: Path) -> Counter[str]:
+    """Return how many files are missing or of another size, by the name and version of the wheel that brought them."""
+    count: Counter[str] = Counter()
+    for record in site.glob("*.dist-info/RECORD"):
+        if damaged := sum(not is_whole for _, _, is_whole in brought(record)):
+            count[record.parent.name.removesuffix(".dist-info")] = damaged
+    return count
+
+
+def unpacked(cache: Path) -> Iterator[UnpackedWheel]:
+    """Yield the unpacked wheels of uv's cache."""
+    for found in cache.glob("archive-v*/*/*.dist-info/METADATA"):
+        with suppress(OSError):  # another process has just removed it
+            name, _, version = found.parent.name.removesuffix(".dist-info").rpartition("-")
+            path, status = found.parent.parent, found.stat()
+            changed = path.stat().st_mtime
+            yield UnpackedWheel(path, canonicalize_name(name), version, status.st_ino, status.st_nlink, changed)
+
+
+def forget(cache: Path, gone: Container[str] = ()) -> None:
+    """Make uv forget the unpacked wheels with the ids in `gone`, and those that are missing.
+
+    uv notices that a wheel from a network index has gone, but not one from a folder: "failed to read directory"
+    (measured with 0.13.8).
+    """
+    for root in (*cache.glob("wheels-v*"), *cache.glob("sdists-v*")):
+        for parent, folders, files in os.walk(root):
+            for link in (Path(parent, name) for name in (*folders, *files)):  # a broken link counts as a file
+                if link.is_symlink() and (link.readlink().name in gone or not link.exists()):
+                    for suffix in ("", *_POINTERS):
+                        link.with_name(f"{link.name}{suffix}").unlink(missing_ok=True)
+            folders[:] = [name for name in folders if name != "src"]  # sources of what uv has built

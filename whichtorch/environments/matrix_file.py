@@ -1,12 +1,15 @@
 """A matrix file: what is multiplied, what runs, and the builds, configs and patches that it defines.
 
-All mistakes are reported at once. It is longer than other modules because each table stands beside its checks.
+Where no --matrix is given, that of the user's own repository counts: whichtorch.toml, or [tool.whichtorch] in
+pyproject.toml, in the nearest folder from the current one upwards. All mistakes are reported at once. It is longer than
+other modules because each table stands beside its checks.
 """
 
 from __future__ import annotations
 
 import difflib
 import itertools
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,18 +24,66 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from whichtorch.base.errors import UsageError
 from whichtorch.base.grouping import grouped
 from whichtorch.base.version_parsing import in_specifier, minor_python
-from whichtorch.environments import configs, own_file, patches
-from whichtorch.environments.index import sources, version_specs
+from whichtorch.environments import configs, patches
+from whichtorch.environments.index import releases, sources
 from whichtorch.environments.script_needs import Needs, needs_of, override_of
 from whichtorch.model import NO_PATCH, TABLE_NAME, Build, Config, Hardware, Patch, Request, Scenario, Specifier
 from whichtorch.suite import selection
-from whichtorch.suite.toml_lines import line_of
+from whichtorch.suite.toml_lines import line_of, parsed
 
 if TYPE_CHECKING:
     from pydantic import ValidationInfo
     from pydantic_core import ErrorDetails
 
     from whichtorch.environments.additions import Additions
+
+_OWN, _PROJECT = "whichtorch.toml", "pyproject.toml"
+_HEADER = re.compile(r"^[ \t]*\[+\s*tool\s*\.\s*[\"']?whichtorch\b.*", re.MULTILINE)
+
+
+def own_file() -> Path | None:
+    """Return the path of the user's own matrix file, from the current folder; None where there is none.
+
+    Raises UsageError for a folder with two.
+    """
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        own, project = folder / _OWN, folder / _PROJECT
+        line = _line_in(project)
+        if own.is_file() and line:
+            message = f"{project}:{line}: [tool.whichtorch] and {own} are both matrix files"
+            raise UsageError(message, hint="keep one of the two")
+        if own.is_file() or line:
+            return Path(os.path.relpath(own if own.is_file() else project))
+    return None
+
+
+def table_in(path: Path) -> tuple[dict[str, Any], str]:
+    """Return what a matrix file says, and its text; of a pyproject.toml its [tool.whichtorch], with all lines kept.
+
+    Raises what reading and parsing raise, and UsageError for a pyproject.toml without that table.
+    """
+    text = path.read_text(encoding="utf-8")
+    table = parsed(text)
+    if path.name != _PROJECT:
+        return table, text
+    try:
+        own = table["tool"]["whichtorch"]
+    except KeyError:
+        raise UsageError(f"{path} has no [tool.whichtorch]", hint="give another file with --matrix") from None
+    header = _HEADER.search(text)
+    start = header.start() if header else 0
+    return own, "\n" * text.count("\n", 0, start) + text[start:]
+
+
+def _line_in(project: Path) -> int | None:
+    """Return the line of [tool.whichtorch] in a pyproject.toml; None where it has none, or there is no such file."""
+    try:
+        header = _HEADER.search(text := project.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text.count("\n", 0, header.start()) + 1 if header else None
+
 
 _NO_KEY = "[NEEDS]"  # stands for a field that no key of the file sets
 DEFAULT_FILE = Path(__file__).parents[1] / "matrix" / "default.toml"
@@ -70,7 +121,7 @@ def _python_version(value: str) -> str:
     return value
 
 
-_TorchSpec = Annotated[str, _named(lambda spec, _own: version_specs.check_spec(spec))]
+_TorchSpec = Annotated[str, _named(lambda spec, _own: releases.check_spec(spec))]
 _BuildName = Annotated[str, _named(lambda name, own: name == "auto" or sources.build_named(name, own.builds))]
 _ConfigName = Annotated[str, _named(lambda name, own: configs.config_named(name, own.configs))]
 _PatchName = Annotated[str, _named(lambda name, own: patches.patch_named(name, own.patches))]
@@ -262,7 +313,7 @@ class MatrixFile(_Table):
 def read_matrix_file(path: Path) -> MatrixFile:
     """Read a matrix file. Raises UsageError that names every mistake with its line and remedy."""
     try:
-        table, text = own_file.table_in(path)
+        table, text = table_in(path)
     except FileNotFoundError:
         raise UsageError(f"no such matrix file: {path}", hint=f"start from a copy of {DEFAULT_FILE}") from None
     except OSError as error:

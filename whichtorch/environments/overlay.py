@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from whichtorch.base.atomic_files import remove_tree
 from whichtorch.base.errors import PreventedError
 from whichtorch.model import digest
-from whichtorch.process.temporary_folders import new_temporary_folder, remove_left_behind
+from whichtorch.process.marks import new_temporary_folder, remove_left_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -18,7 +18,7 @@ from whichtorch.base.errors import PreventedError, UsageError
 from whichtorch.environments.commander import InstallError
 from whichtorch.environments.overlay import encoded, read_source
 from whichtorch.model import NO_PATCH, Patch
-from whichtorch.process.temporary_folders import temporary_folder
+from whichtorch.process.marks import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

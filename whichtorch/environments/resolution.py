@@ -3,6 +3,9 @@
 The index of nightlies drops them after some weeks, while a search may need them later. So every wheel that only such
 an index has, torch itself and what was built with it, is fetched once into wheels/<build> of the state folder, and
 the lock names it there.
+
+uv says nothing of an override of a package that nothing needs, and takes no notice of what others ask for: whether a
+lock has the versions that replace others, and who asks for something else, is said here.
 """
 
 from __future__ import annotations
@@ -13,13 +16,13 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -29,7 +32,6 @@ from whichtorch.base.version_parsing import parse_version, python_markers
 from whichtorch.environments.commander import Commander, InstallError, UnresolvableError, log_summary
 from whichtorch.environments.index.releases import best_fit, kept_folder, list_releases
 from whichtorch.environments.index.sources import Sources, local_folder
-from whichtorch.environments.overrides import unmet
 from whichtorch.model import UNRESOLVABLE, Build, Request
 from whichtorch.suite.project import clone_history, lay_out
 
@@ -40,6 +42,8 @@ _NO_SOLUTION = "No solution found when resolving dependencies"  # as uv says it
 _OFFLINE = "Packages were unavailable because"  # likewise, where it did not ask for all versions
 _CUDA = ("cuda-", "nvidia-", "triton")  # begin the names of packages that each release of torch pins
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*(?:==\s*(?P<version>[^\s;,]+)|@\s*(?P<url>\S+))")
+# what uv says of a version that exists, and cannot be had on this Python or machine
+_UNUSABLE = re.compile(r"Failed to (download and )?build|is incompatible|[Nn]ot [Ff]ound")
 
 
 class Undeclared(NamedTuple):
@@ -393,3 +397,59 @@ def _fetch(
 def _note_use(wheel: Path) -> None:
     """Keep a wheel from `runs prune --wheels`, which removes what was not used for long."""
     os.utime(wheel, (time.time(), wheel.stat().st_mtime))  # uv knows a wheel by its mtime
+
+
+def unmet(overrides: Iterable[str], locked: Mapping[str, str], names: Iterable[str]) -> str:
+    """Return which overrides a lock does not have, "" if it has all, by its versions and the names of all packages."""
+    names, problems = set(names), list[str]()
+    for override in map(Requirement, overrides):
+        version = locked.get(override.name)
+        if override.name not in names:
+            problems.append(f"nothing here needs {override.name}: add it with --with {override.name}")
+        elif version and not override.specifier.contains(version, prereleases=True):
+            problems.append(f"{override.name} {version} would be installed instead of {override.specifier}")
+    return "; ".join(problems)
+
+
+def blamed(reason: str, overrides: Iterable[str]) -> str:
+    """Return why an environment cannot be made, with the overrides that the reason names."""
+    named = [
+        text for text in overrides if re.search(rf"(?<![\w-]){re.escape(Requirement(text).name)}(?![\w-])", reason)
+    ]
+    if not named:
+        return reason
+    is_mistake = _UNUSABLE.search(reason) and not reason.startswith(UNRESOLVABLE)
+    reason = f"{UNRESOLVABLE}: {reason}" if is_mistake else reason
+    return "; ".join([reason, *(f"{text} is an override" for text in named)])
+
+
+def disagreements(
+    request: Request, versions: Mapping[str, str], requires: Iterable[tuple[str, Sequence[str]]]
+) -> Iterator[str]:
+    """Yield for each override who asks for another version than was installed.
+
+    `versions` has what was installed, `requires` what each package asks for, the package with its version.
+    """
+    asked = [(whose, text) for whose, texts in requires for text in texts]
+    asked += [("a requirement", text) for text in (*request.build.requirements, *request.requirements)]
+    asked += [("a constraint", text) for text in request.constraints]
+    for override in map(Requirement, request.overrides):
+        version = versions[override.name]
+        others = [
+            f"{whose} asks for {text}"
+            for whose, each in asked
+            if (text := _refusal(each, override.name, version, request.python))
+        ]
+        if others:
+            yield f"{override.name} {version}, by --override: {'; '.join(dict.fromkeys(others))}"
+
+
+def _refusal(text: str, name: str, version: str, python: str) -> str:
+    """Return what a requirement asks for if it is about this package, counts here, and refuses the version; else ""."""
+    with suppress(InvalidRequirement):  # of an old package
+        asked = Requirement(text)
+        where = python_markers(python) | {"extra": ""}
+        counts = canonicalize_name(asked.name) == name and (asked.marker is None or asked.marker.evaluate(where))
+        if counts and not asked.specifier.contains(version, prereleases=True):
+            return f"{name}{asked.specifier}"
+    return ""

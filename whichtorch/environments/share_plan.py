@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import Field
 
 from whichtorch.base.errors import UsageError
-from whichtorch.environments.shares import Share
+from whichtorch.environments.additions import Share
 from whichtorch.model import Model, Request
 
 SCHEMA = 1

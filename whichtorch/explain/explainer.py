@@ -13,8 +13,7 @@ from whichtorch.base.errors import PreventedError, UsageError
 from whichtorch.base.redaction import Redactor
 from whichtorch.environments.expansion import EXISTING, axes_of, environment_named, expand, request_for
 from whichtorch.explain.explanation import Experiment, Explanation, distance, explain, nearest_pair, observe
-from whichtorch.matrix.lab import opened_lab
-from whichtorch.matrix.pipeline import raise_if_impossible
+from whichtorch.matrix.lab import opened_lab, raise_if_impossible
 from whichtorch.matrix.planning import PlannedCell, RunOptions
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.model import Cell, Environment, Model, Request, Scenario, name_of_test
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from whichtorch.explain.explanation import KnownResult
     from whichtorch.matrix.work import Machines
     from whichtorch.model.events import Show
-    from whichtorch.records.known_records import Records
+    from whichtorch.records.line_index import Records
     from whichtorch.records.store import CellLine
 
 

@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from whichtorch.base.escapes import ESCAPES
+from whichtorch.base.redaction import ESCAPES
 from whichtorch.failures import tracebacks
 from whichtorch.failures.deadline import PLAIN_LOOK, Decider, StoppedLook, hang_signature, timeout_outcome
-from whichtorch.failures.signature import Signature, place_of
+from whichtorch.failures.failure import Signature, place_of
 from whichtorch.model import Outcome, StoppedBy
 from whichtorch.process.evidence.loop_watch import LOOP_SIGNAL
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from whichtorch.base.errors import INTERRUPTED, PreventedError, UsageError, why_stopped
-from whichtorch.bisect import axes
 from whichtorch.bisect.axes.git import Checkout
 from whichtorch.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
+from whichtorch.bisect.driver import search_axis
 from whichtorch.environments.expansion import expand
 from whichtorch.fix.cure_runs import CureRuns
 from whichtorch.fix.fixing import CureRequest, Fix, fix
@@ -25,8 +25,8 @@ from whichtorch.matrix.lab import Lab, Runner, opened_lab
 from whichtorch.matrix.planning import PlannedCell
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.model import Environment, Model, Request, name_of_test
-from whichtorch.process.temporary_folders import temporary_folder
-from whichtorch.records.known_records import Records
+from whichtorch.process.marks import temporary_folder
+from whichtorch.records.line_index import Records
 from whichtorch.search.search_state import AnswerKind
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def fix_of(order: FixRequest, cache: EnvironmentCache, show: Show) -> FixAnswer:
     answer = FixAnswer(scenario=name_of_test(search.scenario.name, search.variant))
     bad, good = search.bad, search.good
     if bad is None or good is None:
-        bisection = axes.search(search, cache, show)
+        bisection = search_axis(search, cache, show)
         answer = answer.model_copy(update={"bisection": bisection, "interrupted": bisection.interrupted})
         if bisection.interrupted or bisection.answer is not AnswerKind.BOUNDARY or not bisection.boundaries:
             return answer

@@ -12,8 +12,8 @@ from whichtorch import inside
 from whichtorch.base.atomic_files import write_atomic
 from whichtorch.base.errors import PreventedError
 from whichtorch.environments.overlay import encoded, site_packages
+from whichtorch.failures.deadline import BOTH_LOOKS
 from whichtorch.failures.failure import Failure
-from whichtorch.failures.patience import BOTH_LOOKS
 from whichtorch.failures.tracebacks import CodeFrame, read_frames
 from whichtorch.fix.cure_search import Trial, TrialEffect
 from whichtorch.fix.functions_run import FunctionsRun

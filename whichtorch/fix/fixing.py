@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import PreventedError, UsageError, why_stopped
 from whichtorch.base.grouping import counted
+from whichtorch.failures.deadline import CURE, CURE_OF_HANG
 from whichtorch.failures.failure import Failure
-from whichtorch.failures.patience import CURE, CURE_OF_HANG
 from whichtorch.fix import cure_search
 from whichtorch.fix.closure import Closure
 from whichtorch.fix.cure_kind import brings_functions, cure_kinds
 from whichtorch.fix.cure_runs import CureRuns, CureTest
-from whichtorch.fix.cure_search import GUESS, CureSearch, Trial, TrialEffect, at_import, each_once, inquiry
+from whichtorch.fix.cure_search import GUESS, CureSearch, Trial, TrialEffect, at_import, each_once, inquiry, smallest
 from whichtorch.fix.functions_run import FunctionsRun, words_of
-from whichtorch.fix.minimum import smallest
 from whichtorch.fix.origins import Origin  # noqa: TC001  pydantic reads it
 from whichtorch.fix.tree_change import PackageTree, TreeChange, differing, lines_of, unified_diff
 from whichtorch.fix.units import Kind, Proposal, Unit, in_order

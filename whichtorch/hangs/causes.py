@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from whichtorch.failures.hang_kind import HangKind
 from whichtorch.hangs.narration import Narration, edge_sentence
 from whichtorch.hangs.reasons import held_by_coroutine, reason_of
 from whichtorch.hangs.stacks import Process, number_on_host
 from whichtorch.model import WaitEdge
-from whichtorch.process.evidence.waiting import Waiting
+from whichtorch.process.evidence.waiting import HangKind, Waiting
 
 if TYPE_CHECKING:
     from whichtorch.hangs.thread_state import ThreadState

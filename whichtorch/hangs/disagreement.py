@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from whichtorch.failures.hang_kind import HangKind
 from whichtorch.hangs.causes import MOST, HangCause, edge_of
 from whichtorch.hangs.thread_state import ThreadState, is_own
 from whichtorch.hangs.wait_graph import JOINT, WaitGraph, is_spread, world_size
-from whichtorch.process.evidence.waiting import Waiting
+from whichtorch.process.evidence.waiting import HangKind, Waiting
 
 if TYPE_CHECKING:
     from whichtorch.hangs.narration import Narration

@@ -13,8 +13,7 @@ from pathlib import PurePath
 
 from pydantic import Field
 
-from whichtorch.failures.hang_kind import HangKind
-from whichtorch.failures.signature import STUCK, Signature
+from whichtorch.failures.failure import STUCK, Signature
 from whichtorch.hangs.causes import HangCause, blocked, fork_after_threads, gil_cycle
 from whichtorch.hangs.disagreement import disagreement
 from whichtorch.hangs.dispatch import dispatch_frames
@@ -37,7 +36,7 @@ from whichtorch.hangs.wait_graph import WaitGraph
 from whichtorch.hangs.waits import is_lock, is_means, is_openmp
 from whichtorch.model import BusyLoop, Model, Outcome, WaitEdge
 from whichtorch.process.evidence.polls import loops_for_ever
-from whichtorch.process.evidence.waiting import Waiting
+from whichtorch.process.evidence.waiting import HangKind, Waiting
 
 SIGNATURE_FRAMES = 5  # innermost named ones: down to the operator, not to who happened to call it
 

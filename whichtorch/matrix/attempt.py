@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.base.atomic_files import is_regular, read_json
 from whichtorch.base.errors import NoCommandError
-from whichtorch.base.escapes import ESCAPES
+from whichtorch.base.redaction import ESCAPES
 from whichtorch.environments.configs import side_packages_folder
 from whichtorch.environments.installation import PackageWatch
 from whichtorch.failures.deadline import StoppedLook

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichtorch.failures.deadline import Decider
-from whichtorch.failures.patience import Patience
+from whichtorch.failures.deadline import Decider, Patience
 from whichtorch.matrix.cached_files import WrittenCaches
-from whichtorch.matrix.judgement import (
+from whichtorch.matrix.native_modules import NativeModules
+from whichtorch.matrix.planning import (
     attempts_needed,
     counting,
     counts,
@@ -21,14 +21,13 @@ from whichtorch.matrix.judgement import (
     unconfirmed,
     wants_observation,
 )
-from whichtorch.matrix.native_modules import NativeModules
 from whichtorch.matrix.variation import AttemptRequest
 from whichtorch.matrix.work import CellEnd, Site
 from whichtorch.model import Attempt, Environment, Record, Role, SharedProcess
 from whichtorch.model.events import AttemptEnded, AttemptStarted, EnvironmentStage
 from whichtorch.process.evidence.headway import shortest_pause
 from whichtorch.process.executor import Executor, load_slowdown
-from whichtorch.records.known_records import identity
+from whichtorch.records.line_index import identity
 
 if TYPE_CHECKING:
     from whichtorch.matrix.planning import PlannedCell

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import GOES_ON, PreventedError
 from whichtorch.environments.installation import unbuildable
-from whichtorch.matrix.judgement import may_fork
+from whichtorch.matrix.planning import may_fork
 from whichtorch.matrix.work import (
     Batch,
     BatchResult,
@@ -31,7 +31,7 @@ from whichtorch.matrix.work import (
 if TYPE_CHECKING:
     from whichtorch.matrix.planning import PlannedCell
     from whichtorch.model import Environment
-    from whichtorch.records.known_records import Records
+    from whichtorch.records.line_index import Records
 
 
 TYPICAL_CELL = 3.0  # seconds: the 152 cells of the suite take 2.3 s each on a core if they ran before, else 3.8 s

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from whichtorch.base.errors import NoCommandError
-from whichtorch.base.escapes import ESCAPES
 from whichtorch.base.grouping import counted
+from whichtorch.base.redaction import ESCAPES
 from whichtorch.failures.verdict import judge
 from whichtorch.matrix.attempt import WITHIN_PYTEST, once_more, ran_in_changed, record_of, run_attempt
-from whichtorch.matrix.judgement import counting, is_settled
+from whichtorch.matrix.planning import counting, is_settled
 from whichtorch.matrix.test_session import COMPLETE, FOLDER, EndedTest, TestSession, read_session
 from whichtorch.matrix.variation import AttemptRequest
 from whichtorch.matrix.work import CellEnd

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.grouping import counted
 from whichtorch.matrix.cell_scheduler import TYPICAL_CELL, expected_seconds
-from whichtorch.matrix.pipeline import with_answers
+from whichtorch.matrix.lab import with_answers
 from whichtorch.model.events import CellDone, EnvironmentReady, Event, TestsFound
 
 if TYPE_CHECKING:
     from whichtorch.matrix.planning import Plan
     from whichtorch.matrix.work import Machines
     from whichtorch.model import Request
-    from whichtorch.records.known_records import Records
+    from whichtorch.records.line_index import Records
 
 
 @dataclass

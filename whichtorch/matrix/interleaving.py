@@ -37,8 +37,8 @@ from whichtorch.model.events import (
 )
 from whichtorch.model.record import MachineState, Measurement
 from whichtorch.process import kernel
-from whichtorch.records.known_records import Records
-from whichtorch.search.estimate import MOST_ROUNDS, Estimate, estimate, looks
+from whichtorch.records.line_index import Records
+from whichtorch.search.step_search import MOST_ROUNDS, Estimate, estimate, looks
 
 if TYPE_CHECKING:
     from whichtorch.matrix.planning import Plan, PlannedCell

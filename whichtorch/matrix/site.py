@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.atomic_files import text_of
 from whichtorch.environments.configs import cell_environ, recorded
-from whichtorch.environments.machine import check_hardware
 from whichtorch.matrix.cell_runner import CellRunner, ReadyCell
 from whichtorch.matrix.signals import running_lines
 from whichtorch.matrix.variation import NOTES, AttemptRequest, Variation
-from whichtorch.matrix.work import Batch, BatchResult, CellEnd, Done, Worker, fork_level
+from whichtorch.matrix.work import Batch, BatchResult, CellEnd, Done, Worker, check_hardware, fork_level
 from whichtorch.process.executor import BRIEF_EXIT, ForkingExecutor, LocalExecutor, default_jobs
+from whichtorch.process.marks import temporary_folder
 from whichtorch.process.script_reading import read_script
-from whichtorch.process.temporary_folders import temporary_folder
 from whichtorch.suite.companions import companions_of, copy_companions
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from whichtorch.model import Environment, Request
     from whichtorch.model.events import Emit
     from whichtorch.process.supervision import Supervised
-    from whichtorch.records.known_records import Records
+    from whichtorch.records.line_index import Records
     from whichtorch.records.store import RunStore
 
 MOST_NOTED = 50_000_000  # bytes of a file of notes; a larger one, such as a long trace, is left out

@@ -10,8 +10,8 @@ from pathlib import Path, PurePath
 
 from pydantic import Field, ValidationError
 
-from whichtorch.base.escapes import ESCAPES
-from whichtorch.failures.signature import Signature, place_of
+from whichtorch.base.redaction import ESCAPES
+from whichtorch.failures.failure import Signature, place_of
 from whichtorch.failures.tracebacks import read_crash, read_frames
 from whichtorch.failures.verdict import Verdict
 from whichtorch.model import OpenModel, Outcome

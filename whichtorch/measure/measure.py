@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field
 
 from whichtorch.base.errors import UsageError
-from whichtorch.base.row_enum import RowEnum
+from whichtorch.base.grouping import RowEnum
 from whichtorch.model import Model
 from whichtorch.model.record import ValueChange  # noqa: TC001
 from whichtorch.search.step_search import Threshold
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from whichtorch.model import Measurement
-    from whichtorch.search.estimate import Estimate
+    from whichtorch.search.step_search import Estimate
 
 NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)"
 # numbers of which more is better, by the words in their names

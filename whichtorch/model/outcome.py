@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from whichtorch.base.grouping import counted
-from whichtorch.base.row_enum import RowEnum
+from whichtorch.base.grouping import RowEnum, counted
 from whichtorch.model.base import OpenModel
 
 
@@ -125,7 +124,7 @@ class StuckThread(OpenModel):
 class Diagnosis(OpenModel):
     """What the stacks of a stopped attempt show."""
 
-    kind: str = ""  # a value of `diagnosis.hang.hang_kind.HangKind`; another version may know more of them
+    kind: str = ""  # a value of `HangKind`; another version may know more of them
     summary: str = ""
     stage: str | None = None  # of the call in the dispatcher
     place: str | None = None  # of the call in the dispatcher, in words

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Protocol, Self
 import psutil
 
 from whichtorch import inside
-from whichtorch.process.marks import MARK_VARIABLE, mark_for, sweep
+from whichtorch.process.marks import MARK_VARIABLE, mark_for, new_temporary_folder, sweep
 from whichtorch.process.script_reading import read_script
 from whichtorch.process.supervision import Ending, ForkServer, Supervised, Task, launch, marked, start
-from whichtorch.process.temporary_folders import new_temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

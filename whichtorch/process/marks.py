@@ -1,7 +1,8 @@
-"""Mark the processes of each attempt, so that the next run of the tool finds those that a killed tool left running.
+"""What a killed tool leaves running or lying about, marked so that the next run of the tool finds it.
 
-The mark is a variable in a process's environment. A process that was forked from a fork server carries the server's
-mark, because the kernel shows the environment that a program was started with.
+The mark of a process is a variable in its environment. A process that was forked from a fork server carries
+the server's mark, because the kernel shows the environment that a program was started with. A folder for temporary
+files has the process that made it in its name.
 """
 
 from __future__ import annotations
@@ -9,16 +10,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import platform
 import re
+import shutil
 import signal
+import tempfile
 import time
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.process import kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
 MARK_VARIABLE = "WHICHTORCH_ATTEMPT"
 SWEEP_PATIENCE = 5.0  # seconds: after that, what is left cannot be killed (uninterruptible sleep)
@@ -112,3 +117,32 @@ def _read_mark(pid: int) -> str | None:
         return None
     _, name, rest = (b"\0" + environment).partition(b"\0" + MARK_VARIABLE.encode() + b"=")
     return os.fsdecode(rest.partition(b"\0")[0]) if name else None
+
+
+def new_temporary_folder(below: Path | None = None) -> Path:
+    """Make a folder that the caller removes; it is in the folder for temporary files unless another one is given."""
+    return Path(tempfile.mkdtemp(prefix=f"{_prefix()}{owner_mark().replace(':', '-')}-", dir=below))
+
+
+@contextmanager
+def temporary_folder(below: Path | None = None) -> Iterator[Path]:
+    """Make a folder as `new_temporary_folder` does, and remove it at the end of the block."""
+    folder = new_temporary_folder(below)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_left_behind(below: Path | None = None) -> None:
+    """Remove the folders of tools that were killed."""
+    for folder in (below or Path(tempfile.gettempdir())).glob(f"{_prefix()}*"):
+        owner = re.match(r"(\d+)-(\d+)-", folder.name.removeprefix(_prefix()))
+        if owner and owner_is_dead(f":{owner[1]}:{owner[2]}:"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prefix() -> str:
+    """Return how the names begin; with the machine and the pid namespace, because a pid means nothing elsewhere."""
+    place = f"{platform.node()} {kernel.link('/proc/self/ns/pid')}"
+    return f"whichtorch-{hashlib.sha256(place.encode()).hexdigest()[:12]}-"

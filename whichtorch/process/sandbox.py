@@ -111,7 +111,7 @@ def require_sandbox() -> None:
 def why_not() -> str:
     """Return why no sandbox can be built here, "" where one was built just now."""
     from whichtorch.process import privileges, supervision  # here: for Linux; its tasks have sandboxes
-    from whichtorch.process.temporary_folders import temporary_folder
+    from whichtorch.process.marks import temporary_folder
 
     if (machine := os.uname().machine) not in privileges.MACHINES:
         known = " and ".join(privileges.MACHINES)

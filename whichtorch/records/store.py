@@ -33,12 +33,10 @@ from pydantic import ValidationError
 from whichtorch.base.atomic_files import write_atomic
 from whichtorch.base.errors import PreventedError
 from whichtorch.base.redaction import Redactor
-from whichtorch.environments.matrix_file import read_matrix_file
-from whichtorch.environments.own_file import own_file
+from whichtorch.environments.matrix_file import own_file, read_matrix_file
 from whichtorch.model import Attempt, Cell, Environment, Model, Outcome, Record, Result, Run, Scenario
 from whichtorch.process.marks import mark_for
-from whichtorch.records.known_records import Records
-from whichtorch.records.line_index import LineIndex, LineKind, scratch_database
+from whichtorch.records.line_index import LineIndex, LineKind, Records, scratch_database
 
 Item = TypeVar("Item", bound=Model)
 

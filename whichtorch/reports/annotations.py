@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from whichtorch.base.grouping import grouped
 from whichtorch.base.redaction import restored
 from whichtorch.reports import cell_text
-from whichtorch.reports.shown_text import one_line, short_list
+from whichtorch.reports.document import one_line, short_list
 from whichtorch.reports.table import cell_word
 
 if TYPE_CHECKING:

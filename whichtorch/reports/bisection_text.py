@@ -9,12 +9,23 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.grouping import counted, grouped
 from whichtorch.bisect.search_request import AxisName
-from whichtorch.failures.signature import described
+from whichtorch.failures.failure import described
 from whichtorch.model import NO_PATCH, Environment, Outcome
 from whichtorch.reports import cell_text
-from whichtorch.reports.document import Code, Fold, Heading, Items, Link, Listing, Paragraph, Table, screen
+from whichtorch.reports.document import (
+    Code,
+    Fold,
+    Heading,
+    Items,
+    Link,
+    Listing,
+    Paragraph,
+    Table,
+    first_and_last_lines,
+    screen,
+    short_list,
+)
 from whichtorch.reports.numbers_text import curve_lines, level_table
-from whichtorch.reports.shown_text import first_and_last_lines, short_list
 from whichtorch.search.search_state import AnswerKind, Change, SearchVerdict
 
 if TYPE_CHECKING:

@@ -6,13 +6,12 @@ import shlex
 from typing import TYPE_CHECKING
 
 from whichtorch.base.grouping import counted
-from whichtorch.failures.signature import Signature, described
+from whichtorch.failures.failure import Signature, described
 from whichtorch.failures.tracebacks import HEADER, is_linked, read_chain
 from whichtorch.model import Outcome, variant_suffix
 from whichtorch.reports.bisection_text import answer_lines, timeline_table
-from whichtorch.reports.document import Code, Heading, Items, Listing, Paragraph, Table, screen
+from whichtorch.reports.document import Code, Heading, Items, Listing, Paragraph, Table, one_line, screen, short_list
 from whichtorch.reports.fix_text import run_counts
-from whichtorch.reports.shown_text import one_line, short_list
 from whichtorch.suite.chain import without_chain
 from whichtorch.triage.case import PATCH, Ladder
 from whichtorch.triage.categories import UNCLASSIFIED

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from whichtorch.base.grouping import counted, grouped
 from whichtorch.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, KnownResult
-from whichtorch.failures.missing_package import missing_in_all
+from whichtorch.failures.failure import missing_in_all
 from whichtorch.hangs.conditions import words
 from whichtorch.model import NO_PATCH, Outcome
 from whichtorch.records.compare.factors import AXES, History, age
 from whichtorch.reports.cell_text import in_shell
-from whichtorch.reports.shown_text import cut
+from whichtorch.reports.document import cut
 
 EQUALS_NAMED = 4  # of what separates equally well; the rest is counted
 PLACES_NAMED = 3  # environments; more are counted

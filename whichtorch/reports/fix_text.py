@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.grouping import counted
 from whichtorch.reports.bisection_text import answer_lines
-from whichtorch.reports.document import Code, Heading, Items, Link, Listing, Paragraph
-from whichtorch.reports.shown_text import one_line
+from whichtorch.reports.document import Code, Heading, Items, Link, Listing, Paragraph, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

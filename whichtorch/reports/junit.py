@@ -34,7 +34,7 @@ from whichtorch.base.grouping import counted
 from whichtorch.model import NO_PATCH, Cell, Environment, Outcome, Result
 from whichtorch.records.compare.comparison import stream
 from whichtorch.reports import cell_text
-from whichtorch.reports.shown_text import first_and_last_lines, one_line, shown_path, visible
+from whichtorch.reports.document import first_and_last_lines, one_line, shown_path, visible
 
 if TYPE_CHECKING:
     from whichtorch.records.store import StoredRun

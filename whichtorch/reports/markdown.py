@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from whichtorch.base.grouping import grouped
 from whichtorch.model import NO_PATCH, Cell, Environment, Outcome
 from whichtorch.reports import cell_text, table
-from whichtorch.reports.document import Code, Heading, Items, Listing, Paragraph, Strong, markdown
+from whichtorch.reports.document import Code, Heading, Items, Listing, Paragraph, Strong, first_and_last_lines, markdown
 from whichtorch.reports.numbers_text import number_blocks
-from whichtorch.reports.shown_text import first_and_last_lines
 from whichtorch.reports.stored_run_text import change_items, count_lines, environment_items
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from whichtorch.bisect.bisection import Bisection
     from whichtorch.model import Cell, Curve, Measurement, Quantity, Result, ValueChange
     from whichtorch.records.compare.comparison import NumberChange
-    from whichtorch.records.compare.number_nights import LevelChange, NumberNights
+    from whichtorch.records.compare.nights import LevelChange, NumberNights
     from whichtorch.reports.document import Block
 
 WORDS = {Effect.WORSE: "worse", Effect.BETTER: "better", Effect.DIFFERENT: "different", Effect.UNDECIDED: "?"}

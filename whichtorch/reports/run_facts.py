@@ -10,8 +10,7 @@ from whichtorch.base.errors import UsageError
 from whichtorch.model import variant_suffix
 from whichtorch.records import stored_runs
 from whichtorch.records.compare.comparison import Comparison, compare
-from whichtorch.records.compare.nights import Night, nights
-from whichtorch.records.compare.number_nights import NumberNights, measured_before, numbers_until
+from whichtorch.records.compare.nights import Night, NumberNights, measured_before, nights, numbers_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -13,20 +13,17 @@ from whichtorch.base.grouping import counted, grouped
 from whichtorch.model import Cell, Environment, Model, Result, Run
 from whichtorch.records.compare.comparison import ChangeKind, classify, stream
 from whichtorch.reports.cell_text import CommandPrefix, bisect_between_command, log_of, rerun_command
-from whichtorch.reports.document import Code, Link, Strong
+from whichtorch.reports.document import Code, Link, Strong, cut, short_list, shown_path
 from whichtorch.reports.numbers_text import number_change_words, number_night_lines, number_words
-from whichtorch.reports.shown_text import cut, short_list, shown_path
 from whichtorch.reports.table import cell_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
     from whichtorch.records.compare.comparison import CellChange, Comparison, EnvironmentChange, RunSide
-    from whichtorch.records.compare.nights import Histories
-    from whichtorch.records.compare.number_nights import NightCell
-    from whichtorch.records.merging import Merged
+    from whichtorch.records.compare.nights import Histories, NightCell
     from whichtorch.records.store import StoredRun
-    from whichtorch.records.stored_runs import Pruned
+    from whichtorch.records.stored_runs import Merged, Pruned
     from whichtorch.reports.document import Line
 
     _Cells = dict[tuple[str, str], tuple[Cell, Environment]]  # by what a comparison calls them

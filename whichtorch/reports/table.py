@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from whichtorch.base.errors import GOES_ON
 from whichtorch.base.grouping import counted, grouped
 from whichtorch.failures.failure import different
-from whichtorch.matrix.judgement import judge_cell
-from whichtorch.matrix.pipeline import with_answers
+from whichtorch.matrix.lab import with_answers
+from whichtorch.matrix.planning import judge_cell
 from whichtorch.model import NO_PATCH, Cell, Doubt, Environment, Outcome, Result
 from whichtorch.records.store import MOST_SHOWN
 from whichtorch.reports import cell_text
-from whichtorch.reports.document import Code, Paragraph, Strong, Table, screen
-from whichtorch.reports.next_step import next_lines
-from whichtorch.reports.shown_text import one_line, short_list, shown_path
+from whichtorch.reports.cell_text import next_lines
+from whichtorch.reports.document import Code, Paragraph, Strong, Table, one_line, screen, short_list, shown_path
 from whichtorch.source.code_owner import normalized
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from whichtorch.environments.provider import Environments
     from whichtorch.matrix.planning import Plan
     from whichtorch.records.compare.comparison import RunSide
-    from whichtorch.records.known_records import Records
+    from whichtorch.records.line_index import Records
     from whichtorch.records.store import StoredRun
     from whichtorch.reports.cell_text import CommandPrefix
     from whichtorch.reports.document import Block, Line

@@ -22,7 +22,7 @@ from whichtorch.environments.provider import COMMAND_MARK
 from whichtorch.model import Outcome, events
 from whichtorch.process.evidence.capture import NOT_PERMITTED
 from whichtorch.reports.cell_text import summary
-from whichtorch.reports.shown_text import visible
+from whichtorch.reports.document import visible
 from whichtorch.reports.table import cell_word
 
 if TYPE_CHECKING:

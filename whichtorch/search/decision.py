@@ -11,8 +11,19 @@ from collections import deque
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from whichtorch.search import bracket, flaky
-from whichtorch.search.probes import check_bounds, confirm, find_edge, rerun, rerun_bound, sample, widen
+from whichtorch.search import flaky
+from whichtorch.search.probes import (
+    bad_share,
+    check_bounds,
+    confirm,
+    find_edge,
+    next_check,
+    next_probe,
+    rerun,
+    rerun_bound,
+    sample,
+    widen,
+)
 from whichtorch.search.search_state import (
     MOST_RUNS_EACH,
     AnswerKind,
@@ -177,12 +188,12 @@ def _narrow(search: SearchState, step: Bracket) -> NextProbe | Bracket:
     """Return the next probe inside a step, or the boundary once nothing is left to try."""
     costs = search.costs
     install = max(costs.install, default=0.0)  # of any position: what is installed already must not move the probe
-    share = bracket.bad_share(install + costs.good, install + costs.bad, step.after - step.before)
+    share = bad_share(install + costs.good, install + costs.bad, step.after - step.before)
     share = share if search.label(step.after) is SearchVerdict.BAD else 1 - share
     dead = search.dead(step.before, step.after)
-    position = bracket.next_probe(step.before, step.after, dead, share)
+    position = next_probe(step.before, step.after, dead, share)
     if position is None:
-        position = bracket.next_check(dead)
+        position = next_check(dead)
     if position is not None:
         return NextProbe(position=position, purpose=Purpose.NARROW)
     if probe := confirm(search, step):

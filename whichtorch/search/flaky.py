@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise
 
-from whichtorch.search import bracket
-from whichtorch.search.probes import confirm, sample, widen_towards
+from whichtorch.search.probes import blocks, confirm, sample, step_away, widen_towards
 from whichtorch.search.search_state import (
     AnswerKind,
     Bracket,
@@ -38,7 +37,7 @@ def decide(search: SearchState) -> NextProbe | SearchAnswer:
     position, runs = batch
     if search.label(position) is None:
         before, after = search.neighbors(position)
-        position = bracket.step_away(position, before, after, search.dead(before, after))
+        position = step_away(position, before, after, search.dead(before, after))
     purpose = Purpose.CONFIRM if search.label(position) else Purpose.NARROW
     return NextProbe(position=position, runs=runs, until=SearchVerdict.BAD, purpose=purpose)
 
@@ -85,7 +84,7 @@ def _testable(search: SearchState) -> list[int]:
     untestable = {
         position
         for before, after in pairwise([-1, *search.labeled, search.size])
-        for first, last in bracket.blocks(search.dead(before, after))
+        for first, last in blocks(search.dead(before, after))
         for position in range(first, last + 1)
     }
     return [position for position in range(low, high + 1) if position not in untestable]

@@ -3,27 +3,24 @@
 A search is a generator, and a function of the answers that it was sent: the same answers lead a new one to the same
 question. So an interrupted search goes on from the answers that were kept, and a guess in place of an answer tells
 which question will come next. Several runs may be made at once: the one that the search waits for, and those that it
-is expected to ask for next.
+is expected to ask for next. They run side by side in a pool of workers, and none of them is left running.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from pydantic import TypeAdapter
 
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from whichtorch.search.worker_pool import WorkerPool
-
+from whichtorch.base.errors import SIGNAL_CHECK
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
@@ -32,6 +29,8 @@ Value = TypeVar("Value")
 _Asked = TypeVar("_Asked", contravariant=True)
 _Told = TypeVar("_Told", covariant=True)
 _is_guessing: ContextVar[bool] = ContextVar("is_guessing", default=False)
+
+Result = TypeVar("Result")
 
 
 class UnknownYetError(Exception):
@@ -275,3 +274,58 @@ class Journal(Generic[Answer]):
     def _is_torn(self) -> bool:
         content = self._path.read_bytes()[-1:] if self._path.exists() else b""
         return content not in {b"", b"\n"}
+
+
+def await_all(futures: Collection[Future[Any]], meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Wait until calls have ended; a signal that another thread took is seen soon, too."""
+    while wait(futures, SIGNAL_CHECK).not_done:
+        meanwhile()
+
+
+class WorkerPool:
+    """Runs so many calls at once; others wait. Only the thread that opened it uses it.
+
+    Its context ends when all that runs has ended. An interrupt has `stop` end that early; what has not begun never
+    begins.
+    """
+
+    def __init__(self, size: int, stop: Callable[[], None]) -> None:
+        self._size, self._stop = size, stop
+        self._threads = ThreadPoolExecutor(size)
+        self._running: list[Future[Any]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._stop()
+        try:
+            self._threads.shutdown(cancel_futures=True)
+        except KeyboardInterrupt:  # while it waits
+            self._stop()
+            self._threads.shutdown(cancel_futures=True)
+            raise
+
+    @property
+    def free(self) -> int:
+        """How many more calls would run at once."""
+        self._running = [future for future in self._running if not future.done()]
+        return self._size - len(self._running)
+
+    def start(self, call: Callable[[], Result]) -> Future[Result]:
+        """Begin a call as soon as there is room for it."""
+        future = self._threads.submit(call)
+        self._running.append(future)
+        return future
+
+    def await_any(self, futures: Collection[Future[Any]]) -> None:
+        """Wait until a call has ended, of one or more; a signal that another thread took is seen soon, too."""
+        while not wait(futures, SIGNAL_CHECK, FIRST_COMPLETED).done:
+            pass
+
+    def results(self, *calls: Callable[[], Result]) -> list[Result]:
+        """Return what calls return, side by side; raise what the first of them raises."""
+        futures = [self.start(call) for call in calls]
+        await_all(futures)
+        return [future.result() for future in futures]

@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from whichtorch.failures.hang_kind import HangKind
-from whichtorch.failures.missing_package import absence, missing_module
+from whichtorch.failures.failure import absence, missing_module
 from whichtorch.model import Outcome
+from whichtorch.process.evidence.waiting import HangKind
 from whichtorch.source.code_owner import Component
 from whichtorch.triage.case import Classification, FailureFacts
 from whichtorch.triage.ladder import first_failing

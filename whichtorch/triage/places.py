@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import UsageError
-from whichtorch.bisect import axes
+from whichtorch.bisect.driver import search_axis
 from whichtorch.bisect.search_request import Budget, SearchRequest
 from whichtorch.environments.expansion import expand
-from whichtorch.environments.index.version_specs import EVERY_RELEASE
+from whichtorch.environments.index.releases import EVERY_RELEASE
 from whichtorch.failures.failure import Changed
 from whichtorch.fix.commission import FixAnswer, FixRequest, fix_of
 from whichtorch.matrix.lab import Runner, opened_lab
@@ -20,7 +20,7 @@ from whichtorch.matrix.planning import PlannedCell, RunOptions
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.matrix.variation import Variation
 from whichtorch.model import Outcome, Request, Scenario
-from whichtorch.records.known_records import Records
+from whichtorch.records.line_index import Records
 from whichtorch.search.search_state import AnswerKind
 from whichtorch.suite import selection
 from whichtorch.triage.case import PATCH, Case, Newest
@@ -68,7 +68,7 @@ class OtherReleases:
 
     def searched(self, script: Path, test: CaseTest, bad: str, seconds: float | None) -> Bisection:
         """Bisect all releases for the failure of a script at one of them."""
-        return axes.search(self._search(script, test, bad, seconds), self.cache, self.show)
+        return search_axis(self._search(script, test, bad, seconds), self.cache, self.show)
 
     def fixed(self, script: Path, test: CaseTest, bad: str, good: str, seconds: float) -> FixAnswer:
         """Search what of a good release's Python cures a script in a bad one."""

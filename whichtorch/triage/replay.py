@@ -17,8 +17,8 @@ from whichtorch.failures.failure import Changed
 from whichtorch.matrix.planning import RunOptions
 from whichtorch.matrix.variation import Variation
 from whichtorch.model import Model, name_of_test
+from whichtorch.process.marks import temporary_folder
 from whichtorch.process.sandbox import Sandbox
-from whichtorch.process.temporary_folders import temporary_folder
 from whichtorch.suite import selection
 from whichtorch.triage.case import FILE, Case
 from whichtorch.triage.places import CasePlace, CaseTest, opened_case

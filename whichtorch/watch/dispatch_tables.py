@@ -14,8 +14,8 @@ from whichtorch.environments.configs import cell_environ
 from whichtorch.environments.expansion import EXISTING, axes_of, environment_named, request_for
 from whichtorch.hangs.dispatch.call_path import KernelDifference, Table, compare_tables, difference_lines, parse_table
 from whichtorch.model import Environment, Model, Request
+from whichtorch.process.marks import temporary_folder
 from whichtorch.process.supervision import Task
-from whichtorch.process.temporary_folders import temporary_folder
 from whichtorch.records import store
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from whichtorch.hangs.thread_state import is_own, user_call
 from whichtorch.model import Model
 from whichtorch.process import kernel
 from whichtorch.process.evidence import capture
-from whichtorch.process.temporary_folders import temporary_folder
+from whichtorch.process.marks import temporary_folder
 from whichtorch.source.source_lines import SourceSite
 
 SCHEMA = 1

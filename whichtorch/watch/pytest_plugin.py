@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if is_worker != ("WHICHTORCH_TESTS" in os.environ):
         return
     if not is_worker:
-        from whichtorch.process.temporary_folders import new_temporary_folder
+        from whichtorch.process.marks import new_temporary_folder
 
         os.environ["WHICHTORCH_TESTS"] = str(new_temporary_folder())
         sys.stdout.flush()

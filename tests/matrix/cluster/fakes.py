@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.fakes import PASSED, FakeCache, FakeExecutor
-from whichtorch.environments.machine import Machine
 from whichtorch.matrix.cluster.batch_host import BatchHost
 from whichtorch.matrix.cluster.engine import Cancel, DaskEngine, Member
 from whichtorch.matrix.cluster.wire import BatchRequest, WorkerEvent, WorkerFacts, code_version
-from whichtorch.matrix.work import UndeliveredError
+from whichtorch.matrix.work import Machine, UndeliveredError
 from whichtorch.model import Request
 from whichtorch.process.supervision import Ending, Task
 

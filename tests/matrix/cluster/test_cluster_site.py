@@ -11,17 +11,16 @@ import pytest
 
 from tests.fakes import PASSED, FakeExecutor
 from tests.matrix.cluster.fakes import FakeEngine, FakeWorker
-from tests.matrix.test_pipeline import requests, scenario
+from tests.matrix.test_lab import requests, scenario
 from tests.patience import PATIENCE
 from whichtorch.base.errors import PreventedError, UsageError
-from whichtorch.environments.machine import Machine
 from whichtorch.matrix import planning
 from whichtorch.matrix.cell_scheduler import CellScheduler
 from whichtorch.matrix.cluster import batch_host
 from whichtorch.matrix.cluster.cluster_site import ClusterMachines
-from whichtorch.matrix.pipeline import MatrixRun
+from whichtorch.matrix.lab import MatrixRun
 from whichtorch.matrix.planning import PlannedCell
-from whichtorch.matrix.work import MIN_CELLS_TO_FORK
+from whichtorch.matrix.work import MIN_CELLS_TO_FORK, Machine
 from whichtorch.model import Build, Config, Hardware, LocalProject, Outcome, Record, Request
 from whichtorch.model.events import AttemptEnded, AttemptStarted, Event
 from whichtorch.process.supervision import Ending, Task

@@ -8,7 +8,7 @@ import pytest
 from tests.environments.conftest import ask
 from whichtorch.base.errors import UsageError
 from whichtorch.matrix.cluster.wire import BatchRequest, ScriptFiles
-from whichtorch.matrix.run_options import CommandOptions, RunOptions
+from whichtorch.matrix.options import CommandOptions, RunOptions
 from whichtorch.suite import selection
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tests.results import FAIL, PASS, cell, environment, result
 from whichtorch.model import Cell, Measurement, Result
-from whichtorch.records.compare.number_nights import ChangePoint
+from whichtorch.records.compare.nights import ChangePoint
 from whichtorch.search.step_search import Threshold
 
 FLAKY = 0.05  # of the cells: they have no number in a fifth of the nights; of all nights: so many are disturbed

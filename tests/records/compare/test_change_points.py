@@ -7,7 +7,7 @@ import pytest
 
 from tests.records.compare.synthetic_nights import Year, found_in
 from whichtorch.model import Effect
-from whichtorch.records.compare.number_nights import LEAST, change_points
+from whichtorch.records.compare.nights import LEAST, change_points
 from whichtorch.search.step_search import Threshold
 
 FIVE_PERCENT = Threshold(size=math.log1p(0.05))

@@ -6,7 +6,7 @@ from tests.records.compare.synthetic_nights import measurement
 from tests.results import PASS, cell, environment, result, stored
 from whichtorch.model import Effect, Result
 from whichtorch.records.compare.comparison import ChangeKind, Comparison, compare
-from whichtorch.records.compare.number_nights import measured_before
+from whichtorch.records.compare.nights import measured_before
 from whichtorch.reports.stored_run_text import remarks_of
 
 OLD, NEW = environment("2.9.1"), environment("2.16.0.dev20261110")

@@ -8,8 +8,7 @@ from typing import cast
 
 from tests.patience import PATIENCE
 from whichtorch.matrix.variation import Observation
-from whichtorch.search.runs_oracle import Journal
-from whichtorch.search.worker_pool import WorkerPool
+from whichtorch.search.runs_oracle import Journal, WorkerPool
 from whichtorch.triage.minimise.minimising import Minimising, SameFailure
 
 

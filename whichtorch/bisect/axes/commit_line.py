@@ -29,7 +29,7 @@ from whichtorch.bisect.driver import bisected
 from whichtorch.bisect.ledger import Ledger
 from whichtorch.bisect.search_request import Axis, AxisName, common
 from whichtorch.bisect.workbench import workbench
-from whichtorch.environments.laid_commits import LaidCommits
+from whichtorch.environments.commit_environments import LaidCommits
 from whichtorch.environments.overlay import site_packages
 from whichtorch.environments.patches import listed
 from whichtorch.matrix.lab import Runner

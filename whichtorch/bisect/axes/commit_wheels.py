@@ -20,7 +20,7 @@ from whichtorch.base.grouping import counted
 from whichtorch.base.version_parsing import parse_version
 from whichtorch.bisect.axes import package_releases
 from whichtorch.bisect.axes.packages import base_request
-from whichtorch.environments.index.version_specs import EVERY_RELEASE, find
+from whichtorch.environments.index.releases import EVERY_RELEASE, find
 from whichtorch.environments.patches import PatchedFiles, listed, sort_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from whichtorch.bisect.ledger import STOPS, Ledger, SearchEndedError
 from whichtorch.bisect.probe_oracle import ProbeOracle, driven
 from whichtorch.bisect.search_request import Axis, AxisName, SearchRequest
 from whichtorch.bisect.workbench import workbench
-from whichtorch.environments.built_commits import BuiltCommits
+from whichtorch.environments.commit_environments import BuiltCommits
 from whichtorch.environments.expansion import config_of
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.search.search_state import AnswerKind, Change, Costs, Find, NextProbe, Posterior, Purpose, SearchVerdict

@@ -10,13 +10,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from whichtorch.base.errors import UsageError
-from whichtorch.bisect.axes.locks import pins_in
-from whichtorch.bisect.axes.packages import Isolator, Lock, ResolvedAxis, base_request
+from whichtorch.bisect.axes.packages import Isolator, Lock, ResolvedAxis, base_request, pins_in
 from whichtorch.bisect.driver import search_between
 from whichtorch.bisect.search_request import AxisName, SearchRequest, common, day_named
 from whichtorch.bisect.workbench import workbench
 from whichtorch.environments.commander import InstallError
-from whichtorch.environments.index.version_specs import EVERY_RELEASE, is_exact_version
+from whichtorch.environments.index.releases import EVERY_RELEASE, is_exact_version
 from whichtorch.search.search_state import AnswerKind
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from whichtorch.bisect.probe_oracle import ProbeOracle, driven
 from whichtorch.bisect.search_request import Axis, AxisName, common
 from whichtorch.bisect.workbench import workbench
 from whichtorch.environments.expansion import expand
-from whichtorch.matrix.judgement import decided
+from whichtorch.matrix.planning import decided
 from whichtorch.model import Outcome, Request
 from whichtorch.search.search_state import AnswerKind, NextProbe, Purpose, SearchVerdict
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from whichtorch.bisect.bisection import Bisection
-    from whichtorch.bisect.position_evidence import PositionEvidence
+    from whichtorch.bisect.ledger import PositionEvidence
     from whichtorch.bisect.probe_oracle import ProbeSearch
     from whichtorch.bisect.search_request import SearchRequest
     from whichtorch.environments.matrix_file import MatrixFile

@@ -11,7 +11,7 @@ from whichtorch.bisect.driver import search_between
 from whichtorch.bisect.search_request import Axis, AxisName, common
 from whichtorch.bisect.workbench import workbench
 from whichtorch.environments.expansion import expand
-from whichtorch.environments.index.version_specs import EVERY_RELEASE, find
+from whichtorch.environments.index.releases import EVERY_RELEASE, find
 
 if TYPE_CHECKING:
     from whichtorch.bisect.bisection import Bisection

@@ -21,8 +21,8 @@ from whichtorch.matrix.site import LocalSite
 from whichtorch.matrix.work import Batch, BatchResult
 from whichtorch.model import Record, Request, Run
 from whichtorch.process.executor import Executor, ForkingExecutor, LocalExecutor
-from whichtorch.process.temporary_folders import temporary_folder
-from whichtorch.records.known_records import Records, identity
+from whichtorch.process.marks import temporary_folder
+from whichtorch.records.line_index import Records, identity
 from whichtorch.records.store import RunStore, new_run, read_lines, read_records
 from whichtorch.records.stored_runs import folder_of
 

@@ -30,16 +30,15 @@ from whichtorch.matrix.cluster.wire import (
     code_version,
     decoded,
 )
-from whichtorch.matrix.judgement import counting
-from whichtorch.matrix.planning import PlannedCell, RunOptions
+from whichtorch.matrix.planning import PlannedCell, RunOptions, counting
 from whichtorch.matrix.work import Batch, BatchResult, Done, Site, UndeliveredError, Worker, WorkerLostError
 from whichtorch.model import Environment, Model, Request, digest
-from whichtorch.records.known_records import Records, identity
+from whichtorch.records.line_index import Records, identity
 
 if TYPE_CHECKING:
-    from whichtorch.environments.machine import Machine
     from whichtorch.environments.provider import Stage
     from whichtorch.matrix.cluster.engine import DaskEngine
+    from whichtorch.matrix.work import Machine
     from whichtorch.model import Record
     from whichtorch.model.events import Emit
     from whichtorch.records.store import RunStore

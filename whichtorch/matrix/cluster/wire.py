@@ -16,10 +16,9 @@ from pydantic import Field
 
 from whichtorch.base.atomic_files import write_atomic
 from whichtorch.base.errors import UsageError
-from whichtorch.environments.machine import Machine
 from whichtorch.matrix.planning import RunOptions
 from whichtorch.matrix.variation import Variation
-from whichtorch.matrix.work import CellEnd
+from whichtorch.matrix.work import CellEnd, Machine
 from whichtorch.model import (
     SCHEMA,
     Attempt,

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.base.errors import PreventedError
-from whichtorch.environments.machine import this_machine
 from whichtorch.matrix.cluster.engine import (
     CONNECT_TIMEOUT,
     FACTS,
@@ -29,6 +28,7 @@ from whichtorch.matrix.cluster.engine import (
 )
 from whichtorch.matrix.cluster.wire import WorkerFacts, code_version
 from whichtorch.matrix.signals import stopping_signals
+from whichtorch.matrix.work import this_machine
 from whichtorch.records.stored_runs import clear_left_behind
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from whichtorch.model import (
     ValueChange,
 )
 from whichtorch.records.compare.factors import Versions, changed_facts, changed_packages, commit_of, compare_link
-from whichtorch.search.estimate import Estimate
+from whichtorch.search.step_search import Estimate
 from whichtorch.suite.project import changed_files
 
 

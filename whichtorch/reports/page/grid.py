@@ -11,7 +11,7 @@ from whichtorch.base.grouping import grouped
 from whichtorch.failures.failure import different
 from whichtorch.model import NO_PATCH, Cell, Environment, Outcome, Result, Scenario
 from whichtorch.records.compare.factors import age
-from whichtorch.reports.shown_text import is_link, one_line, plain
+from whichtorch.reports.document import is_link, one_line, plain
 from whichtorch.reports.table import distinguishing_axes
 
 WORDS_FIT = 12  # columns up to which a cell has room for its word; in a wider grid it is a letter

@@ -12,10 +12,10 @@ from whichtorch.base.grouping import grouped
 from whichtorch.model import Diagnosis, Environment, Outcome, Result
 from whichtorch.records.compare.comparison import CellChange, ChangeKind, Comparison
 from whichtorch.reports import cell_text
-from whichtorch.reports.next_step import WHY, NextStep, WrongTest
+from whichtorch.reports.cell_text import WHY, NextStep, WrongTest
+from whichtorch.reports.document import one_line
 from whichtorch.reports.numbers_text import number_change_words
 from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridEntry
-from whichtorch.reports.shown_text import one_line
 from whichtorch.reports.stored_run_text import CHANGED, MEANING, WORSE, causes_of, shown_side
 
 if TYPE_CHECKING:

@@ -22,11 +22,10 @@ from whichtorch.model import Outcome
 from whichtorch.records.compare.comparison import ChangeKind
 from whichtorch.reports import cell_text
 from whichtorch.reports.case_text import case_blocks
+from whichtorch.reports.document import is_link, one_line, plain
 from whichtorch.reports.page import highlights, pictures
-from whichtorch.reports.page.details import details_of
-from whichtorch.reports.page.excerpts import encoded
+from whichtorch.reports.page.details import details_of, encoded
 from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridEntry, GridRow, grid_of
-from whichtorch.reports.shown_text import is_link, one_line, plain
 from whichtorch.reports.stored_run_text import CHANGED, environment_items
 from whichtorch.reports.table import incomplete, unusable_items
 

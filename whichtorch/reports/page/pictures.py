@@ -18,16 +18,14 @@ from whichtorch.base.grouping import counted, grouped
 from whichtorch.bisect.search_request import AxisName
 from whichtorch.model import Outcome
 from whichtorch.reports.bisection_text import answer_blocks, cost, heading, probe_word, value_name
-from whichtorch.reports.document import Paragraph
+from whichtorch.reports.document import Paragraph, one_line, plain
 from whichtorch.reports.numbers_text import in_words, level_words, step_words, value_words
 from whichtorch.reports.page.grid import WHAT, Column, Grid
-from whichtorch.reports.shown_text import one_line, plain
 
 if TYPE_CHECKING:
     from whichtorch.bisect.bisection import Bisection
     from whichtorch.model import Effect, Measurement
-    from whichtorch.records.compare.nights import Night
-    from whichtorch.records.compare.number_nights import NumberNights
+    from whichtorch.records.compare.nights import Night, NumberNights
     from whichtorch.search.search_state import SearchVerdict
 
     Picture = Mapping[str, Any]

@@ -24,10 +24,14 @@ from whichtorch.source.names import compiles
 from whichtorch.source.syntax import parse_module
 from whichtorch.triage.case import CompileCall, Minimal
 from whichtorch.triage.ladder import NOTED_GRAPH, OFF, STDERR_KEPT, at_rung, noting_operators, operators_in
-from whichtorch.triage.minimise.captured_graph import CapturedGraph
 from whichtorch.triage.minimise.reduction import Reduction, digest_of, reduced
 from whichtorch.triage.minimise.script_places import ScriptPlaces, needed_by, registering
-from whichtorch.triage.minimise.standalone_script import calls_under_way, scripts_of_calls, scripts_of_places
+from whichtorch.triage.minimise.standalone_script import (
+    CapturedGraph,
+    calls_under_way,
+    scripts_of_calls,
+    scripts_of_places,
+)
 
 if TYPE_CHECKING:
     from whichtorch.matrix.lab import Runner

@@ -2,7 +2,7 @@
 
 import pytest
 
-from whichtorch.bisect.position_evidence import PositionEvidence, observations_of, reference_of
+from whichtorch.bisect.ledger import PositionEvidence, observations_of, reference_of
 from whichtorch.failures.failure import Failure
 from whichtorch.model import Attempt, Cell, Environment, Limits, Outcome, Record, StoppedBy
 from whichtorch.search.search_state import Find, ProbeRun, SearchVerdict

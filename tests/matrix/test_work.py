@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from whichtorch.base.errors import PreventedError
-from whichtorch.environments import machine
-from whichtorch.environments.machine import Machine, check_hardware, this_machine
+from whichtorch.matrix import work
+from whichtorch.matrix.work import Machine, check_hardware, this_machine
 from whichtorch.model import Build, Config, Hardware, Request
 
 H100 = Machine(
@@ -50,7 +50,7 @@ def test_gpus_are_what_the_driver_names(tmp_path: Path, monkeypatch: pytest.Monk
     tool.write_text("#!/bin/sh\nprintf 'NVIDIA H200, 575.51.03\\nNVIDIA H200, 575.51.03\\n'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    found = machine.this_machine.__wrapped__()
+    found = work.this_machine.__wrapped__()
     assert (found.gpus, found.driver) == (("NVIDIA H200",) * 2, "575.51.03")
     tool.write_text("#!/bin/sh\nexit 9\n")
-    assert machine.this_machine.__wrapped__().gpus == ()
+    assert work.this_machine.__wrapped__().gpus == ()

@@ -15,9 +15,9 @@ import pytest
 
 from tests.fakes import PASSED, FakeCache, FakeExecutor, moving
 from tests.patience import PATIENCE
-from whichtorch.matrix import pipeline, planning
+from whichtorch.matrix import lab, planning
 from whichtorch.matrix.cell_scheduler import CellScheduler
-from whichtorch.matrix.pipeline import MatrixRun
+from whichtorch.matrix.lab import MatrixRun
 from whichtorch.matrix.site import LocalSite
 from whichtorch.model import AttemptEvidence, Build, Config, Headway, Outcome, Request, Scenario
 from whichtorch.model.events import CellDone, EnvironmentReady, Event
@@ -562,8 +562,8 @@ def test_known_tests_of_a_command_are_looked_up_once(tmp_path: Path, monkeypatch
         looked_up.append(arguments)
         return known(*arguments)
 
-    known = pipeline.known_tests
-    monkeypatch.setattr(pipeline, "known_tests", known_tests)
+    known = lab.known_tests
+    monkeypatch.setattr(lab, "known_tests", known_tests)
     again = run(tmp_path, planned, behave)
     assert again.outcomes() == {("a::x", "id-2.0.0-default"): Outcome.PASS}
     assert (len(again.executor.tasks), len(looked_up)) == (0, 1)

@@ -6,7 +6,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from whichtorch.base.errors import UsageError
-from whichtorch.bisect.axes.locks import PackageChange, combined, differences, read_lock, together
+from whichtorch.bisect.axes.packages import PackageChange, combined, differences, read_lock, together
 
 FREEZE = """\
 # made by pip freeze

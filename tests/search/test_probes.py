@@ -1,7 +1,7 @@
 """Gaps in blocks, and parallel probes."""
 
-from whichtorch.search.bracket import next_check
 from whichtorch.search.decision import decide, decide_parallel
+from whichtorch.search.probes import next_check
 from whichtorch.search.search_state import ProbeRun, SearchAnswer, SearchState, SearchVerdict
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from whichtorch.base.errors import UsageError
+from whichtorch.environments.additions import Share
 from whichtorch.environments.share_plan import SharePlan
-from whichtorch.environments.shares import Share
 from whichtorch.model import Build, Config, Request
 
 
