@@ -39,7 +39,7 @@ from packaging.utils import canonicalize_name
 
 from whichtorch.model import Cell, ChainEvidence, Model, Outcome, Record
 from whichtorch.source.code_owner import FORK_SERVER, GENERATED, Component, frame_name, is_rest_of, normalized
-from whichtorch.source.source_lines import statement_line
+from whichtorch.source.syntax import statement_line
 
 if TYPE_CHECKING:
     from collections.abc import Container

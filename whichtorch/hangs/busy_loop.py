@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.redaction import restored
 from whichtorch.model import BusyLoop
-from whichtorch.source.source_lines import loops_around
+from whichtorch.source.syntax import loops_around
 
 if TYPE_CHECKING:
     from whichtorch.process.supervision import LoopAnswer, LoopAnswers, LoopFrame

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from whichtorch.source.source_lines import HeldLock, SourceSite, parsed, spans
-from whichtorch.source.syntax import parse_expression
+from whichtorch.hangs.stacks import HeldLock, SourceSite
+from whichtorch.source.syntax import parse_expression, parsed, spans
 
 if TYPE_CHECKING:
     from whichtorch.hangs.stacks import Frame

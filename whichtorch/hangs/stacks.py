@@ -17,7 +17,6 @@ from pydantic import Field
 
 from whichtorch.model import Model
 from whichtorch.process.evidence.waiting import Waiting
-from whichtorch.source.source_lines import SourceSite  # noqa: TC001 - pydantic resolves it
 
 UNNAMED = "???"
 
@@ -98,6 +97,27 @@ class Value(Model):
     name: str
     text: str = ""  # as a collector writes it: `3`, `"gloo"`, `<Queue at 0x7fdcca61aa10>`
     address: int = 0  # of the object; two frames that name the same address mean the same object
+
+
+class HeldLock(Model):
+    """A lock that a function has taken: by a `with` around the line, or by an `acquire` before it."""
+
+    expression: str  # "target.guard"
+    line: int
+
+
+class SourceSite(Model):
+    """What a line of source says of a wait that a thread has reached in it."""
+
+    call: str = ""  # what is called, "dist.broadcast"
+    target: str = ""  # of a method, the object: "batches" of `batches.get()`
+    first: str = ""  # argument of the call
+    origin: str = ""  # of a method, the call that its object came from: "dist.all_reduce" of `work.wait()`
+    origin_line: int = 0
+    wanted: str = ""  # the lock that this line asks for
+    alias: str = ""  # the name that a `with` gives it: `pool` of `with Pool() as pool`
+    held: tuple[HeldLock, ...] = ()
+    loop: str = ""  # the condition of the innermost `while` around the line
 
 
 class Frame(Model):

@@ -17,12 +17,11 @@ from typing import NamedTuple
 
 from whichtorch.hangs.library import OWN_NATIVE_CALLS, LibraryCall, NativeCall, library_call, native_call
 from whichtorch.hangs.source_text import read_site
-from whichtorch.hangs.stacks import Descriptor, Frame, Process, Thread, base_name, number_on_host
+from whichtorch.hangs.stacks import Descriptor, Frame, Process, SourceSite, Thread, base_name, number_on_host
 from whichtorch.hangs.waits import HEADERS, Wait, asking_frame, classify, is_idle_worker
 from whichtorch.model import WaitEdge
 from whichtorch.process.evidence.waiting import Waiting
 from whichtorch.source.code_owner import is_users
-from whichtorch.source.source_lines import SourceSite
 
 # Where a process or a thread starts. What lies beyond, in a forked child, is where its parent stood.
 _BEGINNINGS = (

@@ -1,10 +1,12 @@
-"""What a statement or an expression is made of: its blocks, its head, constants."""
+"""What a statement or an expression is made of: its blocks, its head, constants; and which one a line belongs to."""
 
 from __future__ import annotations
 
 import ast
 import threading
 from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
@@ -12,6 +14,7 @@ Scope = Definition | ast.Lambda | ast.Module
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _BLOCKS = ("body", "orelse", "finalbody")
 _PARTS = ("handlers", "cases")
+_LARGEST = 2**22  # bytes of a source that are read
 # Python 3.11 has one counter for the depth of syntax trees, which all threads share. If a second thread parses while
 # the first one collects garbage, the first one fails with SystemError: "AST constructor recursion depth mismatch".
 _parse_lock = threading.RLock()
@@ -27,6 +30,18 @@ def parse_expression(source: str) -> ast.expr:
     """Parse an expression as `ast.parse` does, one thread at a time."""
     with _parse_lock:
         return ast.parse(source, mode="eval").body
+
+
+@lru_cache(maxsize=64)
+def parsed(path: str) -> ast.Module | None:
+    """Return the module that a file holds, None where it cannot be read; a path may be redacted."""
+    from whichtorch.base.redaction import restored  # here: a supervisor parses, too, and reads no stored path
+
+    try:
+        with restored(Path(path)).open("rb") as file:
+            return parse_module(file.read(_LARGEST))
+    except (OSError, RuntimeError, SyntaxError, ValueError):
+        return None
 
 
 def blocks_in(node: ast.AST) -> Iterator[list[ast.stmt]]:
@@ -163,3 +178,29 @@ def _acts(node: ast.stmt, libraries: set[str]) -> bool:
         for call in calls
     )
     return not (isinstance(node, ast.Expr | ast.Assign | ast.AnnAssign) and is_setting)
+
+
+def spans(node: ast.AST, line: int) -> bool:
+    """Return whether a line is one of those of a node."""
+    first = getattr(node, "lineno", None)
+    return first is not None and first <= line <= (getattr(node, "end_lineno", None) or first)
+
+
+@lru_cache(maxsize=4096)
+def statement_line(path: str, line: int) -> int:
+    """Return the first line of the innermost statement around a line: Pythons disagree on the lines of a long call."""
+    tree = parsed(path)
+    around = (
+        [node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt) and spans(node, line)] if tree else []
+    )
+    return max(around, default=line)
+
+
+def loops_around(path: str, line: int, function: str) -> list[ast.While | ast.For | ast.AsyncFor]:
+    """Return the loops around a line of a function, the outermost first; those of functions around it do not count."""
+    tree = parsed(path)
+    around = [node for node in ast.walk(tree) if spans(node, line)] if tree else []
+    around.sort(key=lambda node: getattr(node, "lineno", 0))
+    starts = [number for number, node in enumerate(around) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = around[starts[-1] :] if starts and function != "<module>" else around
+    return [node for node in inside if isinstance(node, ast.While | ast.For | ast.AsyncFor)]

@@ -16,13 +16,12 @@ from whichtorch.hangs import stack_folder
 from whichtorch.hangs.hang_diagnosis import HangDiagnosis, diagnose
 from whichtorch.hangs.library import ROWS, needs_class
 from whichtorch.hangs.source_text import owner_class, read_site
-from whichtorch.hangs.stacks import HOST_STEP, Frame, Process, Thread, Value
+from whichtorch.hangs.stacks import HOST_STEP, Frame, Process, SourceSite, Thread, Value
 from whichtorch.hangs.thread_state import is_own, user_call
 from whichtorch.model import Model
 from whichtorch.process import kernel
 from whichtorch.process.evidence import capture
 from whichtorch.process.marks import temporary_folder
-from whichtorch.source.source_lines import SourceSite
 
 SCHEMA = 1
 AGAIN = "write each with `whichtorch stacks PID --json host1.json` on its machine, into a file with its name"
