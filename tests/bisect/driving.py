@@ -24,7 +24,7 @@ from whichtorch.model import Build, Config, Request, Scenario
 from whichtorch.model.events import Emit, Event, ProbeChosen
 from whichtorch.process.supervision import Ending, Task
 from whichtorch.records.line_index import Records
-from whichtorch.records.store import RunStore, new_run, read_records
+from whichtorch.records.store import RunStore, new_run
 from whichtorch.search.search_state import SearchOptions
 
 STUCK = Ending(stopped_by="stall", exit_code=None, signal=None, seconds=4.0)
@@ -141,7 +141,7 @@ class FakeReleases:
         seconds: Callable[[], float] | None = None,
     ) -> Bisection:
         """Search as a new process would: what it knows comes from the records."""
-        records = read_records(self.home)
+        records = Records(self.home)
         before = len(self.cache.installed)
         request = SearchRequest(
             home=self.home,

@@ -37,7 +37,8 @@ from whichtorch.matrix.site import LocalSite
 from whichtorch.model import Outcome, Record
 from whichtorch.model.events import AttemptStarted, Event, Interrupted, ProbeChosen, StatusShown
 from whichtorch.process.supervision import Ending, Task
-from whichtorch.records.store import new_run, read_records
+from whichtorch.records.line_index import Records
+from whichtorch.records.store import new_run
 from whichtorch.search.search_state import AnswerKind, Change, Find, ProbeRun, Purpose, SearchOptions, SearchVerdict
 
 AS_IT_WAS = Raises("AssertionError: as it was")
@@ -108,7 +109,7 @@ def test_what_a_matrix_has_run_counts(tmp_path: Path) -> None:
     releases = FakeReleases(tmp_path, failing(OLD, STUCK))
     planned = planning.plan(releases.requests, [releases.scenario], planning.RunOptions())
     with new_run(tmp_path, ()) as store:
-        site = LocalSite(releases.cache, read_records(tmp_path), store, releases.events.append, Executor(releases))
+        site = LocalSite(releases.cache, Records(tmp_path), store, releases.events.append, Executor(releases))
         MatrixRun(planned, CellScheduler(site)).run()
     bisection = releases.search()
     assert boundaries(bisection) == [("2.2.0", "2.3.0", Change.FIX)]
@@ -419,7 +420,7 @@ def test_it_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def all_records(releases: FakeReleases) -> list[Record]:
-    return read_records(releases.home).of_test("hash", {})
+    return Records(releases.home).of_test("hash", {})
 
 
 def test_a_probe_that_is_not_needed_any_more_is_cancelled(tmp_path: Path) -> None:

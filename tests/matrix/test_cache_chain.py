@@ -23,7 +23,8 @@ from whichtorch.matrix.site import LocalSite
 from whichtorch.model import Build, Cell, ChainEvidence, Config, Doubt, Environment, Outcome, Request, Scenario
 from whichtorch.process.executor import Executor, LocalExecutor
 from whichtorch.process.supervision import Task
-from whichtorch.records.store import new_run, read_records
+from whichtorch.records.line_index import Records
+from whichtorch.records.store import new_run
 from whichtorch.reports.cell_text import summary
 
 PRELUDE = """
@@ -99,7 +100,7 @@ def run(
     planned = planning._joined([(requests(*(versions or ("1",))), [scenario])], asked, written)
     cache = NamedPythons(folder)
     with new_run(folder, ()) as store:
-        site = LocalSite(cache, read_records(folder), store, lambda _: None, executor or LocalExecutor())
+        site = LocalSite(cache, Records(folder), store, lambda _: None, executor or LocalExecutor())
         matrix_run = MatrixRun(planned, CellScheduler(site))
         matrix_run.run()
         site.close()

@@ -17,7 +17,8 @@ from whichtorch.matrix.lab import MatrixRun
 from whichtorch.matrix.site import LocalSite
 from whichtorch.model import Cell, Condition, Outcome, Record
 from whichtorch.process.supervision import Ending, Task
-from whichtorch.records.store import new_run, read_records
+from whichtorch.records.line_index import Records
+from whichtorch.records.store import new_run
 
 FAILED = replace(PASSED, exit_code=1)
 FORKED = replace(PASSED, start="fork torch")
@@ -76,7 +77,7 @@ def run(
     )
     starting, forking = FakeExecutor(partial(ending, cold)), FakeExecutor(partial(ending, forks))
     with new_run(tmp_path, ()) as store:
-        site = LocalSite(FakeCache(tmp_path), read_records(tmp_path), store, lambda _event: None, starting)
+        site = LocalSite(FakeCache(tmp_path), Records(tmp_path), store, lambda _event: None, starting)
         site.forking = forking
         matrix_run = MatrixRun(planned, CellScheduler(site))
         matrix_run.run()
@@ -199,7 +200,7 @@ def test_a_forked_pass_never_answers_for_a_cold_one(tmp_path: Path) -> None:
 def test_the_time_of_a_forked_pass_limits_no_cold_attempt(tmp_path: Path) -> None:
     """A fork has no imports to do."""
     run(tmp_path)
-    known = read_records(tmp_path)
+    known = Records(tmp_path)
     assert known.slowest_pass(scenario(tmp_path, "sum"), {}) is None
     run(tmp_path, all_cold=True)
-    assert read_records(tmp_path).slowest_pass(scenario(tmp_path, "sum"), {}) is not None
+    assert Records(tmp_path).slowest_pass(scenario(tmp_path, "sum"), {}) is not None

@@ -22,7 +22,8 @@ from whichtorch.matrix.site import LocalSite
 from whichtorch.model import AttemptEvidence, Build, Config, Headway, Outcome, Request, Scenario
 from whichtorch.model.events import CellDone, EnvironmentReady, Event
 from whichtorch.process.supervision import Ending, LoopAnswers, Task
-from whichtorch.records.store import new_run, read_records
+from whichtorch.records.line_index import Records
+from whichtorch.records.store import new_run
 
 
 def scenario(tmp_path: Path, name: str, **fields: object) -> Scenario:
@@ -68,7 +69,7 @@ def run(
 ) -> Outcomes:
     cache, executor, events = FakeCache(tmp_path, missing, knows), FakeExecutor(behave), list[Event]()
     with new_run(tmp_path, ()) as store:
-        site = LocalSite(cache, read_records(tmp_path), store, events.append, executor, jobs=jobs, waiting=waiting)
+        site = LocalSite(cache, Records(tmp_path), store, events.append, executor, jobs=jobs, waiting=waiting)
         matrix_run = MatrixRun(planned, CellScheduler(site))
         matrix_run.run()
     return Outcomes(matrix_run, cache, executor, events)

@@ -17,7 +17,8 @@ from whichtorch.matrix import planning
 from whichtorch.matrix.planning import decided
 from whichtorch.model import Condition, Outcome, Result, Role, Run
 from whichtorch.process.supervision import Ending, Task
-from whichtorch.records.store import StoredRun, read_records
+from whichtorch.records.line_index import Records
+from whichtorch.records.store import StoredRun
 from whichtorch.reports.explanation_text import explanation_lines
 from whichtorch.reports.table import cell_word, red_lines
 
@@ -157,7 +158,7 @@ def test_a_hang_is_shown_with_its_conditions(
     (line,) = red_lines(StoredRun(folder=tmp_path, result=result), "whichtorch matrix")
     what = ended.run.cells[0].what
     assert line.partition("; log ")[0].endswith(f"  torch-2.0.0-pypi: {what}" + (f"; {shown}" if shown else ""))
-    seen = RecordedEvidence.stored(tmp_path, read_records(tmp_path)).of(cells[0].scenario, {}, None)
+    seen = RecordedEvidence.stored(tmp_path, Records(tmp_path)).of(cells[0].scenario, {}, None)
     explained = [line.strip() for line in explanation_lines(explain("one", seen), "", "") if "conditions" in line]
     assert explained == ([f"{shown}, where it hangs (torch-2.0.0-pypi)"] if shown else [])
 
@@ -186,9 +187,9 @@ def test_an_observing_attempt_is_no_measure(tmp_path: Path) -> None:
     later = run(tmp_path, planned(tmp_path, "2.1.0"), MET)
     assert [task.timeout for task in later.executor.tasks] == [20, 60]
     cell = planned(tmp_path)[0]
-    assert read_records(tmp_path).slowest_pass(cell.scenario, {}) == PASSED.seconds
+    assert Records(tmp_path).slowest_pass(cell.scenario, {}) == PASSED.seconds
     key = next((tmp_path / "runs").glob("*/records.jsonl")).read_text().partition('"key":"')[2].partition('"')[0]
-    records = read_records(tmp_path).of(key)
+    records = Records(tmp_path).of(key)
     assert [record.attempt.role for record in records] == [Role.JUDGE, Role.OBSERVE]
     assert decided(planned(tmp_path)[0], records) == 1
 

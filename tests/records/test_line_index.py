@@ -14,16 +14,16 @@ from tests.records.test_stored_runs import merged, with_output
 from tests.results import FAIL, PASS, cell, environment, result, stored
 from whichtorch.model import Outcome, Record
 from whichtorch.records import line_index
-from whichtorch.records.line_index import LineIndex, open_database
-from whichtorch.records.store import CELLS, CellLine, new_run, read_environments, read_records
+from whichtorch.records.line_index import LineIndex, Records, open_database
+from whichtorch.records.store import CELLS, CellLine, new_run, read_environments
 from whichtorch.records.stored_runs import all_runs, prune
 
 KEY = record().key
 COMMAND = """
 import sys
 from pathlib import Path
-from whichtorch.records.store import read_records
-print(len(read_records(Path(sys.argv[1])).of(sys.argv[2])))
+from whichtorch.records.line_index import Records
+print(len(Records(Path(sys.argv[1])).of(sys.argv[2])))
 """
 
 
@@ -38,7 +38,7 @@ def store_run(home: Path, *seconds: float) -> Path:
 
 def known(home: Path) -> list[float]:
     """Return the seconds of the records that a new command knows, oldest first."""
-    return [each.attempt.seconds for each in read_records(home).of(KEY)]
+    return [each.attempt.seconds for each in Records(home).of(KEY)]
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_file_that_was_not_just_appended_to_is_read_again(
 def test_a_line_that_changes_while_a_command_runs_is_not_taken_for_another(tmp_path: Path) -> None:
     """`runs prune` may leave other records where one was."""
     file = store_run(tmp_path, 1, 2)
-    records, others = read_records(tmp_path), read_records(tmp_path)
+    records, others = Records(tmp_path), Records(tmp_path)
     same_length(file)
     assert [each.attempt.seconds for each in records.of(KEY)] == [2]
     file.unlink()
@@ -171,7 +171,7 @@ def test_an_index_that_does_not_fit_is_made_again(
 def test_an_index_damaged_while_a_command_runs_costs_that_command_nothing(tmp_path: Path) -> None:
     """It reads the lines instead."""
     store_run(tmp_path, *range(1, 500))
-    records = read_records(tmp_path)
+    records = Records(tmp_path)
     (tmp_path / "index" / "records.sqlite").write_bytes(b"no database at all" * 10_000)
     assert len(records.of(KEY)) == 499
 
@@ -222,7 +222,7 @@ def test_several_commands_at_once_make_one_index(tmp_path: Path) -> None:
 def test_a_command_does_not_see_what_others_store_after_it_began(tmp_path: Path) -> None:
     """Otherwise it would know its own records twice, once they are in the index."""
     store_run(tmp_path, 1)
-    records = read_records(tmp_path)
+    records = Records(tmp_path)
     records.add(record(seconds=2))
     store_run(tmp_path, 2)
     assert known(tmp_path) == [1, 2]
@@ -235,11 +235,11 @@ def test_merged_and_pruned_runs_are_known_as_they_are(tmp_path: Path) -> None:
     parts = [with_output(tmp_path / name, cell(old, FAIL), "text", started=name) for name in ("a", "b")]
     home = tmp_path / "home"
     first = with_output(home, cell(old, FAIL), "text", started="c")
-    assert len(read_records(home).of("key")) == 1
+    assert len(Records(home).of("key")) == 1
     merged(home, *parts)
-    assert len(read_records(home).of("key")) == 3
+    assert len(Records(home).of("key")) == 3
     prune(home, [first], [])
-    assert len(read_records(home).of("key")) == 2
+    assert len(Records(home).of("key")) == 2
 
 
 def test_cells_and_environments_are_as_the_latest_run_has_them(tmp_path: Path) -> None:

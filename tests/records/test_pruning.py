@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.records.test_stored_runs import with_output
 from tests.results import FAIL, PASS, cell, environment, result, stored
 from whichtorch.records import stored_runs
-from whichtorch.records.store import read_records
+from whichtorch.records.line_index import Records
 from whichtorch.records.stored_runs import prune, removable
 
 OLD = environment("2.11.0")
@@ -51,5 +51,5 @@ def test_what_a_later_run_rests_on_stays(tmp_path: Path) -> None:
     file = read.file(read.result.cells[0].attempts[0].stderr)
     assert file is not None
     assert file.read_text() == "as it was"
-    assert len(read_records(tmp_path).of("key")) == 1
+    assert len(Records(tmp_path).of("key")) == 1
     assert not other.exists()

@@ -9,7 +9,7 @@ from whichtorch.model import Attempt, Cell, Limits, Outcome, Record, Scenario, S
 from whichtorch.records import store as record_store
 from whichtorch.records import stored_runs
 from whichtorch.records.line_index import Records
-from whichtorch.records.store import new_run, read_records
+from whichtorch.records.store import new_run
 
 LIMITS = Limits(timeout=60, memory_mb=1000)
 
@@ -43,7 +43,7 @@ def test_torn_line_is_left_out(tmp_path: Path) -> None:
         store.add_record(record())
     with (store.folder / "records.jsonl").open("a") as file:
         file.write(record(environment="other").model_dump_json(by_alias=True)[:-20])
-    records = read_records(tmp_path)
+    records = Records(tmp_path)
     assert records.of(record().key) == [record()]
     assert records.of(record(environment="other").key) == []
 

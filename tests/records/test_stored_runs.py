@@ -10,7 +10,8 @@ from tests.results import FAIL, HANG, PASS, attempt, cell, environment, result, 
 from whichtorch.base.errors import UsageError
 from whichtorch.model import Cell, Limits, Outcome, Record, Run, Scenario
 from whichtorch.records import store, stored_runs
-from whichtorch.records.store import RunFolder, StoredRun, new_run, read_records
+from whichtorch.records.line_index import Records
+from whichtorch.records.store import RunFolder, StoredRun, new_run
 from whichtorch.records.stored_runs import Merged, merge
 from whichtorch.reports.stored_run_text import run_lines
 
@@ -222,7 +223,7 @@ def test_conflicting_cells_are_both_kept_and_told(tmp_path: Path) -> None:
     assert made.conflict == f"pass in {first.run.id}, hang in {second.run.id}"
     assert summary.conflicts == (made,)
     assert [read(run, left.stderr) for left in made.attempts] == ["well", "stuck"]
-    records = read_records(tmp_path / "here").of("key")
+    records = Records(tmp_path / "here").of("key")
     assert [record.attempt.outcome for record in records] == [PASS, HANG]
 
 

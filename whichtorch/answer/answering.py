@@ -51,7 +51,7 @@ from whichtorch.matrix.planning import plan
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.model import Cell, Environment, Outcome, Scenario, digest
 from whichtorch.model.events import Show, StatusShown
-from whichtorch.records.store import read_records
+from whichtorch.records.line_index import Records
 from whichtorch.source.syntax import parse_module
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ class Answering:
         options = replace(options, in_search=claims.claim.outcome is Outcome.HANG)
         machines = ThisMachine.of(self.cache, self.request.jobs)
         file = trial.axes.file(list(dict.fromkeys(versions)))
-        records = read_records(home)
+        records = Records(home)
         planned = plan(expand(file, cache=home / "cache").requests, [trial.scenario], options)
         self._tell(f"torch {listed(dict.fromkeys(versions))}", *Forecast.of(planned, machines, records).lines())
         with opened_lab(machines, records, self.show, len(planned)) as run_cells:

@@ -15,7 +15,6 @@ from whichtorch.matrix.lab import Lab, MatrixRun, opened_lab
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.model import Cell, Environment, Role, events
 from whichtorch.records.line_index import Records
-from whichtorch.records.store import read_records
 from whichtorch.search.runs_oracle import await_all
 
 if TYPE_CHECKING:
@@ -169,7 +168,7 @@ class Workbench:
 def workbench(request: SearchRequest, cache: Environments, show: events.Show) -> Iterator[Workbench]:
     """Open a lab with its progress, and a workbench in it."""
     machines = request.machines or ThisMachine(environments=cache, jobs=request.jobs)
-    records = Records() if request.fresh else read_records(request.home)
+    records = Records(None if request.fresh else request.home)
     with opened_lab(machines, records, show) as lab, lab.shown():
         bench = Workbench(lab)
         try:

@@ -54,7 +54,7 @@ def matrix(options: MatrixOptions) -> Exit:
     from whichtorch.matrix.planning import plan_matrix
     from whichtorch.matrix.site import ThisMachine
     from whichtorch.records import stored_runs
-    from whichtorch.records.store import read_records
+    from whichtorch.records.line_index import Records
     from whichtorch.reports import table
     from whichtorch.reports.cell_text import where_it_ran
     from whichtorch.suite.chain import WRITTEN_BY
@@ -72,7 +72,7 @@ def matrix(options: MatrixOptions) -> Exit:
     here = ThisMachine.of(options.cache(options.home), options.jobs)
     with options.cluster.machines(here, options.jobs) as machines:
         planned, notes = plan_matrix(options)
-        records = read_records(home)
+        records = Records(home)
         machines.check(planned.requests)
         if options.cluster.executor and planned.has_writers:
             raise UsageError(f"a test with {WRITTEN_BY} cannot go with --executor", hint=one_machine)

@@ -19,7 +19,7 @@ from whichtorch.matrix.site import ThisMachine
 from whichtorch.model import Cell, Environment, Model, Request, Scenario, name_of_test
 from whichtorch.records import store
 from whichtorch.records.compare.factors import AXES
-from whichtorch.records.line_index import LineIndex
+from whichtorch.records.line_index import LineIndex, Records
 from whichtorch.search.delta import minimal_set
 from whichtorch.search.runs_oracle import RunsOracle, drive, inquiry_of
 from whichtorch.suite import selection
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from whichtorch.explain.explanation import KnownResult
     from whichtorch.matrix.work import Machines
     from whichtorch.model.events import Show
-    from whichtorch.records.line_index import Records
     from whichtorch.records.store import CellLine
 
 
@@ -264,7 +263,7 @@ def answers(request: ExplainRequest, suite: Sequence[Scenario], cache: Environme
     Raises UsageError where `here` or `env` names no environment.
     """
     home, file = request.home, request.file
-    records = store.read_records(home)
+    records = Records(home)
     evidence = RecordedEvidence.stored(home, records)
     here, here_id = None, None
     if request.here is not None and request.env is not None:

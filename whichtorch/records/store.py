@@ -36,7 +36,7 @@ from whichtorch.base.redaction import Redactor
 from whichtorch.environments.matrix_file import own_file, read_matrix_file
 from whichtorch.model import Attempt, Cell, Environment, Model, Outcome, Record, Result, Run, Scenario
 from whichtorch.process.marks import mark_for
-from whichtorch.records.line_index import LineIndex, LineKind, Records, scratch_database
+from whichtorch.records.line_index import LineIndex, LineKind, scratch_database
 
 Item = TypeVar("Item", bound=Model)
 
@@ -351,11 +351,6 @@ def is_open(folder: Path) -> bool:
 def unknown_environment(id_: str) -> Environment:
     """Return a stand-in for an environment that was not written because the tool was killed, so its cells are shown."""
     return Environment(id=id_, label=id_, torch="unknown", python="unknown", build="unknown", config="unknown")
-
-
-def read_records(home: Path) -> Records:
-    """Return the records of all runs below `home`."""
-    return Records(home)
 
 
 def read_environments(home: Path) -> dict[str, Environment]:

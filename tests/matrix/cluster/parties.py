@@ -31,7 +31,7 @@ from whichtorch.matrix.lab import opened_lab
 from whichtorch.matrix.planning import PlannedCell, RunOptions, plan
 from whichtorch.model import Build, Cell, Config, Environment, Outcome, Request, Scenario, digest
 from whichtorch.model.events import Emit
-from whichtorch.records.store import read_records
+from whichtorch.records.line_index import Records
 
 SCRIPT = """
 import os, subprocess, sys, time
@@ -212,7 +212,7 @@ def run(address: str, home: Path, cells: Sequence[PlannedCell]) -> Sequence[Cell
     """Run cells on the workers of a scheduler, in a stored run of `home`."""
     engine = DaskEngine(address, home / "tls")
     try:
-        with opened_lab(ClusterMachines(engine, home), read_records(home), _quiet, len(cells)) as lab:
+        with opened_lab(ClusterMachines(engine, home), Records(home), _quiet, len(cells)) as lab:
             return lab.run(cells).cells
     finally:
         engine.close()

@@ -24,7 +24,8 @@ from whichtorch.matrix.work import MIN_CELLS_TO_FORK, Machine
 from whichtorch.model import Build, Config, Hardware, LocalProject, Outcome, Record, Request
 from whichtorch.model.events import AttemptEnded, AttemptStarted, Event
 from whichtorch.process.supervision import Ending, Task
-from whichtorch.records.store import new_run, read_lines, read_records
+from whichtorch.records.line_index import Records
+from whichtorch.records.store import new_run, read_lines
 from whichtorch.suite import selection
 
 EACH_ALONE = 0.0  # seconds of cells in a batch: one
@@ -44,7 +45,7 @@ class Outing:
     def run(self, planned: Sequence[PlannedCell]) -> MatrixRun:
         with (
             new_run(self.home, ()) as store,
-            self._machines.site(read_records(self.home), store, self.events.append) as site,
+            self._machines.site(Records(self.home), store, self.events.append) as site,
         ):
             self.step = MatrixRun(planned, CellScheduler(site))
             self.step.run()

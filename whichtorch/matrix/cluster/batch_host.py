@@ -23,7 +23,7 @@ from whichtorch.model import Record, Request, Run
 from whichtorch.process.executor import Executor, ForkingExecutor, LocalExecutor
 from whichtorch.process.marks import temporary_folder
 from whichtorch.records.line_index import Records, identity
-from whichtorch.records.store import RunStore, new_run, read_lines, read_records
+from whichtorch.records.store import RunStore, new_run, read_lines
 from whichtorch.records.stored_runs import folder_of
 
 COMMAND = "unit"  # first word of the command of a worker's runs; the second is the client's run
@@ -169,7 +169,7 @@ class BatchHost:
     @cached_property
     def _spool(self) -> Records:
         """The records of this state folder, read with the first batch."""
-        return read_records(self.home)
+        return Records(self.home)
 
     def _records_for(self, order: BatchRequest, cells: Iterable[PlannedCell]) -> Records:
         """Return the records that bear on a batch's cells: the client's, and those made here.
