@@ -181,7 +181,6 @@ def test_only_one_call_of_a_function_counts(answers: Answers) -> None:
 
 def test_what_is_in_no_loop_is_not_told(answers: Answers) -> None:
     """Without an answer, without a frame of the user's, and outside of loops, there is nothing to say."""
-    assert busy_loop(None, 5.0) is None
     assert answers.told(5.0) is None
     assert answers.at(1.0).told(5.0) is None
     assert answers.at(3.0, ("main", 9, {}), ("<module>", 15, {})).told(5.0) is None

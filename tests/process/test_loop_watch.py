@@ -312,7 +312,7 @@ def test_an_endless_loop_is_stopped(running: dict[str, Callable[[], Ending]]) ->
     """It is stopped as a stall is, with its stacks, and told by its own loop."""
     ending = running["endless"]()
     assert ending.stopped_by == "stall", ending
-    loop = busy_loop(ending.loop, ending.seconds)
+    loop = busy_loop(ending.loop, ending.seconds) if ending.loop else None
     assert loop is not None
     assert (loop.repeats, loop.moves, loop.place) == (True, False, "script.py:2")
     assert loop.words.startswith("busy in `while a < 10` (script.py:2) for ")
@@ -324,7 +324,7 @@ def test_a_loop_that_counts_is_not_stopped(running: dict[str, Callable[[], Endin
     """It has all of its time, and its variable is told to move."""
     ending = running["counts"]()
     assert (ending.stopped_by, ending.seconds >= LONG) == ("timeout", True), ending
-    loop = busy_loop(ending.loop, ending.seconds)
+    loop = busy_loop(ending.loop, ending.seconds) if ending.loop else None
     assert loop is not None
     assert (loop.repeats, loop.moves) == (False, True)
     assert "still changing, perhaps only slow: `n` " in loop.words

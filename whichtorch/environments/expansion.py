@@ -16,9 +16,10 @@ from packaging.version import Version
 from whichtorch.base.errors import PreventedError, UsageError, WhichtorchError
 from whichtorch.base.option import OUTPUTS
 from whichtorch.base.redaction import restored
-from whichtorch.environments import configs, patches
+from whichtorch.environments import configs
 from whichtorch.environments.index import releases, sources
 from whichtorch.environments.interpreters import DEFAULT_PYTHON
+from whichtorch.environments.matrix_file import patch_named
 from whichtorch.environments.script_needs import contents_of
 from whichtorch.model import ANY_HARDWARE, NO_PATCH, Build, Config, Environment, LocalProject, Patch, Request
 from whichtorch.model.environment import folder_of
@@ -199,7 +200,7 @@ class _Expander:
 
     def _patches(self, specs: Sequence[str]) -> list[Patch | None]:
         """Return what the values of the axis mean; raises UsageError for two patches of one name."""
-        chosen = [patches.patch_named(spec, self.file.patches) for spec in specs]
+        chosen = [patch_named(spec, self.file.patches) for spec in specs]
         texts: dict[str, str] = {}
         for patch in filter(None, chosen):
             if texts.setdefault(patch.name, patch.text) != patch.text:

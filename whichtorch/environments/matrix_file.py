@@ -112,6 +112,13 @@ def _named(check: Callable[[Any, _OwnTables], object]) -> AfterValidator:
     return AfterValidator(validate)
 
 
+def patch_named(spec: str, custom: Mapping[str, Patch]) -> Patch | None:
+    """Return the patch that the file calls so, or that is in a file; None for none. Raises as `read_patch`."""
+    if spec == NO_PATCH:
+        return None
+    return custom[spec] if spec in custom else patches.read_patch(Path(spec))
+
+
 def _python_version(value: str) -> str:
     if not re.fullmatch(r"3\.\d+t?", value):
         near = re.match(r"(?:[Pp]ython ?)?(3\.\d+(?:\.\d+)?t?)(?![\w/])", value)
@@ -124,7 +131,7 @@ def _python_version(value: str) -> str:
 _TorchSpec = Annotated[str, _named(lambda spec, _own: releases.check_spec(spec))]
 _BuildName = Annotated[str, _named(lambda name, own: name == "auto" or sources.build_named(name, own.builds))]
 _ConfigName = Annotated[str, _named(lambda name, own: configs.config_named(name, own.configs))]
-_PatchName = Annotated[str, _named(lambda name, own: patches.patch_named(name, own.patches))]
+_PatchName = Annotated[str, _named(lambda name, own: patch_named(name, own.patches))]
 
 
 def _kind_named(name: str, own: _OwnTables) -> None:

@@ -80,13 +80,6 @@ def read_patch(file: Path, name: str = "", option: str = "") -> Patch:
     return Patch(name=name, text=text, option=option or str(file))
 
 
-def patch_named(spec: str, custom: Mapping[str, Patch]) -> Patch | None:
-    """Return the patch that the matrix file calls so, or that is in a file; None for none. Raises as `read_patch`."""
-    if spec == NO_PATCH:
-        return None
-    return custom[spec] if spec in custom else read_patch(Path(spec))
-
-
 _LINK = re.compile(r"^(?:(?:new|new file|old|deleted file) mode|index \w+\.\.\w+) 1[26]0000\b", re.MULTILINE)
 
 

@@ -56,14 +56,14 @@ class _Stretch:
         return self.frames[-1].values[name][1]
 
 
-def busy_loop(seen: LoopAnswers | None, seconds: float, since: float = 0.0) -> BusyLoop | None:
+def busy_loop(seen: LoopAnswers, seconds: float, since: float = 0.0) -> BusyLoop | None:
     """Return in which loop a process was busy when its attempt of so many seconds ended: of the user's, if in one.
 
     Else it is a `while` loop of a library that the user's code has called. Only what was seen `since` some second of
     the attempt counts.
     """
-    answers = [answer for answer in seen.answers if answer.frames and answer.after >= since] if seen else []
-    if seen is None or not answers:
+    answers = [answer for answer in seen.answers if answer.frames and answer.after >= since]
+    if not answers:
         return None
     last = answers[-1].frames[::-1]  # outermost first
     stretches = [

@@ -199,7 +199,8 @@ def _busy(ending: Ending, diagnosis: HangDiagnosis | None) -> BusyLoop | None:
     """
     headway = ending.evidence.headway
     is_idle = headway is not None and not headway.makes_headway
-    loop = busy_loop(ending.loop, ending.seconds, ending.seconds - headway.paused if headway and is_idle else 0.0)
+    since = ending.seconds - headway.paused if headway and is_idle else 0.0
+    loop = busy_loop(ending.loop, ending.seconds, since) if ending.loop else None
     if is_idle and loop and not (loop.moves or loop.repeats):
         return None
     is_busy = diagnosis is not None and diagnosis.kind in RUNNING and diagnosis.places

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.failures.deadline import Decider, Patience
 from whichtorch.matrix.cached_files import WrittenCaches
-from whichtorch.matrix.native_modules import NativeModules
+from whichtorch.matrix.native_modules import NativeModule, NativeModules
 from whichtorch.matrix.planning import (
     attempts_needed,
     counting,
@@ -76,7 +76,7 @@ class CellRunner(Site):
         uncounted = [] if judging else unconfirmed(planned, on_record, environment)
         reused = len(judging)
         judging += made
-        module = self._native.get(planned, environment, ready.cancelled)
+        module = self._native.get(planned, environment, ready.cancelled) if planned.scenario.native else NativeModule()
         if module is None:
             return None
         while not module.problem and attempts_needed(planned, judging[:reused], judging[reused:]):

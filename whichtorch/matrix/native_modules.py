@@ -60,8 +60,6 @@ class NativeModules:
         self, planned: PlannedCell, environment: Environment, cancelled: threading.Event | None = None
     ) -> NativeModule | None:
         """Return the module of a cell's scenario, building it where it is not there; None where interrupted."""
-        if not planned.scenario.native:
-            return NativeModule()
         script, sources = planned.scenario.path, _sources(planned)
         names = ", ".join(planned.scenario.native)
         if planned.scenario.sandboxed and own_folder(script) is None:
