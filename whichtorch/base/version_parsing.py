@@ -16,6 +16,12 @@ def parse_version(text: str) -> Version | None:
         return None
 
 
+def age(torch: str) -> tuple[bool, Version, str]:
+    """Return the sort key of a version of torch: the oldest first, a text that is no version last."""
+    version = parse_version(torch)
+    return version is None, version or Version("0"), torch
+
+
 def minor_python(python: str) -> str:
     """Return the minor version of a Python: "3.11" of "3.11.7", "3.13t" of "3.13.5t", which has no GIL."""
     return re.sub(r"^(3\.\d+)[^t]*", r"\1", python)

@@ -15,7 +15,7 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from whichtorch.base.version_parsing import parse_version
+from whichtorch.base.version_parsing import age, parse_version
 from whichtorch.failures.failure import Signature, absence, described, is_alike, missing_module
 from whichtorch.hangs.conditions import words
 from whichtorch.model import (
@@ -32,7 +32,6 @@ from whichtorch.model import (
     split_test,
 )
 from whichtorch.process.evidence.waiting import HangKind, Waiting
-from whichtorch.records.compare.factors import age
 from whichtorch.reports.document import shown_path
 from whichtorch.source.code_owner import normalized
 from whichtorch.suite.chain import WRITTEN_BY

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from whichtorch.base.grouping import counted, grouped
+from whichtorch.base.version_parsing import age
 from whichtorch.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, KnownResult
 from whichtorch.failures.failure import missing_in_all
 from whichtorch.hangs.conditions import words
 from whichtorch.model import NO_PATCH, Outcome
-from whichtorch.records.compare.factors import AXES, History, age
+from whichtorch.records.compare.factors import AXES, History
 from whichtorch.reports.cell_text import in_shell
 from whichtorch.reports.document import cut
 

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
-from packaging.version import Version
-
 from whichtorch.base.grouping import grouped
-from whichtorch.base.version_parsing import parse_version
+from whichtorch.base.version_parsing import age
 from whichtorch.hangs.dispatch.call_path import parse_table
 from whichtorch.model import ANY_HARDWARE, NO_PATCH, Environment, Model
 
@@ -152,12 +150,6 @@ def histories(evidence: Iterable[tuple[Environment, bool]]) -> tuple[History, ..
 def _step(torch: str, evidence: list[tuple[Environment, bool]]) -> HistoryStep:
     commit = next(filter(None, (commit_of(environment) for environment, _ in evidence)), None)
     return HistoryStep(torch=torch, red=sum(is_red for _, is_red in evidence), of=len(evidence), commit=commit)
-
-
-def age(torch: str) -> tuple[bool, Version, str]:
-    """Return the sort key of a version of torch: the oldest first, a text that is no version last."""
-    version = parse_version(torch)
-    return version is None, version or Version("0"), torch
 
 
 def commit_of(environment: Environment) -> str | None:

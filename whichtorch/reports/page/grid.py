@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from whichtorch.base.grouping import grouped
+from whichtorch.base.version_parsing import age
 from whichtorch.failures.failure import different
 from whichtorch.model import NO_PATCH, Cell, Environment, Outcome, Result, Scenario
-from whichtorch.records.compare.factors import age
 from whichtorch.reports.document import is_link, one_line, plain
 from whichtorch.reports.table import distinguishing_axes
 
