@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from tests import results
 from whichtorch.base.option import group
+from whichtorch.cli import command
 from whichtorch.cli.parser import PanelCommand, command_of
 from whichtorch.model import Outcome
 from whichtorch.reports.formats import FORMATS, ReportFormat
@@ -36,8 +37,9 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PanelCommand:
     monkeypatch.setenv("WHICHTORCH_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     formats = (*FORMATS, ReportFormat(name="names", help="Write the names.", file="names.txt", content=names))
-    monkeypatch.setattr(report, "FORMATS", formats)
-    files = ("files", Any, group(report.format_options(formats)))
+    for module in (command, report):
+        monkeypatch.setattr(module, "FORMATS", formats)
+    files = ("files", Any, group(command.format_options(formats)))
     options = make_dataclass("MoreOptions", [files], bases=(report.ReportOptions,), frozen=True, kw_only=True)
     monkeypatch.setitem(report.report.__annotations__, "options", options)
     return command_of(report.report, "report", is_group=False)

@@ -1,4 +1,4 @@
-"""What commands share: the call as the user typed it, the test, the cluster, what they print, interrupts, exits."""
+"""What commands share: the call as the user typed it, the test, the cluster, what they print and write, interrupts."""
 
 import os
 import re
@@ -9,17 +9,18 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from enum import IntEnum
 from functools import cached_property, partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from whichtorch.base.errors import GOES_ON, TimeOverError, UsageError
 from whichtorch.base.option import STDOUT, Strings, after_dashes, argument, group, option, output_file
 from whichtorch.matrix.options import CommandOptions, RunOptions, check_command, commas, running_option
 from whichtorch.process.sandbox import Sandbox
+from whichtorch.reports.formats import FORMATS, ReportFormat
 from whichtorch.watch.watch_request import STOPPED_CODE
 
 if TYPE_CHECKING:
@@ -34,13 +35,20 @@ if TYPE_CHECKING:
     from whichtorch.measure.measure import Measure
     from whichtorch.model import Model, Outcome, Scenario
     from whichtorch.model.events import Emit, Event
-    from whichtorch.records.store import StoredRun
+    from whichtorch.records.store import RunFolder, StoredRun
     from whichtorch.reports.document import Line
     from whichtorch.reports.event_lines import EventLog
 
 ANY_FAILURE = "any"  # as --failure: every failure is bad
 WRAP_UP = 4.0  # seconds for a search to end by itself after its time limit, before it is interrupted
 test_argument = partial(argument, "SCENARIO|SCRIPT", "One test, as NAME or NAME[variant=value].")
+baseline_option = partial(
+    option,
+    "--baseline",
+    metavar="RUN",
+    panel="Output",
+    help="Compare with this run. `matrix` then exits 1 only for what got worse since.",
+)
 failure_option = partial(
     option,
     "--failure",
@@ -271,6 +279,47 @@ def write_bytes(path: Path, content: bytes) -> None:
     elif sys.__stdout__ is not None:
         sys.__stdout__.buffer.write(content)
         sys.__stdout__.flush()
+
+
+def format_options(formats: Iterable[ReportFormat]) -> type:
+    """Return a group with an option for each report format."""
+    options = [
+        (row.name, Path | None, output_file(metavar="DIR" if row.in_folder else "FILE", help=row.help))
+        for row in formats
+    ]
+    return make_dataclass("FormatOptions", options, frozen=True)
+
+
+def named_files(given: Any) -> list[tuple[ReportFormat, Path]]:
+    """Return the formats that options ask for, with the file that each goes to."""
+    named = [(row, path) for row in FORMATS if (path := getattr(given, row.name, None))]
+    return [(row, path / row.file if row.in_folder and path != STDOUT else path) for row, path in named]
+
+
+def write_reports(
+    files: "Iterable[tuple[ReportFormat, Path]]", head: "RunFolder", home: Path, baseline: "RunFolder | None"
+) -> None:
+    """Write the reports of a stored run, compared with a baseline, and say where they are."""
+    from whichtorch.base.redaction import Redactor
+    from whichtorch.model import Model
+    from whichtorch.reports.cell_text import where_it_ran
+    from whichtorch.reports.document import shown_path
+    from whichtorch.reports.run_facts import gather
+
+    facts = gather(head, home, baseline)
+    there = where_it_ran(called, facts.stored.result.run)
+    for row, file in files:
+        file.parent.mkdir(exist_ok=True)
+        content = row.content(facts, there)
+        if isinstance(content, Model):
+            write_json(file, content)
+        elif isinstance(content, bytes):
+            write_bytes(file, content if row.is_redacted else Redactor.of_this_machine().data(content))
+        else:
+            write_lines(file, content)
+    for _, file in files:
+        if file != STDOUT:
+            print(f"wrote {shown_path(file)}")
 
 
 def certificates() -> Path:

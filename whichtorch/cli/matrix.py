@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from whichtorch.base.errors import FailFastError, UsageError
 from whichtorch.base.option import group, json_output, option
 from whichtorch.cli import command
-from whichtorch.cli.command import ClusterAddress, Display, Exit, MeasureOptions, measured
+from whichtorch.cli.command import ClusterAddress, Display, Exit, MeasureOptions, baseline_option, format_options
 from whichtorch.cli.parser import command_of, request_of
-from whichtorch.cli.runs import baseline_option, format_options, named_files, write_reports
 from whichtorch.matrix.options import MatrixAxes, MatrixRequest
 from whichtorch.reports.formats import FORMATS
 
@@ -95,9 +94,9 @@ def matrix(options: MatrixOptions) -> Exit:
     shown = run_store.shown()
     called = where_it_ran(command.called, shown.result.run)
     display.say(_report_lines(shown, options, called))
-    files = named_files(options.files)
+    files = command.named_files(options.files)
     if files:
-        write_reports(files, stored_runs.find(run_store.run.id, options.home), options.home, before)
+        command.write_reports(files, stored_runs.find(run_store.run.id, options.home), options.home, before)
     raise_if_impossible(() if shown.left_out else shown.result.cells)
     if before is None:
         return code
@@ -131,9 +130,9 @@ def _measured(
     from whichtorch.records import stored_runs
     from whichtorch.reports.cell_text import where_it_ran
 
-    stored, code = measured(planned, measures, here, options.display)
-    if files := named_files(options.files):
-        write_reports(files, stored_runs.find(stored.result.run.id, options.home), options.home, before)
+    stored, code = command.measured(planned, measures, here, options.display)
+    if files := command.named_files(options.files):
+        command.write_reports(files, stored_runs.find(stored.result.run.id, options.home), options.home, before)
     if before is None or code is Exit.INTERRUPTED:
         return code
     called = where_it_ran(command.called, stored.result.run)

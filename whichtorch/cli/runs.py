@@ -3,16 +3,15 @@
 import re
 import sys
 import time
-from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, make_dataclass
-from functools import partial
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.base.errors import UsageError
-from whichtorch.base.option import STDOUT, argument, group, json_output, option, output_file
-from whichtorch.cli.command import Display, Exit, called, state_folder, write_bytes, write_json, write_lines
-from whichtorch.reports.formats import FORMATS, ReportFormat
+from whichtorch.base.option import argument, group, json_output, option
+from whichtorch.cli import command
+from whichtorch.cli.command import Display, Exit, baseline_option, called, format_options, state_folder, write_json
+from whichtorch.reports.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,13 +21,6 @@ if TYPE_CHECKING:
 DAY = 86400.0  # seconds
 OUTPUT = Path("output")  # where reports go by default
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
-baseline_option = partial(
-    option,
-    "--baseline",
-    metavar="RUN",
-    panel="Output",
-    help="Compare with this run. `matrix` then exits 1 only for what got worse since.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,18 +218,6 @@ def history(options: HistoryOptions) -> None:
     write_json(options.json_file, told)
 
 
-def format_options(formats: Iterable[ReportFormat]) -> type:
-    """Return a group with an option for each report format."""
-    options = [
-        (row.name, Path | None, output_file(metavar="DIR" if row.in_folder else "FILE", help=row.help))
-        for row in formats
-    ]
-    return make_dataclass("FormatOptions", options, frozen=True)
-
-
-FormatOptions = format_options(FORMATS)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
     """The options of `report`."""
@@ -246,7 +226,7 @@ class ReportOptions:
         "RUN", "Its id or the beginning of it, name, latest, day, or folder. [default: latest]", default="latest"
     )
     baseline: str | None = baseline_option()
-    files: Any = group(FormatOptions)  # the path of each format, by its name
+    files: Any = group(format_options(FORMATS))  # the path of each format, by its name
 
 
 def report(options: ReportOptions) -> None:
@@ -257,41 +237,9 @@ def report(options: ReportOptions) -> None:
     """
     from whichtorch.records import stored_runs
 
-    files = named_files(options.files) or [(row, OUTPUT / row.file) for row in FORMATS if row.file]
+    files = command.named_files(options.files) or [(row, OUTPUT / row.file) for row in FORMATS if row.file]
     home = state_folder()
     baseline = stored_runs.find(options.baseline, home) if options.baseline else None
     head = stored_runs.find(options.run, home)
     _tell_damage(home, [head, *([baseline] if baseline else [])])
-    write_reports(files, head, home, baseline)
-
-
-def named_files(given: Any) -> list[tuple[ReportFormat, Path]]:
-    """Return the formats that options ask for, with the file that each goes to."""
-    named = [(row, path) for row in FORMATS if (path := getattr(given, row.name, None))]
-    return [(row, path / row.file if row.in_folder and path != STDOUT else path) for row, path in named]
-
-
-def write_reports(
-    files: "Iterable[tuple[ReportFormat, Path]]", head: "RunFolder", home: Path, baseline: "RunFolder | None"
-) -> None:
-    """Write the reports of a stored run, compared with a baseline, and say where they are."""
-    from whichtorch.base.redaction import Redactor
-    from whichtorch.model import Model
-    from whichtorch.reports.cell_text import where_it_ran
-    from whichtorch.reports.document import shown_path
-    from whichtorch.reports.run_facts import gather
-
-    facts = gather(head, home, baseline)
-    there = where_it_ran(called, facts.stored.result.run)
-    for row, file in files:
-        file.parent.mkdir(exist_ok=True)
-        content = row.content(facts, there)
-        if isinstance(content, Model):
-            write_json(file, content)
-        elif isinstance(content, bytes):
-            write_bytes(file, content if row.is_redacted else Redactor.of_this_machine().data(content))
-        else:
-            write_lines(file, content)
-    for _, file in files:
-        if file != STDOUT:
-            print(f"wrote {shown_path(file)}")
+    command.write_reports(files, head, home, baseline)
