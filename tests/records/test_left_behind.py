@@ -9,8 +9,7 @@ import pytest
 
 from tests.patience import PATIENCE
 from whichtorch.process.marks import temporary_folder
-from whichtorch.records.store import OPEN, new_run
-from whichtorch.records.stored_runs import clear_left_behind
+from whichtorch.records.store import OPEN, clear_left_behind, new_run
 
 KILLED = """
 import os, signal, sys

@@ -28,8 +28,7 @@ from whichtorch.matrix.variation import PLAIN, Observation, Variation
 from whichtorch.matrix.work import CellEnd, EnvironmentWork, Machines, Site
 from whichtorch.model import NO_COMMAND, NOT_TAKEN, Cell, Environment, Outcome, Record, Request, judging_records
 from whichtorch.model.events import CellDone, EnvironmentReady, Interrupted, TestsFound
-from whichtorch.records.store import RunStore, new_run
-from whichtorch.records.stored_runs import clear_left_behind
+from whichtorch.records.store import RunStore, clear_left_behind, new_run
 from whichtorch.search.runs_oracle import WorkerPool, await_all
 from whichtorch.suite.companions import companions_of
 

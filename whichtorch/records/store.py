@@ -7,7 +7,8 @@
 
 The run that makes an attempt writes its record once; later runs find the record by its key. The cells of a run hold
 the attempts they rest on, whichever run made them, so a report needs no other folder. Each line is flushed at once:
-`kill -9` costs at most the line being written, and a reader leaves that line out.
+`kill -9` costs at most the line being written, and a reader leaves that line out. What else a killed tool has left of a
+run is removed before the next one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import tempfile
 import threading
 from collections import Counter
@@ -24,18 +26,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import accumulate
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Self, TypeVar
 
 from platformdirs import user_cache_path
 from pydantic import ValidationError
 
-from whichtorch.base.atomic_files import write_atomic
+from whichtorch.base.atomic_files import remove_partial, write_atomic
 from whichtorch.base.errors import PreventedError
 from whichtorch.base.redaction import Redactor
 from whichtorch.environments.matrix_file import own_file, read_matrix_file
 from whichtorch.model import Attempt, Cell, Environment, Model, Outcome, Record, Result, Run, Scenario
-from whichtorch.process.marks import mark_for
+from whichtorch.process.marks import mark_for, owner_is_dead, remove_left_behind, sweep_left_behind
 from whichtorch.records.line_index import LineIndex, LineKind, scratch_database
 
 Item = TypeVar("Item", bound=Model)
@@ -52,6 +54,7 @@ _TESTS_TO_SHOW = """
 select name, count(*) from cells group by name having not min(simply_passed) order by sum(not expected) desc, name
 """
 MOST_SHOWN = 100_000  # cells that a command reads to show them: some 6 kB of memory each
+_PATHS = ("stdout", "stderr", "stacks")  # of an attempt, each below its folder
 OPEN = ".open"  # the file of a run that has its writer's mark in it, until the writer ends
 _FILES = ("records", "cells", "environments", "scenarios")  # the .jsonl files of a run
 _MARKS = {  # what keeps a new state folder out of backups and of git
@@ -367,3 +370,44 @@ def read_lines(path: Path, kind: type[Item]) -> Iterator[Item]:
         for line in file:
             with suppress(ValidationError):
                 yield kind.model_validate_json(line)
+
+
+def folder_of(attempt: Attempt) -> str:
+    """Return the folder that an attempt's files lie in, relative to a state folder; "" where it has none."""
+    return str(PurePosixPath(attempt.stdout).parent) if attempt.stdout else ""
+
+
+def with_folder(attempt: Attempt, new: str) -> Attempt:
+    """Return an attempt with its files in another folder, which is relative to a state folder, too."""
+    old = folder_of(attempt)
+    paths = {name: getattr(attempt, name) for name in _PATHS}
+    moved = {name: path.replace(old, new, 1) for name, path in paths.items() if path.startswith(f"{old}/")}
+    return attempt.model_copy(update=moved)
+
+
+def without_files(attempt: Attempt) -> Attempt:
+    """Return an attempt without its files."""
+    return attempt.model_copy(update=dict.fromkeys(_PATHS, ""))
+
+
+def clear_left_behind(home: Path) -> None:
+    """End and remove what killed tools with this state folder have left."""
+    sweep_left_behind(home)
+    remove_left_behind()
+    remove_partial(home)
+    for mark in home.glob(f"runs/*/{OPEN}"):
+        with suppress(OSError):
+            if owner_is_dead(mark.read_text(encoding="utf-8")) and not is_open(mark.parent):
+                _remove_unfinished(mark.parent)
+                mark.unlink()
+
+
+def _remove_unfinished(run: Path) -> None:
+    """Remove a run's unrecorded attempts, whose files may not be redacted, and its copies of a project."""
+    folders = (PurePosixPath(folder_of(record.attempt)) for record in read_lines(run / "records.jsonl", Record))
+    recorded = {part for folder in folders for part in folder.parts[3:4]}  # runs/ID/attempts/ATTEMPT, and what is in it
+    for attempt in run.glob("attempts/*"):
+        for folder in (attempt / "tmp", attempt / "project") if attempt.name in recorded else (attempt,):
+            shutil.rmtree(folder, ignore_errors=True)
+    for copy in run.glob("project-*"):
+        shutil.rmtree(copy, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""Stored runs: list them, find the one that a user means, merge several, remove old ones and what killed tools left.
+"""Stored runs: list them, find the one that a user means, remove old ones, and merge several into one.
 
-Those that are merged into one were made on several machines, or by several jobs.
+Those that are merged were made on several machines, or by several jobs.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, product
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from whichtorch.base.atomic_files import is_regular, read_json, remove_partial, write_atomic
+from whichtorch.base.atomic_files import is_regular, read_json, write_atomic
 from whichtorch.base.errors import UsageError
 from whichtorch.base.grouping import grouped
 from whichtorch.model import Attempt, Cell, Environment, Outcome, Record, Run, combine
-from whichtorch.process.marks import owner_is_dead, remove_left_behind, sweep_left_behind
 from whichtorch.records.line_index import attempt_identity, identity
-from whichtorch.records.store import OPEN, RunFolder, RunStore, StoredRun, is_open, read_lines
+from whichtorch.records.store import RunFolder, RunStore, StoredRun, folder_of, read_lines, with_folder
 
 COMPARABLE = ("matrix", "merge")  # the kinds of run that `latest` and a date mean: a search runs only what it needs
 LATEST = re.compile(r"latest(?:~(\d+))?")
@@ -168,50 +167,6 @@ def _strip(folder: Path, home: Path, attempts: set[str]) -> None:
 
 def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-
-
-_PATHS = ("stdout", "stderr", "stacks")  # of an attempt, each below its folder
-
-
-def folder_of(attempt: Attempt) -> str:
-    """Return the folder that an attempt's files lie in, relative to a state folder; "" where it has none."""
-    return str(PurePosixPath(attempt.stdout).parent) if attempt.stdout else ""
-
-
-def with_folder(attempt: Attempt, new: str) -> Attempt:
-    """Return an attempt with its files in another folder, which is relative to a state folder, too."""
-    old = folder_of(attempt)
-    paths = {name: getattr(attempt, name) for name in _PATHS}
-    moved = {name: path.replace(old, new, 1) for name, path in paths.items() if path.startswith(f"{old}/")}
-    return attempt.model_copy(update=moved)
-
-
-def without_files(attempt: Attempt) -> Attempt:
-    """Return an attempt without its files."""
-    return attempt.model_copy(update=dict.fromkeys(_PATHS, ""))
-
-
-def clear_left_behind(home: Path) -> None:
-    """End and remove what killed tools with this state folder have left."""
-    sweep_left_behind(home)
-    remove_left_behind()
-    remove_partial(home)
-    for mark in home.glob(f"runs/*/{OPEN}"):
-        with suppress(OSError):
-            if owner_is_dead(mark.read_text(encoding="utf-8")) and not is_open(mark.parent):
-                _remove_unfinished(mark.parent)
-                mark.unlink()
-
-
-def _remove_unfinished(run: Path) -> None:
-    """Remove a run's unrecorded attempts, whose files may not be redacted, and its copies of a project."""
-    folders = (PurePosixPath(folder_of(record.attempt)) for record in read_lines(run / "records.jsonl", Record))
-    recorded = {part for folder in folders for part in folder.parts[3:4]}  # runs/ID/attempts/ATTEMPT, and what is in it
-    for attempt in run.glob("attempts/*"):
-        for folder in (attempt / "tmp", attempt / "project") if attempt.name in recorded else (attempt,):
-            shutil.rmtree(folder, ignore_errors=True)
-    for copy in run.glob("project-*"):
-        shutil.rmtree(copy, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

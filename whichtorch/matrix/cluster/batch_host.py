@@ -23,8 +23,7 @@ from whichtorch.model import Record, Request, Run
 from whichtorch.process.executor import Executor, ForkingExecutor, LocalExecutor
 from whichtorch.process.marks import temporary_folder
 from whichtorch.records.line_index import Records, identity
-from whichtorch.records.store import RunStore, new_run, read_lines
-from whichtorch.records.stored_runs import folder_of
+from whichtorch.records.store import RunStore, folder_of, new_run, read_lines
 
 COMMAND = "unit"  # first word of the command of a worker's runs; the second is the client's run
 

@@ -32,8 +32,7 @@ from whichtorch.model import (
     digest,
 )
 from whichtorch.model.events import AttemptEnded, AttemptStarted, EnvironmentStage, Event
-from whichtorch.records.store import RunStore
-from whichtorch.records.stored_runs import folder_of, with_folder, without_files
+from whichtorch.records.store import RunStore, folder_of, with_folder, without_files
 from whichtorch.suite import project
 from whichtorch.suite.companions import companions_of
 

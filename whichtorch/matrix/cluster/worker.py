@@ -29,7 +29,7 @@ from whichtorch.matrix.cluster.engine import (
 from whichtorch.matrix.cluster.wire import WorkerFacts, code_version
 from whichtorch.matrix.signals import stopping_signals
 from whichtorch.matrix.work import this_machine
-from whichtorch.records.stored_runs import clear_left_behind
+from whichtorch.records.store import clear_left_behind
 
 if TYPE_CHECKING:
     from whichtorch.matrix.cluster.batch_host import BatchHost
