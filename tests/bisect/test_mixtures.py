@@ -13,8 +13,9 @@ from tests.results import FAIL, HANG, PASS, attempt, environment, result
 from tests.results import cell as made_cell
 from whichtorch.bisect.ledger import PositionEvidence, observations_of, reference_of
 from whichtorch.cli.command import Exit, exit_code
+from whichtorch.matrix.judgement import judge_cell
 from whichtorch.matrix.options import RunOptions
-from whichtorch.matrix.planning import PlannedCell, judge_cell
+from whichtorch.matrix.planning import PlannedCell
 from whichtorch.model import (
     Build,
     Cell,

@@ -11,7 +11,8 @@ from whichtorch.base.errors import UsageError
 from whichtorch.environments.configs import BUILTIN
 from whichtorch.environments.expansion import environment_named
 from whichtorch.explain.explainer import Explainer, Explanations, RecordedEvidence
-from whichtorch.matrix.planning import PlannedCell, RunOptions, judge_cell
+from whichtorch.matrix.judgement import judge_cell
+from whichtorch.matrix.planning import PlannedCell, RunOptions
 from whichtorch.model import Attempt, Build, Cell, Environment, Outcome, Record, Request, Scenario, StoppedBy
 from whichtorch.records.line_index import Records
 

@@ -14,7 +14,7 @@ from whichtorch.cli import Exit, exit_code
 from whichtorch.explain.explainer import RecordedEvidence
 from whichtorch.explain.explanation import explain
 from whichtorch.matrix import planning
-from whichtorch.matrix.planning import decided
+from whichtorch.matrix.judgement import decided
 from whichtorch.model import Condition, Outcome, Result, Role, Run
 from whichtorch.process.supervision import Ending, Task
 from whichtorch.records.line_index import Records

@@ -1,10 +1,9 @@
-"""Things put together: by what they have in common, by what leads from one to another, in a table; and counted."""
+"""Things put together: by what they have in common, by what leads from one to another; and counted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from enum import StrEnum
-from typing import Any, Self, TypeVar
+from typing import TypeVar
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound="Hashable")
@@ -32,19 +31,3 @@ def reached(start: Iterable[Item], further: Callable[[Item], Iterable[Item]]) ->
 def counted(number: int, noun: str) -> str:
     """Return a number of things: "1 cell", "2 cells"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
-
-
-class RowEnum(StrEnum):
-    """Base of enums whose members have a row of facts each: all that the program knows of a word, in one table.
-
-    A member is given as `"word", row`; the enum says of which type its rows are.
-    """
-
-    row: Any
-
-    def __new__(cls, word: str, row: object) -> Self:
-        """Make the word a string, as any StrEnum's, and keep its row."""
-        member = str.__new__(cls, word)
-        member._value_ = word
-        member.row = row
-        return member

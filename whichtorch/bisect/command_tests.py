@@ -18,7 +18,7 @@ from whichtorch.bisect.bisection import Boundary, SearchedTest
 from whichtorch.bisect.ledger import Ledger, PositionEvidence, SearchEndedError
 from whichtorch.bisect.probe_oracle import ProbeRunner, collected, driven
 from whichtorch.failures.failure import described, gist, is_alike
-from whichtorch.matrix.planning import decided, judge_cell
+from whichtorch.matrix.judgement import decided, judge_cell
 from whichtorch.model import Outcome, judging_records
 from whichtorch.search.decision import answer_so_far
 from whichtorch.search.search_state import AnswerKind, Change, Costs, Find, NextProbe, SearchAnswer, SearchState

@@ -15,7 +15,8 @@ from whichtorch.base.errors import TimeOverError
 from whichtorch.base.grouping import counted
 from whichtorch.bisect.bisection import Bisection, Boundary, Probe, Stretch, timeline_of, unjudged_in
 from whichtorch.failures.failure import Failure, missing_in_all, needs_package
-from whichtorch.matrix.planning import PlannedCell, judge_cell, wants_observation
+from whichtorch.matrix.judgement import judge_cell, wants_observation
+from whichtorch.matrix.planning import PlannedCell
 from whichtorch.model import (
     Cell,
     Doubt,

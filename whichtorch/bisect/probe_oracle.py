@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from whichtorch.base.grouping import counted
 from whichtorch.bisect.ledger import Ledger, SearchEndedError
+from whichtorch.matrix.judgement import decided
 from whichtorch.matrix.lab import raise_if_impossible
-from whichtorch.matrix.planning import decided
 from whichtorch.model import Outcome
 from whichtorch.model.events import ProbeChosen
 from whichtorch.search.runs_oracle import drive

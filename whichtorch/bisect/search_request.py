@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import UsageError
-from whichtorch.base.grouping import RowEnum
 from whichtorch.base.option import max_time, option
+from whichtorch.base.row_enum import RowEnum
 from whichtorch.matrix.options import RunOptions
 from whichtorch.search.search_state import SearchOptions
 

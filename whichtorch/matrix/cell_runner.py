@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.failures.deadline import Decider, Patience
 from whichtorch.matrix.cached_files import WrittenCaches
-from whichtorch.matrix.native_modules import NativeModule, NativeModules
-from whichtorch.matrix.planning import (
+from whichtorch.matrix.judgement import (
     attempts_needed,
     counting,
     counts,
@@ -21,6 +20,7 @@ from whichtorch.matrix.planning import (
     unconfirmed,
     wants_observation,
 )
+from whichtorch.matrix.native_modules import NativeModule, NativeModules
 from whichtorch.matrix.variation import AttemptRequest
 from whichtorch.matrix.work import CellEnd, Site
 from whichtorch.model import Attempt, Environment, Record, Role, SharedProcess

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.errors import GOES_ON, PreventedError
 from whichtorch.environments.installation import unbuildable
-from whichtorch.matrix.planning import may_fork
+from whichtorch.matrix.judgement import may_fork
 from whichtorch.matrix.work import (
     Batch,
     BatchResult,

@@ -21,7 +21,7 @@ from whichtorch.base.grouping import counted
 from whichtorch.base.redaction import ESCAPES
 from whichtorch.failures.verdict import judge
 from whichtorch.matrix.attempt import WITHIN_PYTEST, once_more, ran_in_changed, record_of, run_attempt
-from whichtorch.matrix.planning import counting, is_settled
+from whichtorch.matrix.judgement import counting, is_settled
 from whichtorch.matrix.test_session import COMPLETE, FOLDER, EndedTest, TestSession, read_session
 from whichtorch.matrix.variation import AttemptRequest
 from whichtorch.matrix.work import CellEnd

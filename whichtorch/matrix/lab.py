@@ -21,7 +21,8 @@ from whichtorch.base.atomic_files import text_of
 from whichtorch.base.errors import GOES_ON, FailFastError, PreventedError, UsageError, why_stopped
 from whichtorch.base.grouping import counted
 from whichtorch.matrix.cell_scheduler import CellScheduler
-from whichtorch.matrix.planning import PlannedCell, PlannedShare, counting, is_settled, judge_cell
+from whichtorch.matrix.judgement import counting, is_settled, judge_cell
+from whichtorch.matrix.planning import PlannedCell, PlannedShare
 from whichtorch.matrix.signals import Lookout, answering
 from whichtorch.matrix.test_session import read_session
 from whichtorch.matrix.variation import PLAIN, Observation, Variation

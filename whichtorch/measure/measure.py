@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field
 
 from whichtorch.base.errors import UsageError
-from whichtorch.base.grouping import RowEnum
+from whichtorch.base.row_enum import RowEnum
 from whichtorch.model import Model
 from whichtorch.model.record import ValueChange  # noqa: TC001
 from whichtorch.search.step_search import Threshold

@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from whichtorch.base.grouping import RowEnum, counted
+from whichtorch.base.grouping import counted
+from whichtorch.base.row_enum import RowEnum
 from whichtorch.model.base import OpenModel
 
 

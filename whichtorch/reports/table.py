@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from whichtorch.base.errors import GOES_ON
 from whichtorch.base.grouping import counted, grouped
 from whichtorch.failures.failure import different
+from whichtorch.matrix.judgement import judge_cell
 from whichtorch.matrix.lab import with_answers
-from whichtorch.matrix.planning import judge_cell
 from whichtorch.model import NO_PATCH, Cell, Doubt, Environment, Outcome, Result
 from whichtorch.records.store import MOST_SHOWN
 from whichtorch.reports import cell_text

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from whichtorch.failures.deadline import SAME_FAILURE, Patience
 from whichtorch.failures.failure import described
 from whichtorch.failures.tracebacks import shortened
-from whichtorch.matrix.planning import needs_look
+from whichtorch.matrix.judgement import needs_look
 from whichtorch.matrix.variation import FORKED, NOTES, PLAIN, Observation, Variation
 from whichtorch.model import Outcome, StoppedBy
 from whichtorch.triage.case import CompileCall, Reproduction, Rung

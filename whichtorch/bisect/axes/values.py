@@ -15,7 +15,7 @@ from whichtorch.bisect.probe_oracle import ProbeOracle, driven
 from whichtorch.bisect.search_request import Axis, AxisName, common
 from whichtorch.bisect.workbench import workbench
 from whichtorch.environments.expansion import expand
-from whichtorch.matrix.planning import decided
+from whichtorch.matrix.judgement import decided
 from whichtorch.model import Outcome, Request
 from whichtorch.search.search_state import AnswerKind, NextProbe, Purpose, SearchVerdict
 

@@ -30,7 +30,8 @@ from whichtorch.matrix.cluster.wire import (
     code_version,
     decoded,
 )
-from whichtorch.matrix.planning import PlannedCell, RunOptions, counting
+from whichtorch.matrix.judgement import counting
+from whichtorch.matrix.planning import PlannedCell, RunOptions
 from whichtorch.matrix.work import Batch, BatchResult, Done, Site, UndeliveredError, Worker, WorkerLostError
 from whichtorch.model import Environment, Model, Request, digest
 from whichtorch.records.line_index import Records, identity
