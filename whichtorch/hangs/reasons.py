@@ -197,6 +197,9 @@ def _nobody(narration: Narration, state: ThreadState, ender: str, narrated: Sequ
         verb = "waits" if len(group) == 1 else "wait"
         named.append(f"{who}{more} {verb} there, too" if words == own else f"{who} {words}")
     more = f"; and {len(alike) - _OTHERS_NAMED} more" if len(alike) > _OTHERS_NAMED else ""
+    # All want the same; only who is told of already may have it.
+    if own in alike and len(alike) == 1 and (held := _maybe_held(narration, state, waiters)):
+        return f"{'; '.join(named)}; {held}"
     if all(other.awaits not in SCHEDULED for other in others):
         return f"nobody else runs that could {ender}: {'; '.join(named)}{more}"
     return f"who could {ender} is not known: {'; '.join(named)}{more}"
