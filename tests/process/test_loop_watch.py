@@ -117,6 +117,10 @@ BUSY_BUT_OPEN = {
     ),
     "child": "import subprocess\nchild = subprocess.Popen(['sleep', '60'])\nwhile child.poll() is None:\n    pass\n",
     "random": "import random\nwhile random.random() < 1:\n    pass\n",
+    "cache": (
+        "import functools\n@functools.lru_cache\ndef same(x):\n    return x\n"
+        "while same.cache_info().hits < 10**12:\n    same(1)\n"
+    ),
     "own_random": "import random\ndice = random.Random(1)\nwhile dice.random() < 1:\n    pass\n",
     "gc_callback": (
         "import gc\ndone = False\ndef end(phase, info):\n    global n\n    n = phase\ngc.callbacks.append(end)\n"
