@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.failures.hang_kind import HangKind
 from whichtorch.hangs.causes import MOST, HangCause, edge_of
+from whichtorch.hangs.reasons import reason_of
 from whichtorch.hangs.thread_state import ThreadState, is_own
 from whichtorch.hangs.wait_graph import JOINT, WaitGraph, is_spread, world_size
 from whichtorch.process.evidence.waiting import Waiting
@@ -31,8 +32,11 @@ def disagreement(narration: Narration) -> HangCause | None:
     edges = [edge_of(group[0], clause) for group, clause in zip(groups.values(), clauses, strict=True)]
     elsewhere = [group for group in groups.values() if group[0].awaits not in JOINT]
     clauses += _beyond(elsewhere, narration)
-    clauses += _conclusion(groups, elsewhere, graph)
-    clauses += narration.departed
+    conclusion = _conclusion(groups, elsewhere, graph)
+    if not conclusion and len(states) == 1 and states[0].user.native and states[0].user.native.ender:
+        clauses.append(reason_of(narration, states[0], states))  # it names those who have departed, too
+    else:
+        clauses += [*conclusion, *narration.departed]
     odd = min([*elsewhere, *([] if elsewhere else groups.values())], key=len)[0]
     kinds = {state.awaits for state in states}
     kind = HangKind.RENDEZVOUS if kinds == {Waiting.RENDEZVOUS} else HangKind.COLLECTIVE

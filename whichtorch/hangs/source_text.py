@@ -59,7 +59,7 @@ def _site(file: str, line: int, function: str, callee: str) -> SourceSite:
     is_call = method is not None and (bool(callee) or method.attr in _WAITS or not iterated)
     target = method.value if method and is_call else _iterated(iterated[-1]) if iterated else None
     origin = _origin(scope, method.value, line) if method else None
-    loops = [node for node in around if isinstance(node, ast.While) and node.body[0].lineno <= line]
+    loops = [node for node in around if isinstance(node, ast.While)]
     return SourceSite(
         call=_shown(call.func) if call else "",
         target=_shown(target) if target else "",

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from whichtorch.hangs.library import OWN_NATIVE_CALLS, LibraryCall, NativeCall, library_call, native_call
 from whichtorch.hangs.source_text import read_site
 from whichtorch.hangs.stacks import Descriptor, Frame, Process, Thread, base_name, number_on_host
-from whichtorch.hangs.waits import HEADERS, Wait, asking_frame, classify, is_idle_worker
+from whichtorch.hangs.waits import HEADERS, Wait, asking_frame, classify, has_moved, is_idle_worker
 from whichtorch.model import WaitEdge
 from whichtorch.process.evidence.waiting import Waiting
 from whichtorch.source.code_owner import is_users
@@ -213,6 +213,7 @@ class ThreadState:
         self.pid, self.tid = process.pid, thread.tid
         self.wait = classify(thread)
         self.waiting = self.wait.waiting if self.wait else None
+        self.has_moved = has_moved(thread)
         self.partner = self._partner()
         self.is_idle = is_idle_worker(thread)
         self.activity = _activity(thread)
@@ -227,6 +228,8 @@ class ThreadState:
         return partner + self.pid - number_on_host(self.pid) if partner and self.waiting is Waiting.CHILD else partner
 
     def _awaits(self) -> Waiting | None:
+        if self.has_moved:
+            return Waiting.SLEEP
         if self.waiting is None and self.user.native and self.thread.state == "S":
             return self.user.native.waiting
         if self.waiting in {None, Waiting.GIL, Waiting.STOPPED, Waiting.OPENMP, Waiting.DEVICE}:
