@@ -32,7 +32,7 @@ def disagreement(narration: Narration) -> HangCause | None:
     edges = [edge_of(group[0], clause) for group, clause in zip(groups.values(), clauses, strict=True)]
     elsewhere = [group for group in groups.values() if group[0].awaits not in JOINT]
     clauses += _beyond(elsewhere, narration)
-    conclusion = _conclusion(groups, elsewhere, graph)
+    conclusion = _without_threads(states, graph) or _conclusion(groups, elsewhere, graph)
     if not conclusion and len(states) == 1 and states[0].user.native and states[0].user.native.ender:
         clauses.append(reason_of(narration, states[0], states))  # it names those who have departed, too
     else:
@@ -101,6 +101,15 @@ def _beyond(elsewhere: Sequence[Sequence[ThreadState]], narration: Narration) ->
         others = [state for state in states if state.user.place and state.awaits not in JOINT]
         clauses += map(narration.clause, others[:2])
     return clauses
+
+
+def _without_threads(states: Sequence[ThreadState], graph: WaitGraph) -> list[str]:
+    """Return why the collectives of forked processes do not get on, whose ranks have other threads for that."""
+    waiting = [state for state in states if state.awaits is Waiting.COLLECTIVE]
+    alone = [state for state in waiting if len(state.process.threads) == 1 and graph.is_forked(state.process)]
+    was, them = ("was", "it") if len(alone) == 1 else ("were", "them")
+    why = f"{was} forked, and fork has not copied the threads that carry the data of a collective for {them}"
+    return [f"{_named_together(alone, graph)} {why}"] if alone else []
 
 
 def _conclusion(

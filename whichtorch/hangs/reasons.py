@@ -30,10 +30,13 @@ _FORKED = (
     "nobody holds it in this process, which was forked: fork copies a lock as it is, locked, but not the thread that "
     "would release it"
 )
+_HANDLERS = ("_handle_tasks", "_handle_results")  # of a pool of multiprocessing, in threads of its own
 _LOST_TASK = (
     "no worker of the pool is at a task: the one that took it has probably been killed or has left, and a result that "
     "is lost so never comes"
 )
+_NO_RESULTS = "the thread that takes the results of the pool has ended: an exception that cannot be unpickled ends it"
+_FORKED_POOL = "no thread of the pool runs in this process, which was forked: fork copies a pool, but not its threads"
 _FOR_ENDS = {Waiting.THREAD, Waiting.CHILD, Waiting.FUTURE, Waiting.IO, Waiting.EVENT_LOOP}
 _NOBODY = re.compile(r"nobody (?:is left|else runs) that could [^:;]*: ")
 SCHEDULED = {Waiting.SLEEP, Waiting.STOPPED, None}  # waits that need nobody, or are none
@@ -171,6 +174,13 @@ def _of_pool(narration: Narration, state: ThreadState) -> str:
         )
     is_of_processes = state.user.frame is not None and (state.user.frame.file or "").endswith("multiprocessing/pool.py")
     others = [other for other in narration.graph.states if other.process is not state.process]
+    own = narration.graph.beside(state)
+    sends, takes = (any(runs(each.user.frames, "multiprocessing/pool.py", name) for each in own) for name in _HANDLERS)
+    if is_of_processes and sends and not takes:
+        return _NO_RESULTS
+    is_submitted = ".submit" in state.user.site.target + state.user.site.origin
+    if is_submitted and narration.graph.is_forked(state.process) and not any(map(is_pool_worker, own)):
+        return _FORKED_POOL
     if is_of_processes and is_free and not any(other.user.place or other.activity for other in others):
         return _LOST_TASK
     return ""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.hangs.source_text import keeps_lock, read_site
+from whichtorch.hangs.source_text import keeps_lock, read_site, shared_lock
 from whichtorch.hangs.thread_state import (
     ThreadState,
     descriptor_of,
@@ -263,6 +263,7 @@ def answering_threads(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerL
 
 def lock_identity(expression: str, frame: Frame) -> tuple[object, ...]:
     """Return what makes two expressions mean the same lock: the object that they start from, else file and text."""
+    expression = shared_lock(frame.file, expression) or expression
     values = {value.name: value for value in frame.values}
     match = _NAME.match(expression)
     root = values.get(match[0]) if match else None
