@@ -140,7 +140,8 @@ def _conclusion(
             return ["each waits for another rank to receive, and none of them does"]
         if calls <= {"batch_isend_irecv"}:
             return ["each waits for another rank, and what they send is not what the others receive"]
-        return ["all ranks are in the same call"] if len(states) > 1 else []
+        same = "all ranks are in the same call; whether for the same group, and in the same turn, is not known"
+        return [same] if len(states) > 1 else []
     if len({state.place for state in waiting}) == 1:
         return ["the ranks came to the same line from different places, and may be in different groups or turns"]
     where = "not in the same call" if len(calls) > 1 else "in calls at different places"

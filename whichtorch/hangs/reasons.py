@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from whichtorch.hangs.source_text import awaited_at, awaited_words, suspended_holder
 from whichtorch.hangs.stacks import number_on_host
-from whichtorch.hangs.thread_state import descriptor_of, is_at_task, is_in_event_loop, is_own, is_pool_worker, runs
+from whichtorch.hangs.thread_state import (
+    descriptor_of,
+    has_timer,
+    is_at_task,
+    is_in_event_loop,
+    is_own,
+    is_pool_worker,
+    runs,
+)
 from whichtorch.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -23,6 +31,7 @@ _UNNAMED_TASK = re.compile(r"Task-\d+")
 _OTHERS_NAMED = 3  # of the threads that could end a wait, and do not
 _ENDERS = {Waiting.LOCK: "release it", Waiting.SEMAPHORE: "release it", Waiting.CONDITION: "notify it"}
 _IDLE_LOOP = "the event loop is idle: no callback is ready, and nothing that it watches comes"
+_TIMER = "the event loop has set a timer: what that starts may yet complete what is awaited"
 _NO_TASK = "every task awaits something that nobody completes"
 _OWN_LOOP = "it is the event loop's own thread: while it waits here, no other coroutine or callback of the loop runs"
 _NO_LOOP = "no thread of the process runs an event loop"
@@ -125,6 +134,8 @@ def _of_idle_loop(narration: Narration, state: ThreadState) -> str:
     awaited = (words_of_tasks(state.process) if state.is_main else "") or awaited_words(
         state.user.place, state.user.site.first
     )
+    if has_timer(state):
+        return "; ".join(filter(None, [awaited, _TIMER, *narration.departed]))
     return "; ".join(filter(None, [awaited, _IDLE_LOOP, _NO_TASK if is_alone else "", *narration.departed]))
 
 

@@ -222,7 +222,10 @@ def _held(scope: Scope, around: list[ast.AST], line: int) -> Iterator[HeldLock]:
                 taken[_shown(call.func.value)] = call.lineno
             elif call.func.attr in _GIVES:
                 taken.pop(_shown(call.func.value), None)
-    yield from (HeldLock(expression=expression, line=at) for expression, at in taken.items())
+    methods = (node.func for node in _within(scope) if isinstance(node, ast.Call))
+    given = {_shown(each.value) for each in methods if isinstance(each, ast.Attribute) and each.attr in _GIVES}
+    for expression, at in taken.items():
+        yield HeldLock(expression=expression, line=at, is_returned=expression in given)
 
 
 def _calls_before(block: object, line: int) -> Iterator[tuple[ast.Call, bool]]:

@@ -347,6 +347,13 @@ def is_answering(state: ThreadState) -> bool:
     return inner is not None and not any(frame.file_name == "connection.py" for frame in inner)
 
 
+def has_timer(state: ThreadState) -> bool:
+    """Return whether a thread in an event loop waits for no longer than to a timer of that loop."""
+    wait = state.thread.kernel
+    is_known = wait is not None and state.awaits is Waiting.EVENT_LOOP and "epoll" in wait.wchan
+    return wait is not None and is_known and len(wait.syscall) > 4 and not wait.syscall[4] >> 31  # negative: none
+
+
 def is_in_event_loop(state: ThreadState) -> bool:
     """Return whether a thread waits inside a callback or coroutine: its event loop stands still meanwhile."""
     place, frames = state.user.place, state.user.frames

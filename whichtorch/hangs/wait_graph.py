@@ -68,7 +68,10 @@ def lock_holders(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
             f"{frame.file_name}:{held.line}"
             for frame in filter(is_own, outer)
             for held in read_site(frame).held
-            if (identity := lock_identity(held.expression, frame)) in wanted and identity != given_back
+            # A permit of a semaphore may be taken by one thread and given back by another.
+            if (held.is_returned or state.awaits is Waiting.LOCK)
+            and (identity := lock_identity(held.expression, frame)) in wanted
+            and identity != given_back
         )
         if since := next(places, ""):
             yield PartnerLink(other, "the source shows that it holds it", since)

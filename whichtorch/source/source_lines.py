@@ -16,6 +16,7 @@ class HeldLock(Model):
 
     expression: str  # "target.guard"
     line: int
+    is_returned: bool = True  # the function shows where it is given back, too
 
 
 class SourceSite(Model):
