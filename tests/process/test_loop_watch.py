@@ -50,6 +50,10 @@ ENDLESS = {
         "class A:\n    __slots__ = ('__n', 'unset')\n    def __init__(self):\n        self.__n = 1\na = A()\n"
         "while a:\n    pass\n"
     ),
+    "named_tuple": (
+        "import typing\nclass Row(typing.NamedTuple):\n    n: int\ndef go():\n    return Row(1)\n"
+        "while go().n:\n    pass\n"
+    ),
     "caught": "while True:\n    try:\n        {}['missing']\n    except KeyError:\n        pass\n",
     "default_dict": (
         "import collections\nheld = collections.defaultdict(list)\nwhile not held[0]:\n    held[0].sort()\n"
@@ -117,6 +121,23 @@ BUSY_BUT_OPEN = {
     ),
     "child": "import subprocess\nchild = subprocess.Popen(['sleep', '60'])\nwhile child.poll() is None:\n    pass\n",
     "random": "import random\nwhile random.random() < 1:\n    pass\n",
+    "metaclass": (
+        "class Meta(type):\n    n = 0\n    def __bool__(cls):\n        Meta.n += 1\n        return Meta.n < 10**12\n"
+        "class Flag(metaclass=Meta):\n    pass\nwhile Flag:\n    pass\n"
+    ),
+    "of_class_with_native_base": (
+        "class Steps(dict):\n    n = 0\n    @classmethod\n    def go(cls):\n        cls.n += 1\n        return cls.n\n"
+        "while Steps.go() < 10**12:\n    pass\n"
+    ),
+    "native_module": (
+        "import math, sys, types\nsys.modules['simulator'] = own = types.ModuleType('simulator')\n"
+        "own.__file__, math.sqrt.__module__ = '/home/user/simulator.so', 'simulator'\nown.step = math.sqrt\n"
+        "while own.step(4):\n    pass\n"
+    ),
+    "cache": (
+        "import functools\n@functools.lru_cache\ndef same(x):\n    return x\n"
+        "while same.cache_info().hits < 10**12:\n    same(1)\n"
+    ),
     "own_random": "import random\ndice = random.Random(1)\nwhile dice.random() < 1:\n    pass\n",
     "gc_callback": (
         "import gc\ndone = False\ndef end(phase, info):\n    global n\n    n = phase\ngc.callbacks.append(end)\n"

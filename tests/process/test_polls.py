@@ -13,6 +13,7 @@ STANDARD = {
     "event.wait": ("/lib/threading.py", "wait"),
     "get": ("/lib/queue.py", "get"),
     "join": ("/lib/threading.py", "join"),
+    "wait_for": ("/lib/threading.py", "wait_for"),
 }
 ENDLESS = {
     "in the condition": "while not event.wait(1):  #\n    pass",
@@ -26,6 +27,15 @@ ENDLESS = {
             handle(item)
     """,
     "until a thread ends": "while thread.is_alive():\n    thread.join(1)  #",
+    "beside a class with a length and items": """
+        class Images(Dataset):
+            def __len__(self):
+                return 8
+            def __getitem__(self, index):
+                return index
+        while not event.wait(1):  #
+            pass
+    """,
     "an attribute that nothing computes": """
         class Server:
             def __init__(self):
@@ -54,6 +64,38 @@ OPEN = {
                 while not self.over:
                     self.event.wait(1)  # work
     """,
+    "a flag of a class of its own": """
+        class Deadline:
+            def is_set(self):
+                return now() > self.end
+        while not deadline.is_set():
+            event.wait(1)  #
+    """,
+    "an object that says itself whether it is true": """
+        class Deadline:
+            def __bool__(self):
+                return now() > self.end
+        while not deadline:
+            event.wait(1)  #
+    """,
+    "an object that counts something elsewhere": """
+        class Spool:
+            def __len__(self):
+                return len(listdir(self.folder))
+        while not spool:
+            event.wait(1)  #
+    """,
+    "a queue that says itself what is in it": """
+        class Delayed(Queue):
+            def _qsize(self):
+                return len(self.queue) if now() > self.due else 0
+        while True:
+            try:
+                item = items.get(timeout=1)  #
+            except Empty:
+                continue
+    """,
+    "what a condition waits to be true": "while not condition.wait_for(is_late, timeout=1):  #\n    pass",
     "something else that lives": "while job.is_alive():\n    event.wait(1)  #",
     "what handles a wait in vain": """
         while True:
@@ -99,6 +141,14 @@ def test_a_loop_that_looks_at_nothing_but_what_it_waits_for_goes_on_for_ever(tmp
 def test_a_loop_that_may_come_to_another_result_does_not(tmp_path: Path, name: str) -> None:
     """Clocks, counts, calls and attributes may let it end."""
     assert not goes_on(tmp_path / f"{name}.py", OPEN[name])
+
+
+def test_a_loop_that_looks_at_an_object_of_a_module_beside_it_does_not(tmp_path: Path) -> None:
+    """Its class may decide by a clock; a module that has no such class decides nothing."""
+    source = "from tools import {0}\nwhile not stop.is_set():\n    event.wait(1)  #"
+    (tmp_path / "tools.py").write_text("class Deadline:\n    def is_set(self):\n        return now() > self.end")
+    assert not goes_on(tmp_path / "served.py", source.format("Deadline"))
+    assert goes_on(tmp_path / "elsewhere.py", source.replace("tools", "installed").format("Deadline"))
 
 
 def test_a_loop_whose_source_is_not_known_does_not() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from whichtorch.hangs.narration import Narration, edge_sentence
 from whichtorch.hangs.reasons import held_by_coroutine, reason_of
 from whichtorch.hangs.stacks import Process, number_on_host
+from whichtorch.hangs.thread_state import has_timer
 from whichtorch.model import WaitEdge
 from whichtorch.process.evidence.waiting import HangKind, Waiting
 
@@ -103,6 +104,7 @@ _PARENTS = {Waiting.CHILD, Waiting.IO}  # waits of a process that only started t
 # The kernel's word alone is too little for these.
 _NEED_FRAMES = {Waiting.THREAD, Waiting.LOCK, Waiting.SLEEP, Waiting.FUTEX, None}
 _LOCKS = {Waiting.LOCK, Waiting.SEMAPHORE}
+_OF_OTHERS = {Waiting.EVENT, Waiting.QUEUE, Waiting.BARRIER, Waiting.SEMAPHORE}  # waits that a lock's holder may be in
 _TELL_LITTLE = {Waiting.FUTEX, Waiting.OPENMP, None}
 MOST = 4  # clauses of a chain in the sentence
 _CYCLES = {1: "it waits for itself", 2: "each waits for the other, and neither can go on"}  # by their length
@@ -121,7 +123,7 @@ def blocked(narration: Narration) -> HangCause | None:
         return None
     if last.awaits in _TELL_LITTLE and not last.activity and len(narrated) == 1:
         return None
-    kind = _kind(narrated, chain)
+    kind = _kind(narrated, chain) if chain.cycle or not has_timer(last) else HangKind.SLEEP
     if last.awaits is Waiting.LOCK and not chain.cycle:
         if graph.is_forked_alone(last):
             kind = HangKind.FORKED_LOCK
@@ -137,7 +139,7 @@ def blocked(narration: Narration) -> HangCause | None:
 def _waiters_for_locks(last: ThreadState, graph: WaitGraph) -> list[ThreadState]:
     """Return the threads of a process that wait for locks, if no thread of it is left that could release one."""
     own = [state for state in (last, *graph.beside(last)) if not state.is_idle]
-    if any(state.waiting not in WITH_GIL | {Waiting.GIL} for state in own):
+    if any(state.waiting not in WITH_GIL | {Waiting.GIL} or state.awaits in _OF_OTHERS for state in own):
         return []
     return sorted((state for state in own if state.awaits is Waiting.LOCK), key=lambda state: state.tid)
 

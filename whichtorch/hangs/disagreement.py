@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from whichtorch.hangs.causes import MOST, HangCause, edge_of
+from whichtorch.hangs.reasons import reason_of
 from whichtorch.hangs.thread_state import ThreadState, is_own
 from whichtorch.hangs.wait_graph import JOINT, WaitGraph, is_spread, world_size
 from whichtorch.process.evidence.waiting import HangKind, Waiting
@@ -30,8 +31,11 @@ def disagreement(narration: Narration) -> HangCause | None:
     edges = [edge_of(group[0], clause) for group, clause in zip(groups.values(), clauses, strict=True)]
     elsewhere = [group for group in groups.values() if group[0].awaits not in JOINT]
     clauses += _beyond(elsewhere, narration)
-    clauses += _conclusion(groups, elsewhere, graph)
-    clauses += narration.departed
+    conclusion = _without_threads(states, graph) or _conclusion(groups, elsewhere, graph)
+    if not conclusion and len(states) == 1 and states[0].user.native and states[0].user.native.ender:
+        clauses.append(reason_of(narration, states[0], states))  # it names those who have departed, too
+    else:
+        clauses += [*conclusion, *narration.departed]
     odd = min([*elsewhere, *([] if elsewhere else groups.values())], key=len)[0]
     kinds = {state.awaits for state in states}
     kind = HangKind.RENDEZVOUS if kinds == {Waiting.RENDEZVOUS} else HangKind.COLLECTIVE
@@ -98,6 +102,15 @@ def _beyond(elsewhere: Sequence[Sequence[ThreadState]], narration: Narration) ->
     return clauses
 
 
+def _without_threads(states: Sequence[ThreadState], graph: WaitGraph) -> list[str]:
+    """Return why the collectives of forked processes do not get on, whose ranks have other threads for that."""
+    waiting = [state for state in states if state.awaits is Waiting.COLLECTIVE]
+    alone = [state for state in waiting if len(state.process.threads) == 1 and graph.is_forked(state.process)]
+    was, them = ("was", "it") if len(alone) == 1 else ("were", "them")
+    why = f"{was} forked, and fork has not copied the threads that carry the data of a collective for {them}"
+    return [f"{_named_together(alone, graph)} {why}"] if alone else []
+
+
 def _conclusion(
     groups: dict[str, list[ThreadState]], elsewhere: Sequence[Sequence[ThreadState]], graph: WaitGraph
 ) -> list[str]:
@@ -126,7 +139,8 @@ def _conclusion(
             return ["each waits for another rank to receive, and none of them does"]
         if calls <= {"batch_isend_irecv"}:
             return ["each waits for another rank, and what they send is not what the others receive"]
-        return ["all ranks are in the same call"] if len(states) > 1 else []
+        same = "all ranks are in the same call; whether for the same group, and in the same turn, is not known"
+        return [same] if len(states) > 1 else []
     if len({state.place for state in waiting}) == 1:
         return ["the ranks came to the same line from different places, and may be in different groups or turns"]
     where = "not in the same call" if len(calls) > 1 else "in calls at different places"

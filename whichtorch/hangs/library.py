@@ -252,6 +252,10 @@ NATIVE_CALLS = (
     ),
     NativeCall(*_RANKS, "c10d::TCPStore::waitForWorkers", name="TCPStore"),
     NativeCall(
+        Waiting.SOCKET, "an answer of the store's server {end}", "answer",
+        "c10d::TCPStore::(?:check|add|compareSet|append|multiSet|getNumKeys|deleteKey|queueLen|queuePush|listKeys)",
+    ),
+    NativeCall(
         Waiting.RENDEZVOUS, "the key {object} of the store", "set it",
         r"c10d::(?:detail::)?(?:Prefix|File|Hash|TCP)?(?:Store|Client)\w*::\w+",
     ),

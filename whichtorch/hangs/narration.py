@@ -94,6 +94,8 @@ class Narration:
             return f"is stopped by a signal{where}, and goes on after SIGCONT"
         call = self.call(state)
         inside = f" in {call}" if call else ""
+        if state.has_moved:
+            return f"sleeps{where}{_in_loop(state)}"
         if state.awaits is Waiting.SLEEP and not state.user.call:
             return f"sleeps{f'{inside}{where}' if where else ''}{_in_loop(state)}"
         if state.awaits is None:

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from whichtorch.hangs.source_text import awaited_at, awaited_words, suspended_holder
 from whichtorch.hangs.stacks import number_on_host
-from whichtorch.hangs.thread_state import descriptor_of, is_at_task, is_in_event_loop, is_own, is_pool_worker, runs
+from whichtorch.hangs.thread_state import (
+    descriptor_of,
+    has_timer,
+    is_at_task,
+    is_in_event_loop,
+    is_own,
+    is_pool_worker,
+    runs,
+)
 from whichtorch.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -23,6 +31,7 @@ _UNNAMED_TASK = re.compile(r"Task-\d+")
 _OTHERS_NAMED = 3  # of the threads that could end a wait, and do not
 _ENDERS = {Waiting.LOCK: "release it", Waiting.SEMAPHORE: "release it", Waiting.CONDITION: "notify it"}
 _IDLE_LOOP = "the event loop is idle: no callback is ready, and nothing that it watches comes"
+_TIMER = "the event loop has set a timer: what that starts may yet complete what is awaited"
 _NO_TASK = "every task awaits something that nobody completes"
 _OWN_LOOP = "it is the event loop's own thread: while it waits here, no other coroutine or callback of the loop runs"
 _NO_LOOP = "no thread of the process runs an event loop"
@@ -30,10 +39,13 @@ _FORKED = (
     "nobody holds it in this process, which was forked: fork copies a lock as it is, locked, but not the thread that "
     "would release it"
 )
+_HANDLERS = ("_handle_tasks", "_handle_results")  # of a pool of multiprocessing, in threads of its own
 _LOST_TASK = (
     "no worker of the pool is at a task: the one that took it has probably been killed or has left, and a result that "
     "is lost so never comes"
 )
+_NO_RESULTS = "the thread that takes the results of the pool has ended: an exception that cannot be unpickled ends it"
+_FORKED_POOL = "no thread of the pool runs in this process, which was forked: fork copies a pool, but not its threads"
 _FOR_ENDS = {Waiting.THREAD, Waiting.CHILD, Waiting.FUTURE, Waiting.IO, Waiting.EVENT_LOOP}
 _NOBODY = re.compile(r"nobody (?:is left|else runs) that could [^:;]*: ")
 SCHEDULED = {Waiting.SLEEP, Waiting.STOPPED, None}  # waits that need nobody, or are none
@@ -122,6 +134,8 @@ def _of_idle_loop(narration: Narration, state: ThreadState) -> str:
     awaited = (words_of_tasks(state.process) if state.is_main else "") or awaited_words(
         state.user.place, state.user.site.first
     )
+    if has_timer(state):
+        return "; ".join(filter(None, [awaited, _TIMER, *narration.departed]))
     return "; ".join(filter(None, [awaited, _IDLE_LOOP, _NO_TASK if is_alone else "", *narration.departed]))
 
 
@@ -171,6 +185,13 @@ def _of_pool(narration: Narration, state: ThreadState) -> str:
         )
     is_of_processes = state.user.frame is not None and (state.user.frame.file or "").endswith("multiprocessing/pool.py")
     others = [other for other in narration.graph.states if other.process is not state.process]
+    own = narration.graph.beside(state)
+    sends, takes = (any(runs(each.user.frames, "multiprocessing/pool.py", name) for each in own) for name in _HANDLERS)
+    if is_of_processes and sends and not takes:
+        return _NO_RESULTS
+    is_submitted = ".submit" in state.user.site.target + state.user.site.origin
+    if is_submitted and narration.graph.is_forked(state.process) and not any(map(is_pool_worker, own)):
+        return _FORKED_POOL
     if is_of_processes and is_free and not any(other.user.place or other.activity for other in others):
         return _LOST_TASK
     return ""
@@ -197,6 +218,9 @@ def _nobody(narration: Narration, state: ThreadState, ender: str, narrated: Sequ
         verb = "waits" if len(group) == 1 else "wait"
         named.append(f"{who}{more} {verb} there, too" if words == own else f"{who} {words}")
     more = f"; and {len(alike) - _OTHERS_NAMED} more" if len(alike) > _OTHERS_NAMED else ""
+    # All want the same; only who is told of already may have it.
+    if own in alike and len(alike) == 1 and (held := _maybe_held(narration, state, waiters)):
+        return f"{'; '.join(named)}; {held}"
     if all(other.awaits not in SCHEDULED for other in others):
         return f"nobody else runs that could {ender}: {'; '.join(named)}{more}"
     return f"who could {ender} is not known: {'; '.join(named)}{more}"

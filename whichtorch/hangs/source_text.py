@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from whichtorch.hangs.stacks import HeldLock, SourceSite
-from whichtorch.source.syntax import parse_expression, parsed, spans
+from whichtorch.source.syntax import blocks_in, parse_expression, parsed, spans
 
 if TYPE_CHECKING:
     from whichtorch.hangs.stacks import Frame
@@ -59,7 +59,7 @@ def _site(file: str, line: int, function: str, callee: str) -> SourceSite:
     is_call = method is not None and (bool(callee) or method.attr in _WAITS or not iterated)
     target = method.value if method and is_call else _iterated(iterated[-1]) if iterated else None
     origin = _origin(scope, method.value, line) if method else None
-    loops = [node for node in around if isinstance(node, ast.While) and node.body[0].lineno <= line]
+    loops = [node for node in around if isinstance(node, ast.While)]
     return SourceSite(
         call=_shown(call.func) if call else "",
         target=_shown(target) if target else "",
@@ -216,14 +216,61 @@ def _held(scope: Scope, around: list[ast.AST], line: int) -> Iterator[HeldLock]:
             for item in node.items:
                 yield HeldLock(expression=_shown(item.context_expr), line=item.context_expr.lineno)
     taken: dict[str, int] = {}
-    calls = [node for node in _within(scope) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
-    for call in sorted(calls, key=lambda call: call.lineno):
-        if isinstance(call.func, ast.Attribute) and call.lineno < line:
-            if call.func.attr in _TAKES:
+    for call, is_sure in _calls_before(getattr(scope, "body", []), line):
+        if isinstance(call.func, ast.Attribute):
+            if call.func.attr in _TAKES and is_sure:
                 taken[_shown(call.func.value)] = call.lineno
             elif call.func.attr in _GIVES:
                 taken.pop(_shown(call.func.value), None)
-    yield from (HeldLock(expression=expression, line=at) for expression, at in taken.items())
+    methods = (node.func for node in _within(scope) if isinstance(node, ast.Call))
+    given = {_shown(each.value) for each in methods if isinstance(each, ast.Attribute) and each.attr in _GIVES}
+    for expression, at in taken.items():
+        yield HeldLock(expression=expression, line=at, is_returned=expression in given)
+
+
+def _calls_before(block: object, line: int) -> Iterator[tuple[ast.Call, bool]]:
+    """Yield the calls in a block before a line, and whether each was made, and has come to what it is made for."""
+    for statement in block if isinstance(block, list) else ():
+        if statement.lineno >= line:
+            return
+        inner = list(blocks_in(statement))
+        around = next((each for each in inner if each[0].lineno <= line <= (each[-1].end_lineno or line)), None)
+        yield from _tested(statement, around)
+        if around is not None:
+            yield from _calls_before(around, line)
+            return
+        is_passed = isinstance(statement, ast.With | ast.AsyncWith | ast.Try)
+        if is_passed:
+            for name in ("body", "orelse", "finalbody"):
+                yield from _calls_before(getattr(statement, name, []), line)
+            continue
+        calls = [node for node in _within(ast.Module([statement], [])) if isinstance(node, ast.Call)]
+        for call in sorted(calls, key=lambda call: call.lineno):
+            yield call, not (inner or call.args or call.keywords)
+
+
+def _tested(statement: ast.stmt, around: list[ast.stmt] | None) -> Iterator[tuple[ast.Call, bool]]:
+    """Yield the call that is the condition of a statement, and was successful where the program is in `around`."""
+    match statement:
+        case ast.If(test=ast.Call() as call, body=body):
+            yield call, around is body
+        case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=ast.Call() as call), body=[*_, last]):
+            yield call, around is None and isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break)
+        case ast.While(test=ast.UnaryOp(op=ast.Not(), operand=ast.Call() as call)):
+            yield call, around is None
+
+
+@lru_cache(maxsize=4096)
+def shared_lock(file: str | None, expression: str) -> str:
+    """Return the lock that a condition was made of, "" where the source shows none."""
+    tree = parsed(file) if file else None
+    for node in ast.walk(tree) if tree else ():
+        match node:
+            case ast.Assign(targets=[target], value=ast.Call(func=made, args=[lock])):
+                is_it = _last_name(made) == "Condition" and _shown(target) == expression
+                if is_it and isinstance(lock, ast.Name | ast.Attribute):
+                    return _shown(lock)
+    return ""
 
 
 def _shown(node: ast.expr, longest: int = _LONGEST) -> str:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from whichtorch.hangs.library import OWN_NATIVE_CALLS, LibraryCall, NativeCall, library_call, native_call
 from whichtorch.hangs.source_text import read_site
 from whichtorch.hangs.stacks import Descriptor, Frame, Process, SourceSite, Thread, base_name, number_on_host
-from whichtorch.hangs.waits import HEADERS, Wait, asking_frame, classify, is_idle_worker
+from whichtorch.hangs.waits import HEADERS, Wait, asking_frame, classify, has_moved, is_idle_worker
 from whichtorch.model import WaitEdge
 from whichtorch.process.evidence.waiting import Waiting
 from whichtorch.source.code_owner import is_users
@@ -212,6 +212,7 @@ class ThreadState:
         self.pid, self.tid = process.pid, thread.tid
         self.wait = classify(thread)
         self.waiting = self.wait.waiting if self.wait else None
+        self.has_moved = has_moved(thread)
         self.partner = self._partner()
         self.is_idle = is_idle_worker(thread)
         self.activity = _activity(thread)
@@ -226,6 +227,8 @@ class ThreadState:
         return partner + self.pid - number_on_host(self.pid) if partner and self.waiting is Waiting.CHILD else partner
 
     def _awaits(self) -> Waiting | None:
+        if self.has_moved:
+            return Waiting.SLEEP
         if self.waiting is None and self.user.native and self.thread.state == "S":
             return self.user.native.waiting
         if self.waiting in {None, Waiting.GIL, Waiting.STOPPED, Waiting.OPENMP, Waiting.DEVICE}:
@@ -341,6 +344,13 @@ def is_answering(state: ThreadState) -> bool:
     """Return whether a thread of a manager's process runs a method for a caller, and is not waiting for a request."""
     inner = _frames_inside(state, "managers.py", "serve_client")
     return inner is not None and not any(frame.file_name == "connection.py" for frame in inner)
+
+
+def has_timer(state: ThreadState) -> bool:
+    """Return whether a thread in an event loop waits for no longer than to a timer of that loop."""
+    wait = state.thread.kernel
+    is_known = wait is not None and state.awaits is Waiting.EVENT_LOOP and "epoll" in wait.wchan
+    return wait is not None and is_known and len(wait.syscall) > 4 and not wait.syscall[4] >> 31  # negative: none
 
 
 def is_in_event_loop(state: ThreadState) -> bool:

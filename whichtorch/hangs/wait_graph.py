@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.hangs.source_text import keeps_lock, read_site
+from whichtorch.hangs.source_text import keeps_lock, read_site, shared_lock
 from whichtorch.hangs.thread_state import (
     ThreadState,
     descriptor_of,
@@ -64,12 +64,19 @@ def lock_holders(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
         if other is state:
             outer = outer[outer.index(place) :]
         given_back = _given_back(other)
-        for frame in filter(is_own, outer):
-            for held in read_site(frame).held:
-                identity = lock_identity(held.expression, frame)
-                if identity in wanted and identity != given_back:
-                    yield PartnerLink(other, "the source shows that it holds it", f"{frame.file_name}:{held.line}")
-                    return
+        places = (
+            f"{frame.file_name}:{held.line}"
+            for frame in filter(is_own, outer)
+            for held in read_site(frame).held
+            # A permit of a semaphore may be taken by one thread and given back by another.
+            if (held.is_returned or state.awaits is Waiting.LOCK)
+            and (identity := lock_identity(held.expression, frame)) in wanted
+            and identity != given_back
+        )
+        if since := next(places, ""):
+            yield PartnerLink(other, "the source shows that it holds it", since)
+            if state.awaits is Waiting.LOCK:
+                return  # a semaphore may have more holders
 
 
 def _given_back(state: ThreadState) -> tuple[object, ...] | None:
@@ -110,6 +117,7 @@ def _holders_in_library(graph: WaitGraph, state: ThreadState) -> Iterator[Partne
 def workers(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
     """Find the workers of pools that are at a task, in this process and in its children; else the loop of a future."""
     if state.awaits is Waiting.QUEUE and not (state.user.call and state.user.call.waiting is Waiting.FUTURE):
+        yield from _links("it waits for an item of the same queue", _readers(graph, state))
         return
     children = {pid for pid, process in graph.processes.items() if process.parent == state.pid}
     children |= {pid for pid, process in graph.processes.items() if process.parent in children}
@@ -129,6 +137,16 @@ def workers(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
             yield PartnerLink(other, "a worker at a task")
     if not found and state.awaits is Waiting.FUTURE:
         yield from _links("a thread with an event loop", filter(is_in_event_loop, graph.beside(state)))
+
+
+def _readers(graph: WaitGraph, state: ThreadState) -> Iterator[ThreadState]:
+    """Yield those who wait for an item of a queue, of a thread that waits for the lock of its reading end."""
+    call, place, target = state.user.call, state.user.place, state.user.site.target
+    for other in graph.states if call and call.inside and place and target else ():
+        there, at = other.user.call, other.user.place
+        is_reading = call is not None and there is not None and there.name == call.name and not there.inside
+        if is_reading and place and at and at.file == place.file and other.user.site.target == target:
+            yield other
 
 
 def tasks_of_loop(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
@@ -248,6 +266,7 @@ def answering_threads(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerL
 
 def lock_identity(expression: str, frame: Frame) -> tuple[object, ...]:
     """Return what makes two expressions mean the same lock: the object that they start from, else file and text."""
+    expression = shared_lock(frame.file, expression) or expression
     values = {value.name: value for value in frame.values}
     match = _NAME.match(expression)
     root = values.get(match[0]) if match else None
@@ -329,7 +348,8 @@ class WaitGraph:
     def _chain(self, start: ThreadState) -> WaitChain:
         states, links = [start], list[PartnerLink]()
         while found := self.links(states[-1]):
-            back = next((link for link in found if link.state in states), None)
+            backs = [link for link in found if link.state in states]
+            back = next((link for link in backs if link.state is not states[-1]), next(iter(backs), None))
             onward = next((link for link in found if link.state not in states), None)
             if back and (onward is None or len(found) == 1 or states[-1].awaits in {Waiting.LOCK, Waiting.PIPE}):
                 return WaitChain(tuple(states), (*links, back), states.index(back.state))

@@ -120,6 +120,16 @@ def classify(thread: Thread) -> Wait | None:
     return Wait(waiting=waiting, frame=wait.frame if wait else None, partner=_partner(waiting, thread))
 
 
+def has_moved(thread: Thread) -> bool:
+    """Return whether a thread slept when the kernel was asked, but not when its frames were read.
+
+    It polls, and may wait for a process that was paused to be read.
+    """
+    wait = _from_frames(thread.frames)
+    slept = _from_kernel(thread.kernel) is Waiting.SLEEP
+    return slept and wait is not None and wait.waiting is not Waiting.SLEEP
+
+
 def _from_frames(frames: Sequence[Frame]) -> Wait | None:
     condition: Wait | None = None  # a wait on a condition variable, which may turn out to be for the GIL
     for position, frame in enumerate(frames):

@@ -91,6 +91,11 @@ def is_users(origin: Any) -> bool:
     return bool(file) and not file.startswith("<") and not any(place in file for place in places)
 
 
+def is_users_python(module: Any) -> bool:
+    """Return whether a module is the user's, and not of native code: what that keeps is not seen."""
+    return (getattr(module, "__file__", None) or "").endswith(".py") and is_users(module)
+
+
 @functools.lru_cache(maxsize=None)
 def loops_of(file: str) -> list[Any]:
     """Return the loops in a file, the outer ones first; none where it cannot be read."""
@@ -165,7 +170,8 @@ class StateDigest:
             raise HiddenError("its state holds a module")
         elif isinstance(value, type):
             yield from class_parts(value)
-        elif isinstance(value, _CONSTANT) or kind.__name__.endswith("_descriptor"):
+            yield kind if kind is not type else None
+        elif isinstance(value, _CONSTANT) or kind.__name__.endswith(("_descriptor", "_tuplegetter")):
             check_origin(value)
         elif is_python_class(kind):
             yield from class_parts(kind)
@@ -200,7 +206,7 @@ def function_parts(value: Any) -> Iterator[Any]:
 
 def class_parts(kind: Any) -> Iterator[Any]:
     """Yield what a user's class holds: its attributes may change, and its methods reach more."""
-    if is_python_class(kind) and is_users(sys.modules.get(kind.__module__)):
+    if kind.__flags__ & _HEAP_TYPE and is_users_python(sys.modules.get(kind.__module__)):
         yield from (value for name, value in vars(kind).items() if name not in _CONSTANT_NAMES)
         yield from kind.__bases__
     else:
@@ -220,9 +226,19 @@ def is_python_class(kind: Any) -> bool:
     for each in kind.__mro__[:-1]:
         file = getattr(sys.modules.get(each.__module__), "__file__", None) or ""
         holds = _HOLDS & set(each.__dict__) or len(each.__mro__) > 2
-        if not (each.__flags__ & _HEAP_TYPE and file.endswith(".py") and holds):
+        if not (each.__flags__ & _HEAP_TYPE and file.endswith(".py") and holds) or holds_more(each):
             return False
     return True
+
+
+def holds_more(kind: Any) -> bool:
+    """Return whether objects of a class have room for more than its slots, a dictionary and weak references.
+
+    What C code keeps there cannot be seen, as how often a cache was hit.
+    """
+    slots = sum(type(value) is types.MemberDescriptorType for value in vars(kind).values())
+    room = (slots + 2) * ctypes.sizeof(ctypes.c_void_p)
+    return bool(kind.__basicsize__ - kind.__base__.__basicsize__ > room)
 
 
 def module_of(value: Any) -> str:
@@ -242,8 +258,10 @@ def module_of(value: Any) -> str:
 def check_origin(value: Any) -> None:
     """Raise HiddenError for what may ask the world: the time, files, processes, devices."""
     module = module_of(value)
+    if module.startswith("namedtuple_"):  # which makes its __new__ in a module of its own
+        return
     root = module.partition(".")[0].lstrip("_")
-    if module.startswith(_IMPURE) or (root not in _PURE and not is_users(sys.modules.get(module))):
+    if module.startswith(_IMPURE) or (root not in _PURE and not is_users_python(sys.modules.get(module))):
         raise HiddenError(f"it uses `{module}`")
     names = _IMPURE_BUILTINS if root == "builtins" else _IMPURE_NAMES if root in _PURE else ()
     if getattr(value, "__name__", "") in names:

@@ -14,6 +14,7 @@ import re
 import subprocess
 import time
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.process import kernel
@@ -46,6 +47,9 @@ _WAITS = {"acquire", "get", "join", "poll", "recv", "result", "select", "wait"}
 _RAISE = {"get", "recv", "result"}  # those of them that raise where they have waited in vain
 _LOOKS = {"is_set", "isSet"}  # at an event
 _LOOKS_AT_AWAITED = {"done", "empty", "full", "is_alive", "locked", "qsize"}
+# Methods with which a class decides itself, perhaps by a clock, what a look at its object or a wait for it comes to.
+_DECIDES = {*_LOOKS, *_LOOKS_AT_AWAITED, "_qsize", "__bool__", "__contains__", "__eq__", "__ge__", "__gt__", "__le__"}
+_DECIDES |= {"__lt__", "__ne__"}
 _PLAIN = (
     ast.stmt, ast.Name, ast.Constant, ast.UnaryOp, ast.BoolOp, ast.BinOp, ast.Compare, ast.Tuple, ast.List,
     ast.keyword, ast.expr_context, ast.boolop, ast.unaryop, ast.cmpop, ast.operator,
@@ -178,6 +182,8 @@ def _loop(body: Sequence[ast.stmt], line: int) -> ast.stmt | None:
 
 def _is_plain_round(path: str, body: Sequence[ast.stmt], loop: ast.stmt | None, line: int, callee: str) -> bool:
     """Return whether what runs from one wait to the next looks at nothing but what is waited for."""
+    if callee == "wait_for" or _decides(path) or any(map(_decides, _imported(path))):
+        return False
     parts: list[ast.AST] = [*body]
     if isinstance(loop, ast.While):
         parts = [loop.test, *_each_round(loop.body, line, callee)]
@@ -209,6 +215,26 @@ def _is_in_vain(statement: ast.Try, line: int, callee: str) -> bool:
     waits = (each for part in statement.body if _covers(part, line) for each in ast.walk(part))
     names = {_called(each) for each in waits if isinstance(each, ast.Call)}
     return bool(statement.handlers) and bool(names & _RAISE) and (not callee or callee in names & _RAISE)
+
+
+@lru_cache(maxsize=256)
+def _decides(path: str) -> bool:
+    """Return whether a class of a module may come to another result each time that one of its objects is looked at."""
+    for node in ast.walk(_tree(path) or ast.Module([], [])):
+        if isinstance(node, ast.ClassDef):
+            methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+            if methods & _DECIDES or methods & {"__len__", "__getitem__"} == {"__len__"}:
+                return True
+    return False
+
+
+def _imported(path: str) -> Iterator[str]:
+    """Yield the files of the modules beside a module that it imports."""
+    for node in ast.walk(_tree(path) or ast.Module([], [])):
+        named = [node.module] if isinstance(node, ast.ImportFrom) else []
+        named += [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        for name in filter(None, named):
+            yield f"{Path(path).parent.joinpath(*name.split('.'))}.py"
 
 
 def _called(call: ast.Call) -> str:
