@@ -13,9 +13,11 @@ import pytest
 
 from tests.bisect.driving import CRASHED, FAILED, MadeUpBench
 from tests.fakes import PASSED, FakeCache
+from tests.repository import Repository
 from whichtorch.bisect.axes.commit_line import LineSearch, _older_first
 from whichtorch.bisect.axes.commit_wheels import Wheels
 from whichtorch.bisect.axes.git import Checkout
+from whichtorch.bisect.axes.relatives import relatives
 from whichtorch.bisect.bisection import Bisection
 from whichtorch.bisect.search_request import SearchRequest
 from whichtorch.environments import matrix_file
@@ -205,3 +207,34 @@ def test_one_wheel_tells_where_no_native_file_differs(tmp_path: Path, seed: int)
     check(history, searched(history, tmp_path))
     needs_both = NEEDS_NEW in history.commits[history.new].has
     assert history.wheels == ({"1.0", "2.0"} if needs_both else {"1.0"})
+
+
+def test_relatives_are_known_by_more_than_a_title(tmp_path: Path) -> None:
+    """A revert names the commit, or what merged it; a copy has its date; others with its title are other changes."""
+    repository = Repository.at(tmp_path / "checkout", with_python=False)
+    checkout, days = Checkout.at(repository.folder), iter(range(10, 30))
+
+    def commit(*message: str, day: int | None = None) -> str:
+        words = [f"--message={line}" for line in message]
+        repository.git("commit", "--quiet", "--allow-empty", f"--date=2026-01-{day or next(days)}T00:00:00", *words)
+        return repository.git("rev-parse", "HEAD")
+
+    def merge(commit: str, number: int, title: str) -> str:
+        repository.git("merge", "--quiet", "--no-ff", commit, f"-mMerge pull request #{number} from a/b", f"-m{title}")
+        return repository.git("rev-parse", "HEAD")
+
+    first = commit("Update the core")
+    repository.git("checkout", "--quiet", "-b", "side")
+    fix, other = commit("Mend the sum of none", day=9), commit("Update the core")
+    repository.git("checkout", "--quiet", "main")
+    merged = merge("side", 1, "Sums of any length")
+    undone = commit('Revert "Sums of any length"')
+    assert not {*relatives(checkout, first), *relatives(checkout, other)}
+    assert [*relatives(checkout, fix, [merged])] == [f"taken back in {undone[:10]}"]
+    assert [*relatives(checkout, undone)] == [f"landed in {merged[:10]}"]
+    again = commit("Reland: Sums of any length (#9)", f"This reverts commit {undone}.")
+    assert [*relatives(checkout, again)] == [f"landed in {merged[:10]}", f"it takes {undone[:10]} back"]
+    picked = commit("For the release: mend it", f"(cherry picked from commit {fix})")
+    copy = commit("Mend the sum of none (#7)", day=9)
+    assert [*relatives(checkout, fix)] == [f"landed in {each[:10]}" for each in (picked, copy)]
+    assert [*relatives(checkout, picked)] == [f"picked from {fix[:10]}"]

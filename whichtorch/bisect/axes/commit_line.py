@@ -24,6 +24,7 @@ from whichtorch.base.grouping import counted
 from whichtorch.bisect.axes import package_releases, versions
 from whichtorch.bisect.axes.commit_wheels import Wheel, Wheels, WheelTree, native_among
 from whichtorch.bisect.axes.git import Checkout, pull_request_of
+from whichtorch.bisect.axes.relatives import relatives
 from whichtorch.bisect.bisection import Culprit, timeline_of, unjudged_in
 from whichtorch.bisect.driver import bisected
 from whichtorch.bisect.ledger import Ledger
@@ -50,12 +51,8 @@ if TYPE_CHECKING:
     from whichtorch.model.events import Show
 
 PASS_RUNS = 3  # of the commit that passes beside the one that does not: others beyond it pass as well
-TELLING = 12  # characters of a subject by which another commit is known to be the same change
 _UNREAD = "which files the script reads is not known, so no commit is left out"
-_PICKED = re.compile(r"cherry picked from commit ([0-9a-f]{7,})")
 _HASH = re.compile(r"\b([0-9a-f]{10})[0-9a-f]{30}\b")
-_REVERTED = re.compile(r"reverts commit ([0-9a-f]{7,})")
-_AROUND = re.compile(r'^(?:(?:re-?land|re-?apply|\[re-?land\]|revert|back out) *:? *)+|"| *\(#\d+\)', re.IGNORECASE)
 
 
 def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisection:
@@ -345,26 +342,9 @@ class LineSearch:
             taken_back=taken_back,
             merges=tuple(merges),
             paths=tuple(path for place, path in places.items() if place in self._read),
-            relatives=tuple(self._relatives(commit, subject, body)),
+            relatives=tuple(relatives(self.checkout, commit, merges)),
             checked=tuple(checked),
         )
-
-    def _relatives(self, commit: str, subject: str, body: str) -> Iterator[str]:
-        """Yield which other commits are the same change, and which took it back, from old to new."""
-        core = _AROUND.sub("", subject).strip()
-        picked = _PICKED.findall(body)
-        words = [commit, *([core] if len(core) >= TELLING else []), *picked]
-        form = ("--topo-order", "--reverse", "-F", "-z", "--format=%H%x09%s%x09%b")
-        told = self.checkout.read("log", "--all", *form, *(f"--grep={each}" for each in words))
-        for entry in filter(None, told.split("\0")):
-            other, title, message = entry.split("\t", 2)
-            takes_back = commit.startswith(tuple(_REVERTED.findall(message)))
-            is_same = takes_back or _AROUND.sub("", title).strip() == core
-            if is_same and other != commit and not other.startswith(tuple(picked)):
-                is_back = takes_back or title.lower().startswith(("revert", "back out"))
-                yield f"{'taken back' if is_back else 'landed'} in {other[:10]}"
-        yield from (f"picked from {each[:10]}" for each in picked)
-        yield from (f"it takes {each[:10]} back" for each in _REVERTED.findall(body))
 
     def _native(self, rough: Bisection, middle: str) -> Bisection:
         """Return that native code decides, and where to go on."""
