@@ -241,7 +241,7 @@ class LineSearch:
         if not self._read:
             return list(part)
         if left := len(part) - 2 - len(kept):
-            whole = counted(len(part), "commit")
+            whole = f"{counted(len(part), 'commit')} from {part[0][:10]} to {part[-1][:10]}"
             self._notes.append(
                 f"{left} of {whole} change no file of {self.wheels.package} that the script reads at either bound: "
                 "they were not run, which is right for Python only"
