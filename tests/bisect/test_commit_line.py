@@ -15,7 +15,7 @@ from tests.bisect.driving import CRASHED, FAILED, MadeUpBench
 from tests.fakes import PASSED, FakeCache
 from tests.repository import Repository
 from whichtorch.bisect.axes.commit_line import LineSearch, _older_first
-from whichtorch.bisect.axes.commit_wheels import Wheels
+from whichtorch.bisect.axes.commit_wheels import Wheels, WheelTree
 from whichtorch.bisect.axes.git import Checkout
 from whichtorch.bisect.axes.relatives import relatives
 from whichtorch.bisect.bisection import Bisection
@@ -207,6 +207,34 @@ def test_one_wheel_tells_where_no_native_file_differs(tmp_path: Path, seed: int)
     check(history, searched(history, tmp_path))
     needs_both = NEEDS_NEW in history.commits[history.new].has
     assert history.wheels == ({"1.0", "2.0"} if needs_both else {"1.0"})
+
+
+def test_wheel_of_another_commit_than_its_tag(tmp_path: Path) -> None:
+    """What a wheel has as some other commit has it follows the commit; what its build has generated stays."""
+    repository, site = Repository.at(tmp_path / "checkout", with_python=False), tmp_path / "site"
+    folder, info = repository.folder / "lib", site / "lib-1.0.dist-info"
+
+    def commit(**texts: str) -> str:
+        folder.mkdir(exist_ok=True)
+        for name, text in texts.items():
+            (folder / f"{name}.py").write_text(text)
+        repository.git("add", "-A")
+        repository.git("commit", "--quiet", "--message=A commit")
+        return repository.git("rev-parse", "HEAD")
+
+    alike = {f"f{number}": "" for number in range(20)}
+    tag = commit(__init__="1", core="1", stamp="unknown", **alike)
+    later = commit(__init__="2")
+    info.mkdir(parents=True)
+    (site / "lib").mkdir()
+    for name, text in {"__init__": "2", "core": "1", "stamp": "1.0", **alike}.items():
+        (site / "lib" / f"{name}.py").write_text(text)
+    (info / "RECORD").write_text("".join(f"lib/{path.name},,\n" for path in (site / "lib").iterdir()))
+    tree = WheelTree.read(Checkout.at(repository.folder), tag, site, "lib")
+    assert tree.generated == ("lib/stamp.py",)
+    assert tree.files(tag)[0] == {"lib/__init__.py": "1"}
+    assert tree.files(later)[0] == {"lib/__init__.py": "2"}
+    assert tree.files(commit(__init__="3", core="2", stamp="no"))[0] == {"lib/__init__.py": "3", "lib/core.py": "2"}
 
 
 def test_relatives_are_known_by_more_than_a_title(tmp_path: Path) -> None:

@@ -99,11 +99,6 @@ class Spot(NamedTuple):
     commit: str
     wheel: Wheel
 
-    @property
-    def request(self) -> Request:
-        """What asks for it."""
-        return self.wheel.request.model_copy(update={"commit": "" if self.commit == self.wheel.commit else self.commit})
-
 
 class LineSearch:
     """One search of one test along one line. Call `run` once."""
@@ -162,10 +157,10 @@ class LineSearch:
         axis = Axis(
             name=AxisName.COMMIT,
             values=tuple(map(self._value, spots)),
-            requests=tuple(spot.request for spot in spots),
+            requests=tuple(map(self._asking, spots)),
             subjects={self._value(spot): self.commits[spot.commit].subject for spot in spots},
             package=self.wheels.package,
-            common={"checkout": str(self.checkout.folder)} | common(spots[0].request),
+            common={"checkout": str(self.checkout.folder)} | common(spots[0].wheel.request),
         )
         goal = replace(self.request.goal, low=0, high=None, bound_runs=1, pass_runs=PASS_RUNS)
         if not (is_final or goal.flaky or any(0 < probe.k < probe.n for probe in self._probes.values())):
@@ -179,6 +174,11 @@ class LineSearch:
                 first = self._probes.get(spot, probe)
                 self._probes[spot] = probe.model_copy(update={"reused": first.reused})
         return found
+
+    def _asking(self, spot: Spot) -> Request:
+        """Return what asks for a spot; a wheel is its own commit, as far as is known."""
+        is_wheel = spot.commit == spot.wheel.commit and not self.wheels.is_astray(spot.wheel.request)
+        return spot.wheel.request.model_copy(update={"commit": "" if is_wheel else spot.commit})
 
     def _value(self, spot: Spot) -> str:
         """Return the name of a spot: the commit, with the wheel where it is tried over another one, too."""
@@ -251,7 +251,7 @@ class LineSearch:
     @cached_property
     def _tree(self) -> WheelTree:
         first = self.ends[0]
-        environment = self.bench.lab.acquire(first.request)
+        environment = self.bench.lab.acquire(first.wheel.request)
         assert environment.interpreter is not None
         return self.wheels.tree(first.wheel.request, site_packages(environment.interpreter.parent.parent))
 
@@ -261,14 +261,11 @@ class LineSearch:
         found: set[str] = set()
         packages = "" if self.wheels.package == "torch" else os.pathsep + os.pathsep.join(self._tree.prefixes)
         try:
-            for spot in self.ends:
-                environment = self.bench.lab.acquire(spot.request)
+            for asked in map(self._asking, self.ends):
+                environment = self.bench.lab.acquire(asked)
                 request = self.request
                 planned = PlannedCell(
-                    request=spot.request,
-                    scenario=request.scenario,
-                    variant=request.variant,
-                    options=request.run_options,
+                    request=asked, scenario=request.scenario, variant=request.variant, options=request.run_options
                 )
                 runner = Runner(lab=self.bench.lab, planned=planned, environment=environment)
                 noted = runner.run(planned.limits.timeout, Variation(hooks={"note_functions": NOTES + packages}))
