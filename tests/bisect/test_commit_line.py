@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from whichtorch.environments import matrix_file
 from whichtorch.model import Build, Config, Environment, Request, Scenario
 from whichtorch.process.supervision import Ending
 from whichtorch.records import store
+from whichtorch.reports.bisection_text import bisection_lines
 from whichtorch.search.search_state import AnswerKind, SearchVerdict
 
 FIX, BROKEN, NEEDS_NEW, NATIVE = "fix", "broken", "needs the new native code", "new native code"
@@ -140,7 +142,7 @@ class Laid(FakeCache):
         return super().environment(request).model_copy(update={"id": f"id-{request.label}"})
 
 
-def searched(history: History, folder: Path) -> Bisection:
+def searched(history: History, folder: Path, releases: Bisection | None = None) -> Bisection:
     checkout = history.write(folder / "checkout")
     hashes = history.hashes
 
@@ -165,6 +167,8 @@ def searched(history: History, folder: Path) -> Bisection:
         search = LineSearch(request, bench, wheels, checkout.line(old, new), SearchVerdict.BAD)
         tree = SimpleNamespace(place=lambda path: path, own=frozenset({"lib/core.py", "lib/unread.py"}))
         search.__dict__ |= {"_tree": tree, "_read": frozenset({"lib/core.py"})}
+        if releases:
+            search.go_on(releases)
         return search.run()
 
 
@@ -179,6 +183,7 @@ def test_never_a_wrong_commit(tmp_path: Path, seed: int) -> None:
 
 def check(history: History, found: Bisection) -> str:
     told = "; ".join(found.reasons)
+    assert not re.search("[0-9a-f]{40}", "\n".join(bisection_lines(found, 80)))
     if found.answer is AnswerKind.BOUNDARY and found.boundaries[-1].culprit:
         assert found.boundaries[-1].culprit.commit in history.changes, told
         return "right"
@@ -207,6 +212,18 @@ def test_one_wheel_tells_where_no_native_file_differs(tmp_path: Path, seed: int)
     check(history, searched(history, tmp_path))
     needs_both = NEEDS_NEW in history.commits[history.new].has
     assert history.wheels == ({"1.0", "2.0"} if needs_both else {"1.0"})
+
+
+def test_search_of_the_releases_counts(tmp_path: Path) -> None:
+    """Where the releases were searched first, the answer says between which, and what all of it has cost."""
+    history = History(6)
+    history.draw()
+    (tmp_path / "alone").mkdir()
+    alone = searched(history, tmp_path / "alone")
+    found = searched(history, tmp_path, alone.model_copy(update={"seconds": 1000.0}))
+    assert found.runs == 2 * alone.runs
+    assert found.seconds >= 1000
+    assert found.reasons[0].startswith("of the releases, ")
 
 
 def test_wheel_of_another_commit_than_its_tag(tmp_path: Path) -> None:

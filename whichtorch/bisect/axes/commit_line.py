@@ -25,7 +25,7 @@ from whichtorch.bisect.axes import package_releases, versions
 from whichtorch.bisect.axes.commit_wheels import Wheel, Wheels, WheelTree, native_among
 from whichtorch.bisect.axes.git import Checkout, pull_request_of
 from whichtorch.bisect.axes.relatives import relatives
-from whichtorch.bisect.bisection import Culprit, timeline_of, unjudged_in
+from whichtorch.bisect.bisection import Cause, Culprit, timeline_of, unjudged_in
 from whichtorch.bisect.driver import bisected
 from whichtorch.bisect.ledger import Ledger
 from whichtorch.bisect.search_request import Axis, AxisName, common
@@ -66,14 +66,14 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         raise UsageError("one change is found in a history", hint="leave --find out, or search parts of the history")
     checkout = Checkout.at(request.source.checkout)
     wheels = Wheels.of(request, checkout, cache)
-    good, bad = request.good, request.bad
+    good, bad, found = request.good, request.bad, None
     if good is None or bad is None:
         if good or bad:
             raise UsageError("a git history needs both bounds, or none", hint="name commits or tags for both")
         search_releases = package_releases.search if request.package else versions.search
         found = search_releases(request, cache, show)
         boundary = found.boundaries[-1] if found.answer is AnswerKind.BOUNDARY else None
-        if boundary is None or not {boundary.good, boundary.bad} <= wheels.tagged.keys():
+        if boundary is None or not {boundary.good, boundary.bad} <= wheels.tagged.keys() or _is_over(found, boundary):
             return found
         good, bad = wheels.tagged[boundary.good], wheels.tagged[boundary.bad]
     old, new = _older_first(checkout, checkout.commit(good), checkout.commit(bad))
@@ -81,7 +81,15 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     named = SearchVerdict.BAD if checkout.commit(bad) == old else SearchVerdict.GOOD
     machines = ThisMachine(environments=laid, jobs=request.jobs)
     with closing(laid), workbench(replace(request, machines=machines), cache, show) as bench:
-        return LineSearch(request, bench, wheels, checkout.line(old, new), named).run()
+        search = LineSearch(request, bench, wheels, checkout.line(old, new), named)
+        if found:
+            search.go_on(found)
+        return search.run()
+
+
+def _is_over(found: Bisection, boundary: Boundary) -> bool:
+    """Return whether no commit is to be searched: the user ended it, or other packages caused the change."""
+    return found.interrupted or (boundary.attribution is not None and boundary.attribution.cause is Cause.COMPANION)
 
 
 def _older_first(checkout: Checkout, commit: str, other: str) -> tuple[str, str]:
@@ -118,6 +126,12 @@ class LineSearch:
         self._notes: list[str] = []
         self._over: dict[str, Wheel] = {}  # by commit: the wheel that it was tried over first
 
+    def go_on(self, found: Bisection) -> None:
+        """Take in the search of the releases: what it found, and what it has cost."""
+        last = found.boundaries[-1]
+        self.bench.count_in(found.installs, found.runs, found.seconds)
+        self._notes.append(f"of the releases, {last.good} is the one that passes, and {last.bad} the one that fails")
+
     def run(self) -> Bisection:
         """Find out whether a commit or the wheel matters, then which commit."""
         first, last = self.ends
@@ -127,6 +141,7 @@ class LineSearch:
             if first.wheel == last.wheel or self._sides(rough):
                 return self._found(rough, self.line, [first.wheel])
             self.ends = first, last  # it needs what else came with the newer wheel
+            self._over[last.commit] = last.wheel
         middle = self._middle()
         meeting = [Spot(middle, wheel) for wheel in (first.wheel, last.wheel)]
         rough, place = self._asked(meeting), self.line.index(middle)
@@ -372,7 +387,7 @@ class LineSearch:
         """Return the last search as the answer to the whole question, with all that was tried."""
         order = {commit: place for place, commit in enumerate(self._order)}
         spots = sorted(self._probes, key=lambda spot: (order[spot.commit], spot.wheel != self._over[spot.commit]))
-        probes = tuple(self._probes[spot] for spot in spots)
+        probes = tuple(self._probes[spot].model_copy(update={"value": self._value(spot)}) for spot in spots)
         return last.model_copy(
             update={
                 "values": tuple(self._order),
