@@ -409,7 +409,8 @@ def bisection_blocks(search: Bisection, file: Callable[[str], Path | None]) -> I
             versions = [[name, *(each or "none" for each in pair)] for name, pair in boundary.packages.items()]
             yield Fold(f"Packages that differ, {ends}", [Table(["package", first, last], versions)])
     if shown := bad or next(reversed(search.probes), None):
-        yield Fold(f"Environment, in {shown.value}", [Items([*_environment_lines(shown.environment)])])
+        lines = [*_environment_lines(shown.environment)]
+        yield Fold(f"Environment, in {value_name(search, shown.value)}", [Items(lines)])
     yield from (Heading("To repeat it", 3), Paragraph(f"It took {cost(search)}."), Listing([search.command]))
 
 
