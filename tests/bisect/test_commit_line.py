@@ -55,8 +55,8 @@ class History:
 
     def draw(self) -> None:
         rnd = random.Random(self.seed)
-        tip = self._add(frozenset(), (), is_read=True)
-        self.old = self._add(frozenset(), (tip,), is_read=False)
+        tip = self.add(frozenset(), (), is_read=True)
+        self.old = self.add(frozenset(), (tip,), is_read=False)
         steps = [""] * rnd.randint(5, 40) + [BROKEN] * rnd.randint(0, 2) + [NEEDS_NEW] * rnd.randint(0, 1)
         steps += [NATIVE] * self.has_native
         rnd.shuffle(steps)
@@ -71,20 +71,21 @@ class History:
             made -= {FIX} if step == "revert" else set()
             is_read = bool(step and step != NATIVE) or rnd.random() < 0.3
             if rnd.random() < 0.2:  # with a merge, of a branch that is older than the line's tip
-                side = self._add(has, (tip,), is_read=rnd.random() < 0.5)
-                side = self._add(made, (side,), is_read=is_read)
-                side = self._add(made, (side,), is_read=False)
-                tip = self._add(has, (tip,), is_read=False)
-                tip = self._add(made, (tip, side), is_read=is_read)
+                side = self.add(has, (tip,), is_read=rnd.random() < 0.5)
+                side = self.add(made, (side,), is_read=is_read)
+                side = self.add(made, (side,), is_read=False)
+                tip = self.add(has, (tip,), is_read=False)
+                tip = self.add(made, (tip, side), is_read=is_read)
             else:
-                tip = self._add(made, (tip,), is_read=is_read)
+                tip = self.add(made, (tip,), is_read=is_read)
             if step == BROKEN:
                 for _ in range(rnd.randint(0, 2)):
-                    tip = self._add(made, (tip,), is_read=True)
-                tip = self._add(made - {BROKEN}, (tip,), is_read=True)
-        self.new = self._add(self.commits[tip].has, (tip,), is_read=False)
+                    tip = self.add(made, (tip,), is_read=True)
+                tip = self.add(made - {BROKEN}, (tip,), is_read=True)
+        self.new = self.add(self.commits[tip].has, (tip,), is_read=False)
 
-    def _add(self, has: frozenset[str], parents: tuple[int, ...], *, is_read: bool) -> int:
+    def add(self, has: frozenset[str], parents: tuple[int, ...], *, is_read: bool) -> int:
+        """Append a commit, and return its number."""
         self.commits.append(Made(len(self.commits), parents, has, is_read))
         return len(self.commits) - 1
 
@@ -212,6 +213,19 @@ def test_one_wheel_tells_where_no_native_file_differs(tmp_path: Path, seed: int)
     check(history, searched(history, tmp_path))
     needs_both = NEEDS_NEW in history.commits[history.new].has
     assert history.wheels == ({"1.0", "2.0"} if needs_both else {"1.0"})
+
+
+def test_merge_of_a_release_branch_brought_nothing_of_main(tmp_path: Path) -> None:
+    """What main had before a release branch was merged back into it did not come with that merge."""
+    history = History(0, has_native=False)
+    root = history.add(frozenset(), (), is_read=True)
+    fix = history.add(frozenset({FIX}), (root,), is_read=True)
+    history.old = history.add(frozenset(), (root,), is_read=False)
+    merge = history.add(frozenset({FIX}), (fix, history.old), is_read=False)
+    history.new = history.add(frozenset({FIX}), (merge,), is_read=False)
+    culprit = searched(history, tmp_path).boundaries[-1].culprit
+    assert culprit
+    assert (culprit.commit, culprit.merges) == (history.hashes[fix], ())
 
 
 def test_search_of_the_releases_counts(tmp_path: Path) -> None:

@@ -315,7 +315,8 @@ class LineSearch:
         checked += [] if others else self._native_changes()
         merges: list[str] = []
         while inner := self._merged(pair):
-            merges.append(pair[1].commit)
+            # what the first parent of a merge has did not come with it
+            merges += [pair[1].commit] if self.commits[pair[1].commit].parents[0] == pair[0].commit else []
             found, pair = inner
         culprit = self._culprit(pair, merges, checked)
         link = self.checkout.compare_link(pair[0].commit, pair[1].commit)
