@@ -399,6 +399,7 @@ def bisection_blocks(search: Bisection, file: Callable[[str], Path | None]) -> I
         ]
         yield Table([search.axis, "outcome", "runs", "what", "seconds"], rows)
     if bad and not search.curve:
+        yield Heading(f"The failure, in {value_name(search, bad.value)}", 3)
         yield from _failure_blocks(bad, file)
     for boundary in search.boundaries:
         first, last = (value_name(search, each) for each in (boundary.from_, boundary.to))
@@ -416,7 +417,6 @@ def bisection_blocks(search: Bisection, file: Callable[[str], Path | None]) -> I
 
 def _failure_blocks(bad: Probe, file: Callable[[str], Path | None]) -> Iterator[Block]:
     """Yield how a value fails: where it is stuck, and what it wrote."""
-    yield Heading(f"The failure, in {bad.value}", 3)
     if diagnosis := bad.cell.diagnosis:
         yield Items([diagnosis.summary, *([f"stage: {diagnosis.place}"] if diagnosis.place else [])])
     attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome]
