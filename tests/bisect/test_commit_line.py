@@ -237,7 +237,7 @@ def test_search_of_the_releases_counts(tmp_path: Path) -> None:
     found = searched(history, tmp_path, alone.model_copy(update={"seconds": 1000.0}))
     assert found.runs == 2 * alone.runs
     assert found.seconds >= 1000
-    assert found.reasons[0].startswith("of the releases, ")
+    assert found.reasons[0].startswith("the releases were searched first: ")
 
 
 def test_wheel_of_another_commit_than_its_tag(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ class LineSearch:
         """Take in the search of the releases: what it found, and what it has cost."""
         last = found.boundaries[-1]
         self.bench.count_in(found.installs, found.runs, found.seconds)
-        self._notes.append(f"of the releases, {last.good} is the one that passes, and {last.bad} the one that fails")
+        self._notes.append(f"the releases were searched first: {last.good} passes, and beside it {last.bad} fails")
 
     def run(self) -> Bisection:
         """Find out whether a commit or the wheel matters, then which commit."""
