@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,15 +14,18 @@ import pytest
 
 from tests.bisect.driving import CRASHED, FAILED, MadeUpBench
 from tests.fakes import PASSED, FakeCache
+from tests.repository import Repository
 from whichtorch.bisect.axes.commit_line import LineSearch, _older_first
-from whichtorch.bisect.axes.commit_wheels import Wheels
+from whichtorch.bisect.axes.commit_wheels import Wheels, WheelTree
 from whichtorch.bisect.axes.git import Checkout
+from whichtorch.bisect.axes.relatives import relatives
 from whichtorch.bisect.bisection import Bisection
 from whichtorch.bisect.search_request import SearchRequest
 from whichtorch.environments import matrix_file
 from whichtorch.model import Build, Config, Environment, Request, Scenario
 from whichtorch.process.supervision import Ending
 from whichtorch.records import store
+from whichtorch.reports.bisection_text import bisection_lines
 from whichtorch.search.search_state import AnswerKind, SearchVerdict
 
 FIX, BROKEN, NEEDS_NEW, NATIVE = "fix", "broken", "needs the new native code", "new native code"
@@ -51,8 +55,8 @@ class History:
 
     def draw(self) -> None:
         rnd = random.Random(self.seed)
-        tip = self._add(frozenset(), (), is_read=True)
-        self.old = self._add(frozenset(), (tip,), is_read=False)
+        tip = self.add(frozenset(), (), is_read=True)
+        self.old = self.add(frozenset(), (tip,), is_read=False)
         steps = [""] * rnd.randint(5, 40) + [BROKEN] * rnd.randint(0, 2) + [NEEDS_NEW] * rnd.randint(0, 1)
         steps += [NATIVE] * self.has_native
         rnd.shuffle(steps)
@@ -67,20 +71,21 @@ class History:
             made -= {FIX} if step == "revert" else set()
             is_read = bool(step and step != NATIVE) or rnd.random() < 0.3
             if rnd.random() < 0.2:  # with a merge, of a branch that is older than the line's tip
-                side = self._add(has, (tip,), is_read=rnd.random() < 0.5)
-                side = self._add(made, (side,), is_read=is_read)
-                side = self._add(made, (side,), is_read=False)
-                tip = self._add(has, (tip,), is_read=False)
-                tip = self._add(made, (tip, side), is_read=is_read)
+                side = self.add(has, (tip,), is_read=rnd.random() < 0.5)
+                side = self.add(made, (side,), is_read=is_read)
+                side = self.add(made, (side,), is_read=False)
+                tip = self.add(has, (tip,), is_read=False)
+                tip = self.add(made, (tip, side), is_read=is_read)
             else:
-                tip = self._add(made, (tip,), is_read=is_read)
+                tip = self.add(made, (tip,), is_read=is_read)
             if step == BROKEN:
                 for _ in range(rnd.randint(0, 2)):
-                    tip = self._add(made, (tip,), is_read=True)
-                tip = self._add(made - {BROKEN}, (tip,), is_read=True)
-        self.new = self._add(self.commits[tip].has, (tip,), is_read=False)
+                    tip = self.add(made, (tip,), is_read=True)
+                tip = self.add(made - {BROKEN}, (tip,), is_read=True)
+        self.new = self.add(self.commits[tip].has, (tip,), is_read=False)
 
-    def _add(self, has: frozenset[str], parents: tuple[int, ...], *, is_read: bool) -> int:
+    def add(self, has: frozenset[str], parents: tuple[int, ...], *, is_read: bool) -> int:
+        """Append a commit, and return its number."""
         self.commits.append(Made(len(self.commits), parents, has, is_read))
         return len(self.commits) - 1
 
@@ -138,7 +143,7 @@ class Laid(FakeCache):
         return super().environment(request).model_copy(update={"id": f"id-{request.label}"})
 
 
-def searched(history: History, folder: Path) -> Bisection:
+def searched(history: History, folder: Path, releases: Bisection | None = None) -> Bisection:
     checkout = history.write(folder / "checkout")
     hashes = history.hashes
 
@@ -163,6 +168,8 @@ def searched(history: History, folder: Path) -> Bisection:
         search = LineSearch(request, bench, wheels, checkout.line(old, new), SearchVerdict.BAD)
         tree = SimpleNamespace(place=lambda path: path, own=frozenset({"lib/core.py", "lib/unread.py"}))
         search.__dict__ |= {"_tree": tree, "_read": frozenset({"lib/core.py"})}
+        if releases:
+            search.go_on(releases)
         return search.run()
 
 
@@ -177,6 +184,7 @@ def test_never_a_wrong_commit(tmp_path: Path, seed: int) -> None:
 
 def check(history: History, found: Bisection) -> str:
     told = "; ".join(found.reasons)
+    assert not re.search("[0-9a-f]{40}", "\n".join(bisection_lines(found, 80)))
     if found.answer is AnswerKind.BOUNDARY and found.boundaries[-1].culprit:
         assert found.boundaries[-1].culprit.commit in history.changes, told
         return "right"
@@ -205,3 +213,87 @@ def test_one_wheel_tells_where_no_native_file_differs(tmp_path: Path, seed: int)
     check(history, searched(history, tmp_path))
     needs_both = NEEDS_NEW in history.commits[history.new].has
     assert history.wheels == ({"1.0", "2.0"} if needs_both else {"1.0"})
+
+
+def test_merge_of_a_release_branch_brought_nothing_of_main(tmp_path: Path) -> None:
+    """What main had before a release branch was merged back into it did not come with that merge."""
+    history = History(0, has_native=False)
+    root = history.add(frozenset(), (), is_read=True)
+    fix = history.add(frozenset({FIX}), (root,), is_read=True)
+    history.old = history.add(frozenset(), (root,), is_read=False)
+    merge = history.add(frozenset({FIX}), (fix, history.old), is_read=False)
+    history.new = history.add(frozenset({FIX}), (merge,), is_read=False)
+    culprit = searched(history, tmp_path).boundaries[-1].culprit
+    assert culprit
+    assert (culprit.commit, culprit.merges) == (history.hashes[fix], ())
+
+
+def test_search_of_the_releases_counts(tmp_path: Path) -> None:
+    """Where the releases were searched first, the answer says between which, and what all of it has cost."""
+    history = History(6)
+    history.draw()
+    (tmp_path / "alone").mkdir()
+    alone = searched(history, tmp_path / "alone")
+    found = searched(history, tmp_path, alone.model_copy(update={"seconds": 1000.0}))
+    assert found.runs == 2 * alone.runs
+    assert found.seconds >= 1000
+    assert found.reasons[0].startswith("the releases were searched first: ")
+
+
+def test_wheel_of_another_commit_than_its_tag(tmp_path: Path) -> None:
+    """What a wheel has as some other commit has it follows the commit; what its build has generated stays."""
+    repository, site = Repository.at(tmp_path / "checkout", with_python=False), tmp_path / "site"
+    folder, info = repository.folder / "lib", site / "lib-1.0.dist-info"
+
+    def commit(**texts: str) -> str:
+        folder.mkdir(exist_ok=True)
+        for name, text in texts.items():
+            (folder / f"{name}.py").write_text(text)
+        repository.git("add", "-A")
+        repository.git("commit", "--quiet", "--message=A commit")
+        return repository.git("rev-parse", "HEAD")
+
+    alike = {f"f{number}": "" for number in range(20)}
+    tag = commit(__init__="1", core="1", stamp="unknown", **alike)
+    later = commit(__init__="2")
+    info.mkdir(parents=True)
+    (site / "lib").mkdir()
+    for name, text in {"__init__": "2", "core": "1", "stamp": "1.0", **alike}.items():
+        (site / "lib" / f"{name}.py").write_text(text)
+    (info / "RECORD").write_text("".join(f"lib/{path.name},,\n" for path in (site / "lib").iterdir()))
+    tree = WheelTree.read(Checkout.at(repository.folder), tag, site, "lib")
+    assert tree.generated == ("lib/stamp.py",)
+    assert tree.files(tag)[0] == {"lib/__init__.py": "1"}
+    assert tree.files(later)[0] == {"lib/__init__.py": "2"}
+    assert tree.files(commit(__init__="3", core="2", stamp="no"))[0] == {"lib/__init__.py": "3", "lib/core.py": "2"}
+
+
+def test_relatives_are_known_by_more_than_a_title(tmp_path: Path) -> None:
+    """A revert names the commit, or what merged it; a copy has its date; others with its title are other changes."""
+    repository = Repository.at(tmp_path / "checkout", with_python=False)
+    checkout, days = Checkout.at(repository.folder), iter(range(10, 30))
+
+    def commit(*message: str, day: int | None = None) -> str:
+        words = [f"--message={line}" for line in message]
+        repository.git("commit", "--quiet", "--allow-empty", f"--date=2026-01-{day or next(days)}T00:00:00", *words)
+        return repository.git("rev-parse", "HEAD")
+
+    def merge(commit: str, number: int, title: str) -> str:
+        repository.git("merge", "--quiet", "--no-ff", commit, f"-mMerge pull request #{number} from a/b", f"-m{title}")
+        return repository.git("rev-parse", "HEAD")
+
+    first = commit("Update the core")
+    repository.git("checkout", "--quiet", "-b", "side")
+    fix, other = commit("Mend the sum of none", day=9), commit("Update the core")
+    repository.git("checkout", "--quiet", "main")
+    merged = merge("side", 1, "Sums of any length")
+    undone = commit('Revert "Sums of any length"')
+    assert not {*relatives(checkout, first), *relatives(checkout, other)}
+    assert [*relatives(checkout, fix, [merged])] == [f"taken back in {undone[:10]}"]
+    assert [*relatives(checkout, undone)] == [f"landed in {merged[:10]}"]
+    again = commit("Reland: Sums of any length (#9)", f"This reverts commit {undone}.")
+    assert [*relatives(checkout, again)] == [f"landed in {merged[:10]}", f"it takes {undone[:10]} back"]
+    picked = commit("For the release: mend it", f"(cherry picked from commit {fix})")
+    copy = commit("Mend the sum of none (#7)", day=9)
+    assert [*relatives(checkout, fix)] == [f"landed in {each[:10]}" for each in (picked, copy)]
+    assert [*relatives(checkout, picked)] == [f"picked from {fix[:10]}"]

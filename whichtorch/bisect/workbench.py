@@ -87,6 +87,10 @@ class Workbench:
         """Where probes run whose end was not told yet."""
         return frozenset(self._running)
 
+    def count_in(self, installs: int, runs: int, seconds: float) -> None:
+        """Count what an earlier search of the same command has cost."""
+        self._installs, self.runs, self._started = self._installs + installs, self.runs + runs, self._started - seconds
+
     def emit(self, event: events.Event) -> None:
         """Pass an event on, from any thread, and count what a search is charged for."""
         with self._guard:

@@ -207,7 +207,8 @@ def timeline_table(search: Bisection) -> Table:
     rows = []
     for stretch in _states(search):
         note = " (asked about)" if stretch.verdict is SearchVerdict.BAD else _luck(search, stretch)
-        rows.append([stretch.ends, f"{stretch.outcome.word}{note}", stretch.what if stretch.outcome.is_red else ""])
+        ends = " to ".join(value_name(search, each) for each in dict.fromkeys((stretch.values[0], stretch.values[-1])))
+        rows.append([ends, f"{stretch.outcome.word}{note}", stretch.what if stretch.outcome.is_red else ""])
     return Table(["torch" if search.axis is AxisName.VERSION else search.axis, "outcome", "what"], rows)
 
 
@@ -409,22 +410,24 @@ def bisection_blocks(search: Bisection, file: Callable[[str], Path | None]) -> I
         ]
         yield Table([search.axis, "outcome", "runs", "what", "seconds"], rows)
     if bad and not search.curve:
+        yield Heading(f"The failure, in {value_name(search, bad.value)}", 3)
         yield from _failure_blocks(bad, file)
     for boundary in search.boundaries:
-        ends = f"{boundary.from_} to {boundary.to}"
+        first, last = (value_name(search, each) for each in (boundary.from_, boundary.to))
+        ends = f"{first} to {last}"
         if boundary.tests:
             yield from (Heading(f"{ends}: {boundary.what}", 3), Listing(boundary.tests))
         if boundary.packages:
             versions = [[name, *(each or "none" for each in pair)] for name, pair in boundary.packages.items()]
-            yield Fold(f"Packages that differ, {ends}", [Table(["package", boundary.from_, boundary.to], versions)])
+            yield Fold(f"Packages that differ, {ends}", [Table(["package", first, last], versions)])
     if shown := bad or next(reversed(search.probes), None):
-        yield Fold(f"Environment, in {shown.value}", [Items([*_environment_lines(shown.environment)])])
+        lines = [*_environment_lines(shown.environment)]
+        yield Fold(f"Environment, in {value_name(search, shown.value)}", [Items(lines)])
     yield from (Heading("To repeat it", 3), Paragraph(f"It took {cost(search)}."), Listing([search.command]))
 
 
 def _failure_blocks(bad: Probe, file: Callable[[str], Path | None]) -> Iterator[Block]:
     """Yield how a value fails: where it is stuck, and what it wrote."""
-    yield Heading(f"The failure, in {bad.value}", 3)
     if diagnosis := bad.cell.diagnosis:
         yield Items([diagnosis.summary, *([f"stage: {diagnosis.place}"] if diagnosis.place else [])])
     attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome]

@@ -24,7 +24,8 @@ from whichtorch.base.grouping import counted
 from whichtorch.bisect.axes import package_releases, versions
 from whichtorch.bisect.axes.commit_wheels import Wheel, Wheels, WheelTree, native_among
 from whichtorch.bisect.axes.git import Checkout, pull_request_of
-from whichtorch.bisect.bisection import Culprit, timeline_of, unjudged_in
+from whichtorch.bisect.axes.relatives import relatives
+from whichtorch.bisect.bisection import Cause, Culprit, timeline_of, unjudged_in
 from whichtorch.bisect.driver import bisected
 from whichtorch.bisect.ledger import Ledger
 from whichtorch.bisect.search_request import Axis, AxisName, common
@@ -50,12 +51,8 @@ if TYPE_CHECKING:
     from whichtorch.model.events import Show
 
 PASS_RUNS = 3  # of the commit that passes beside the one that does not: others beyond it pass as well
-TELLING = 12  # characters of a subject by which another commit is known to be the same change
 _UNREAD = "which files the script reads is not known, so no commit is left out"
-_PICKED = re.compile(r"cherry picked from commit ([0-9a-f]{7,})")
 _HASH = re.compile(r"\b([0-9a-f]{10})[0-9a-f]{30}\b")
-_REVERTED = re.compile(r"reverts commit ([0-9a-f]{7,})")
-_AROUND = re.compile(r'^(?:(?:re-?land|re-?apply|\[re-?land\]|revert|back out) *:? *)+|"| *\(#\d+\)', re.IGNORECASE)
 
 
 def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisection:
@@ -69,14 +66,14 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         raise UsageError("one change is found in a history", hint="leave --find out, or search parts of the history")
     checkout = Checkout.at(request.source.checkout)
     wheels = Wheels.of(request, checkout, cache)
-    good, bad = request.good, request.bad
+    good, bad, found = request.good, request.bad, None
     if good is None or bad is None:
         if good or bad:
             raise UsageError("a git history needs both bounds, or none", hint="name commits or tags for both")
         search_releases = package_releases.search if request.package else versions.search
         found = search_releases(request, cache, show)
         boundary = found.boundaries[-1] if found.answer is AnswerKind.BOUNDARY else None
-        if boundary is None or not {boundary.good, boundary.bad} <= wheels.tagged.keys():
+        if boundary is None or not {boundary.good, boundary.bad} <= wheels.tagged.keys() or _is_over(found, boundary):
             return found
         good, bad = wheels.tagged[boundary.good], wheels.tagged[boundary.bad]
     old, new = _older_first(checkout, checkout.commit(good), checkout.commit(bad))
@@ -84,7 +81,15 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     named = SearchVerdict.BAD if checkout.commit(bad) == old else SearchVerdict.GOOD
     machines = ThisMachine(environments=laid, jobs=request.jobs)
     with closing(laid), workbench(replace(request, machines=machines), cache, show) as bench:
-        return LineSearch(request, bench, wheels, checkout.line(old, new), named).run()
+        search = LineSearch(request, bench, wheels, checkout.line(old, new), named)
+        if found:
+            search.go_on(found)
+        return search.run()
+
+
+def _is_over(found: Bisection, boundary: Boundary) -> bool:
+    """Return whether no commit is to be searched: the user ended it, or other packages caused the change."""
+    return found.interrupted or (boundary.attribution is not None and boundary.attribution.cause is Cause.COMPANION)
 
 
 def _older_first(checkout: Checkout, commit: str, other: str) -> tuple[str, str]:
@@ -101,11 +106,6 @@ class Spot(NamedTuple):
 
     commit: str
     wheel: Wheel
-
-    @property
-    def request(self) -> Request:
-        """What asks for it."""
-        return self.wheel.request.model_copy(update={"commit": "" if self.commit == self.wheel.commit else self.commit})
 
 
 class LineSearch:
@@ -126,6 +126,12 @@ class LineSearch:
         self._notes: list[str] = []
         self._over: dict[str, Wheel] = {}  # by commit: the wheel that it was tried over first
 
+    def go_on(self, found: Bisection) -> None:
+        """Take in the search of the releases: what it found, and what it has cost."""
+        last = found.boundaries[-1]
+        self.bench.count_in(found.installs, found.runs, found.seconds)
+        self._notes.append(f"the releases were searched first: {last.good} passes, and beside it {last.bad} fails")
+
     def run(self) -> Bisection:
         """Find out whether a commit or the wheel matters, then which commit."""
         first, last = self.ends
@@ -135,6 +141,7 @@ class LineSearch:
             if first.wheel == last.wheel or self._sides(rough):
                 return self._found(rough, self.line, [first.wheel])
             self.ends = first, last  # it needs what else came with the newer wheel
+            self._over[last.commit] = last.wheel
         middle = self._middle()
         meeting = [Spot(middle, wheel) for wheel in (first.wheel, last.wheel)]
         rough, place = self._asked(meeting), self.line.index(middle)
@@ -165,10 +172,10 @@ class LineSearch:
         axis = Axis(
             name=AxisName.COMMIT,
             values=tuple(map(self._value, spots)),
-            requests=tuple(spot.request for spot in spots),
+            requests=tuple(map(self._asking, spots)),
             subjects={self._value(spot): self.commits[spot.commit].subject for spot in spots},
             package=self.wheels.package,
-            common={"checkout": str(self.checkout.folder)} | common(spots[0].request),
+            common={"checkout": str(self.checkout.folder)} | common(spots[0].wheel.request),
         )
         goal = replace(self.request.goal, low=0, high=None, bound_runs=1, pass_runs=PASS_RUNS)
         if not (is_final or goal.flaky or any(0 < probe.k < probe.n for probe in self._probes.values())):
@@ -182,6 +189,11 @@ class LineSearch:
                 first = self._probes.get(spot, probe)
                 self._probes[spot] = probe.model_copy(update={"reused": first.reused})
         return found
+
+    def _asking(self, spot: Spot) -> Request:
+        """Return what asks for a spot; a wheel is its own commit, as far as is known."""
+        is_wheel = spot.commit == spot.wheel.commit and not self.wheels.is_astray(spot.wheel.request)
+        return spot.wheel.request.model_copy(update={"commit": "" if is_wheel else spot.commit})
 
     def _value(self, spot: Spot) -> str:
         """Return the name of a spot: the commit, with the wheel where it is tried over another one, too."""
@@ -244,7 +256,7 @@ class LineSearch:
         if not self._read:
             return list(part)
         if left := len(part) - 2 - len(kept):
-            whole = counted(len(part), "commit")
+            whole = f"{counted(len(part), 'commit')} from {part[0][:10]} to {part[-1][:10]}"
             self._notes.append(
                 f"{left} of {whole} change no file of {self.wheels.package} that the script reads at either bound: "
                 "they were not run, which is right for Python only"
@@ -254,7 +266,7 @@ class LineSearch:
     @cached_property
     def _tree(self) -> WheelTree:
         first = self.ends[0]
-        environment = self.bench.lab.acquire(first.request)
+        environment = self.bench.lab.acquire(first.wheel.request)
         assert environment.interpreter is not None
         return self.wheels.tree(first.wheel.request, site_packages(environment.interpreter.parent.parent))
 
@@ -264,14 +276,11 @@ class LineSearch:
         found: set[str] = set()
         packages = "" if self.wheels.package == "torch" else os.pathsep + os.pathsep.join(self._tree.prefixes)
         try:
-            for spot in self.ends:
-                environment = self.bench.lab.acquire(spot.request)
+            for asked in map(self._asking, self.ends):
+                environment = self.bench.lab.acquire(asked)
                 request = self.request
                 planned = PlannedCell(
-                    request=spot.request,
-                    scenario=request.scenario,
-                    variant=request.variant,
-                    options=request.run_options,
+                    request=asked, scenario=request.scenario, variant=request.variant, options=request.run_options
                 )
                 runner = Runner(lab=self.bench.lab, planned=planned, environment=environment)
                 noted = runner.run(planned.limits.timeout, Variation(hooks={"note_functions": NOTES + packages}))
@@ -306,7 +315,8 @@ class LineSearch:
         checked += [] if others else self._native_changes()
         merges: list[str] = []
         while inner := self._merged(pair):
-            merges.append(pair[1].commit)
+            # what the first parent of a merge has did not come with it
+            merges += [pair[1].commit] if self.commits[pair[1].commit].parents[0] == pair[0].commit else []
             found, pair = inner
         culprit = self._culprit(pair, merges, checked)
         link = self.checkout.compare_link(pair[0].commit, pair[1].commit)
@@ -345,26 +355,9 @@ class LineSearch:
             taken_back=taken_back,
             merges=tuple(merges),
             paths=tuple(path for place, path in places.items() if place in self._read),
-            relatives=tuple(self._relatives(commit, subject, body)),
+            relatives=tuple(relatives(self.checkout, commit, merges)),
             checked=tuple(checked),
         )
-
-    def _relatives(self, commit: str, subject: str, body: str) -> Iterator[str]:
-        """Yield which other commits are the same change, and which took it back, from old to new."""
-        core = _AROUND.sub("", subject).strip()
-        picked = _PICKED.findall(body)
-        words = [commit, *([core] if len(core) >= TELLING else []), *picked]
-        form = ("--topo-order", "--reverse", "-F", "-z", "--format=%H%x09%s%x09%b")
-        told = self.checkout.read("log", "--all", *form, *(f"--grep={each}" for each in words))
-        for entry in filter(None, told.split("\0")):
-            other, title, message = entry.split("\t", 2)
-            takes_back = commit.startswith(tuple(_REVERTED.findall(message)))
-            is_same = takes_back or _AROUND.sub("", title).strip() == core
-            if is_same and other != commit and not other.startswith(tuple(picked)):
-                is_back = takes_back or title.lower().startswith(("revert", "back out"))
-                yield f"{'taken back' if is_back else 'landed'} in {other[:10]}"
-        yield from (f"picked from {each[:10]}" for each in picked)
-        yield from (f"it takes {each[:10]} back" for each in _REVERTED.findall(body))
 
     def _native(self, rough: Bisection, middle: str) -> Bisection:
         """Return that native code decides, and where to go on."""
@@ -395,7 +388,7 @@ class LineSearch:
         """Return the last search as the answer to the whole question, with all that was tried."""
         order = {commit: place for place, commit in enumerate(self._order)}
         spots = sorted(self._probes, key=lambda spot: (order[spot.commit], spot.wheel != self._over[spot.commit]))
-        probes = tuple(self._probes[spot] for spot in spots)
+        probes = tuple(self._probes[spot].model_copy(update={"value": self._value(spot)}) for spot in spots)
         return last.model_copy(
             update={
                 "values": tuple(self._order),

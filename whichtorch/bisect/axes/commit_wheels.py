@@ -1,7 +1,8 @@
 """The wheels that a search of commits lays Python over: what another commit makes of each.
 
-Which files a build generates, moves or leaves out is written down nowhere. It is seen: the files that a wheel and its
-own commit have alike follow the commit, all others stay as they are in the wheel.
+Which files a build generates, moves or leaves out is written down nowhere. It is seen: the files that a wheel has as
+its own commit has them follow the commit, all others stay as they are in the wheel. A wheel that was not built of its
+tag has some as the history once had them, which none is that a build generates: they follow the commit, too.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ _FILE = ("100644", "100755")  # modes in git: no link, no submodule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelTree:
-    """The files of a wheel that are those of its commit, by their paths in the checkout."""
+    """The files of a wheel that are those of a commit, by their paths in the checkout."""
 
     checkout: Checkout
     commit: str
     prefixes: Mapping[str, str]  # by package of the wheel: the folder that it is in, such as "src/"
     own: frozenset[str]
+    astray: Mapping[str, str]  # those of them that another commit has so: the blobs that its own has
     generated: tuple[str, ...]  # Python files that its commit does not have, or not so: they stay
     left_out: frozenset[str]  # files of the packages that the commit has and the wheel has not
 
@@ -59,18 +61,24 @@ class WheelTree:
         shared = {name: path for name, path in paths.items() if path in blobs}
         given = "".join(f"{site / name}\n" for name in shared)
         hashes = checkout.read("hash-object", "--no-filters", "--stdin-paths", given=given).split() if given else []
-        own = frozenset(path for path, blob in zip(shared.values(), hashes, strict=True) if blobs[path] == blob)
+        made = dict(zip(shared.values(), hashes, strict=True))
+        own = frozenset(path for path, blob in made.items() if blobs[path] == blob)
         if len(own) < ALIKE * max(1, len(shared)):
             what = f"{len(own)} of {counted(len(shared), 'file')} are alike"
             raise PreventedError(
                 f"{checkout.folder} is no checkout of the installed {distribution}: at {commit[:10]} {what}",
                 hint="--package says what it is a checkout of; without it, that is torch",
             )
+        others = [path for path in made if path not in own]
+        known = checkout.has([made[path] for path in others])
+        astray = {path: blobs[path] for path, is_known in zip(others, known, strict=True) if is_known}
+        own |= astray.keys()
         return cls(
             checkout=checkout,
             commit=commit,
             prefixes=prefixes,
             own=own,
+            astray=astray,
             generated=tuple(name for name in paths if name.endswith(".py") and paths[name] not in own),
             left_out=frozenset(_inside(blobs, prefixes)).difference(paths.values()),
         )
@@ -93,7 +101,8 @@ class WheelTree:
         """
         told = self.checkout.read("diff-tree", "-r", "--raw", "--no-renames", "--no-abbrev", "-z", self.commit, commit)
         parts = told.split("\0")
-        carried, others = {}, []
+        carried = {name: blob for path, blob in self.astray.items() if (name := self.place(path))}
+        others = []
         for head, path in zip(parts[::2], parts[1::2], strict=False):
             _, mode, _, blob, _ = head.split()
             name = self.name(path)
@@ -111,6 +120,7 @@ class WheelTree:
         native = native_among(others)
         note = f"{counted(len(files), 'file')} of {commit[:10]}, over the wheel of {self.commit[:10]}"
         note += f"; as in the wheel: {listed(self.generated)}" if self.generated else ""
+        note += f"; that wheel has from another commit than its tag: {listed(list(self.astray))}" if self.astray else ""
         note += f"; native files that differ: {listed(native)}" if native else ""
         return PatchedFiles(files, note)
 
@@ -230,6 +240,11 @@ class Wheels:
         if key not in self._trees:
             self._trees[key] = WheelTree.read(self.checkout, self._chosen[key], site, self.package)
         return self._trees[key]
+
+    def is_astray(self, wheel: Request) -> bool:
+        """Return whether an installed release is known to be another than its commit."""
+        tree = self._trees.get(wheel.install_key)
+        return bool(tree and tree.astray)
 
     def files(self, request: Request, site: Path) -> PatchedFiles:
         """Return what a request's commit makes of its wheel."""

@@ -195,6 +195,12 @@ class Checkout:
                 found[-1].append(name)
         return list(map(tuple, found))
 
+    def has(self, objects: Sequence[str]) -> list[bool]:
+        """Return of each object whether the history here has it."""
+        given = "".join(f"{each}\n" for each in objects)
+        told = self.read("cat-file", "--batch-check", given=given) if given else ""
+        return [not line.endswith(" missing") for line in told.splitlines()]
+
     def texts(self, blobs: Sequence[str]) -> list[str]:
         """Return the contents of blobs as texts that `encoded` turns into the same bytes. Raises GitError."""
         asked, texts, place = ["cat-file", "--batch"], list[str](), 0
