@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 
 from whichtorch.process import kernel
@@ -339,10 +340,18 @@ class Supervisor:
                 return
 
     def kill(self) -> None:
-        """SIGKILL every descendant until there is none: a subreaper without child has no descendant."""
-        end = time.monotonic() + KILL_PATIENCE
-        while self.children.reap() and time.monotonic() < end:
-            for pid in kernel.freeze(self.usage.tree):
+        """SIGKILL every descendant until there is none: a subreaper without child has no descendant.
+
+        Thousands of them take their time to end; patience ends where they do not become fewer.
+        """
+        fewest, end = sys.maxsize, 0.0
+        while self.children.reap():
+            living = kernel.freeze(self.usage.tree)
+            if len(living) < fewest:
+                fewest, end = len(living), time.monotonic() + KILL_PATIENCE
+            if time.monotonic() > end:
+                break
+            for pid in living:
                 kernel.send(pid, signal.SIGKILL)
             self.children.sleep(0.02)
         if self.children.reap():
