@@ -228,6 +228,20 @@ def test_merge_of_a_release_branch_brought_nothing_of_main(tmp_path: Path) -> No
     assert (culprit.commit, culprit.merges) == (history.hashes[fix], ())
 
 
+def test_bracket_names_all_that_was_tried_in_it(tmp_path: Path) -> None:
+    """The commit right before the first that passes is tried, though it changes nothing that the script reads."""
+    history = History(0, has_native=False)
+    root = history.add(frozenset(), (), is_read=True)
+    history.old = history.add(frozenset(), (root,), is_read=False)
+    broken = history.add(frozenset({BROKEN}), (root,), is_read=True)
+    unread = history.add(frozenset({BROKEN}), (broken,), is_read=False)
+    fix = history.add(frozenset({FIX}), (unread,), is_read=True)
+    history.new = history.add(frozenset({FIX}), (fix,), is_read=False)
+    bracket = searched(history, tmp_path).boundaries[-1]
+    assert bracket.culprit is None
+    assert bracket.different_between == (history.hashes[broken], history.hashes[unread])
+
+
 def test_search_of_the_releases_counts(tmp_path: Path) -> None:
     """Where the releases were searched first, the answer says between which, and what all of it has cost."""
     history = History(6)

@@ -239,6 +239,8 @@ class LineSearch:
                 return pair, (parent, after)
             first = part.index(before.commit) + 1 if before.commit in part else 0
             is_over = self._verdict(parent) is not self._verdict(after) or list(part[first:place]) == list(kept)
+            if is_over and parent not in spots:
+                spots.insert(sum(part.index(each) < place for each in kept), parent)
             if is_over or self.bench.stopped:
                 return (found if self.bench.stopped else self._asked(spots, is_final=True)), None
             # what the script reads in between is more than it reads at both ends
