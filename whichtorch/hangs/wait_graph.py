@@ -67,7 +67,7 @@ def lock_holders(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
         places = (
             f"{frame.file_name}:{held.line}"
             for frame in filter(is_own, outer)
-            for held in read_site(frame).held
+            for held in (other.user.site if frame is other.user.place else read_site(frame)).held
             # A permit of a semaphore may be taken by one thread and given back by another.
             if (held.is_returned or state.awaits is Waiting.LOCK)
             and (identity := lock_identity(held.expression, frame)) in wanted
