@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -47,7 +47,10 @@ def _site(file: str, line: int, function: str, callee: str) -> SourceSite:
     scope = _scope(tree, line, function)
     around = [node for node in _within(scope) if spans(node, line)]
     call = _call(around, callee)
-    items = [item for node in around if isinstance(node, ast.With | ast.AsyncWith) for item in _asked_items(node, line)]
+    withs = [node for node in around if isinstance(node, ast.With | ast.AsyncWith)]
+    # A body on the line of its head has been reached where a call in it is known to be made.
+    entered = [node for node in withs if callee and any(each is call for part in node.body for each in ast.walk(part))]
+    items = [item for node in withs if node not in entered for item in _asked_items(node, line)]
     asked = [item.context_expr for item in items]
     method = call.func if call and isinstance(call.func, ast.Attribute) else None
     wanted = _shown(asked[0]) if asked else ""
@@ -68,7 +71,7 @@ def _site(file: str, line: int, function: str, callee: str) -> SourceSite:
         origin_line=origin.lineno if origin else 0,
         wanted=wanted,
         alias=next((_shown(item.optional_vars) for item in items if isinstance(item.optional_vars, ast.Name)), ""),
-        held=tuple(_held(scope, around, line)),
+        held=tuple(_held(scope, around, line, entered)),
         loop=_shown(loops[-1].test) if loops else "",
     )
 
@@ -210,22 +213,29 @@ def _asked_items(node: ast.With | ast.AsyncWith, line: int) -> list[ast.withitem
     return [item for item in node.items if spans(item.context_expr, line)]
 
 
-def _held(scope: Scope, around: list[ast.AST], line: int) -> Iterator[HeldLock]:
+def _held(scope: Scope, around: list[ast.AST], line: int, entered: Sequence[ast.AST] = ()) -> Iterator[HeldLock]:
     for node in around:
-        if isinstance(node, ast.With | ast.AsyncWith) and node.body[0].lineno <= line and node.lineno < line:
+        is_inside = isinstance(node, ast.With | ast.AsyncWith) and node.body[0].lineno <= line and node.lineno < line
+        if isinstance(node, ast.With | ast.AsyncWith) and (is_inside or node in entered):
+            given_back = {name for name, at in _moved(node.body, line).items() if not at}
             for item in node.items:
-                yield HeldLock(expression=_shown(item.context_expr), line=item.context_expr.lineno)
-    taken: dict[str, int] = {}
-    for call, is_sure in _calls_before(getattr(scope, "body", []), line):
-        if isinstance(call.func, ast.Attribute):
-            if call.func.attr in _TAKES and is_sure:
-                taken[_shown(call.func.value)] = call.lineno
-            elif call.func.attr in _GIVES:
-                taken.pop(_shown(call.func.value), None)
+                if (name := _shown(item.context_expr)) not in given_back:
+                    yield HeldLock(expression=name, line=item.context_expr.lineno)
+    taken = {name: at for name, at in _moved(getattr(scope, "body", []), line).items() if at}
     methods = (node.func for node in _within(scope) if isinstance(node, ast.Call))
     given = {_shown(each.value) for each in methods if isinstance(each, ast.Attribute) and each.attr in _GIVES}
     for expression, at in taken.items():
         yield HeldLock(expression=expression, line=at, is_returned=expression in given)
+
+
+def _moved(block: object, line: int) -> dict[str, int]:
+    """Return the locks that a block takes and gives back before a line, with the line where it took each; 0: gave."""
+    moved: dict[str, int] = {}
+    for call, is_sure in _calls_before(block, line):
+        gives = _last_name(call.func) in _GIVES
+        if isinstance(call.func, ast.Attribute) and (gives or (call.func.attr in _TAKES and is_sure)):
+            moved[_shown(call.func.value)] = 0 if gives else call.lineno
+    return moved
 
 
 def _calls_before(block: object, line: int) -> Iterator[tuple[ast.Call, bool]]:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from whichtorch.hangs.library import OWN_NATIVE_CALLS, LibraryCall, NativeCall, library_call, native_call
 from whichtorch.hangs.source_text import read_site
 from whichtorch.hangs.stacks import Descriptor, Frame, Process, SourceSite, Thread, base_name, number_on_host
-from whichtorch.hangs.waits import HEADERS, Wait, asking_frame, classify, has_moved, is_idle_worker
+from whichtorch.hangs.waits import HEADERS, Wait, asking_frame, classify, has_moved, is_idle_worker, takes_lock
 from whichtorch.model import WaitEdge
 from whichtorch.process.evidence.waiting import Waiting
 from whichtorch.source.code_owner import is_users
@@ -78,8 +78,9 @@ class UserCall:
             return SourceSite()
         inside = self.frames[: self.frames.index(self.place)]
         inner = [frame for frame in inside if frame.is_python or is_own_native(frame)]
-        site = read_site(self.place, inner[-1].method.rpartition(":")[2] if inner else "")
-        return site if site.call or not inner else read_site(self.place)
+        callee = inner[-1].method.rpartition(":")[2] if inner else "acquire" if any(map(takes_lock, inside)) else ""
+        site = read_site(self.place, callee)
+        return site if site.call or not callee else read_site(self.place)
 
     @property
     def is_direct(self) -> bool:

@@ -67,7 +67,7 @@ def lock_holders(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
         places = (
             f"{frame.file_name}:{held.line}"
             for frame in filter(is_own, outer)
-            for held in read_site(frame).held
+            for held in (other.user.site if frame is other.user.place else read_site(frame)).held
             # A permit of a semaphore may be taken by one thread and given back by another.
             if (held.is_returned or state.awaits is Waiting.LOCK)
             and (identity := lock_identity(held.expression, frame)) in wanted
@@ -140,12 +140,15 @@ def workers(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
 
 
 def _readers(graph: WaitGraph, state: ThreadState) -> Iterator[ThreadState]:
-    """Yield those who wait for an item of a queue, of a thread that waits for the lock of its reading end."""
-    call, place, target = state.user.call, state.user.place, state.user.site.target
-    for other in graph.states if call and call.inside and place and target else ():
-        there, at = other.user.call, other.user.place
+    """Yield those who wait for an item of a queue, of a thread that waits for the lock of its reading end.
+
+    What was made before a fork has the same address in all processes that were forked then.
+    """
+    call, own = state.user.call, state.user.frame.address("self") if state.user.frame else 0
+    for other in graph.states if call and call.inside and own else ():
+        there, frame = other.user.call, other.user.frame
         is_reading = call is not None and there is not None and there.name == call.name and not there.inside
-        if is_reading and place and at and at.file == place.file and other.user.site.target == target:
+        if is_reading and frame and frame.address("self") == own and other.process.host == state.process.host:
             yield other
 
 

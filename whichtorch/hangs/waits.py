@@ -227,6 +227,11 @@ def is_lock(frame: Frame) -> bool:
     return any(_WAIT_FUNCTIONS[waiting].match(frame.function) for waiting in (Waiting.GIL, Waiting.LOCK))
 
 
+def takes_lock(frame: Frame) -> bool:
+    """Return whether a frame is the method of Python's locks that takes one."""
+    return bool(re.fullmatch(r"lock_PyThread_acquire_lock|rlock_acquire\w*|lock_acquire\w*", frame.function))
+
+
 def is_openmp(frame: Frame) -> bool:
     """Return whether a frame belongs to an OpenMP runtime."""
     return bool(_OPENMP_LIBRARY.match(base_name(frame.library or "")))
