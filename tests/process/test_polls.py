@@ -27,14 +27,16 @@ ENDLESS = {
             handle(item)
     """,
     "until a thread ends": "while thread.is_alive():\n    thread.join(1)  #",
-    "beside a class with a length and items": """
-        class Images(Dataset):
+    "beside classes that it does not ask": """
+        class Order(Sampler):
+            def __iter__(self):
+                return iter(range(8))
             def __len__(self):
                 return 8
-            def __getitem__(self, index):
-                return index
-        while not event.wait(1):  #
-            pass
+            def __eq__(self, other):
+                return now() > 3
+        while not event.is_set():
+            event.wait(1)  #
     """,
     "an attribute that nothing computes": """
         class Server:

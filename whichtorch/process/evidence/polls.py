@@ -48,8 +48,9 @@ _RAISE = {"get", "recv", "result"}  # those of them that raise where they have w
 _LOOKS = {"is_set", "isSet"}  # at an event
 _LOOKS_AT_AWAITED = {"done", "empty", "full", "is_alive", "locked", "qsize"}
 # Methods with which a class decides itself, perhaps by a clock, what a look at its object or a wait for it comes to.
-_DECIDES = {*_LOOKS, *_LOOKS_AT_AWAITED, "_qsize", "__bool__", "__contains__", "__eq__", "__ge__", "__gt__", "__le__"}
-_DECIDES |= {"__lt__", "__ne__"}
+_COMPARE = {"__contains__", "__eq__", "__ge__", "__gt__", "__le__", "__lt__", "__ne__"}
+_TRUTH = {"__bool__", "__len__"}
+_DECIDE = {*_LOOKS, *_LOOKS_AT_AWAITED, "_qsize", *_COMPARE, *_TRUTH}
 _PLAIN = (
     ast.stmt, ast.Name, ast.Constant, ast.UnaryOp, ast.BoolOp, ast.BinOp, ast.Compare, ast.Tuple, ast.List,
     ast.keyword, ast.expr_context, ast.boolop, ast.unaryop, ast.cmpop, ast.operator,
@@ -182,11 +183,12 @@ def _loop(body: Sequence[ast.stmt], line: int) -> ast.stmt | None:
 
 def _is_plain_round(path: str, body: Sequence[ast.stmt], loop: ast.stmt | None, line: int, callee: str) -> bool:
     """Return whether what runs from one wait to the next looks at nothing but what is waited for."""
-    if callee == "wait_for" or _decides(path) or any(map(_decides, _imported(path))):
-        return False
     parts: list[ast.AST] = [*body]
     if isinstance(loop, ast.While):
         parts = [loop.test, *_each_round(loop.body, line, callee)]
+    deciding = _deciding(path).union(*map(_deciding, _imported(path)))
+    if callee == "wait_for" or deciding & _looked_at(parts):
+        return False
     attributes = _plain_attributes(path)
     calls = [
         node
@@ -217,15 +219,30 @@ def _is_in_vain(statement: ast.Try, line: int, callee: str) -> bool:
     return bool(statement.handlers) and bool(names & _RAISE) and (not callee or callee in names & _RAISE)
 
 
+def _looked_at(parts: Sequence[ast.AST]) -> set[str]:
+    """Return the methods that code calls, also where it compares, or asks whether something is true."""
+    nodes = [node for part in parts for node in ast.walk(part)]
+    found = {_called(node) for node in nodes if isinstance(node, ast.Call)} | {"_qsize"}
+    found |= _COMPARE if any(isinstance(node, ast.Compare) for node in nodes) else set()
+    tests = [*parts[:1], *(node.test for node in nodes if isinstance(node, ast.If | ast.While))]
+    return found | (_TRUTH if any(map(_is_truth_of_name, tests)) else set())
+
+
+def _is_truth_of_name(test: ast.AST) -> bool:
+    if isinstance(test, ast.BoolOp | ast.UnaryOp):
+        return any(map(_is_truth_of_name, ast.iter_child_nodes(test)))
+    return isinstance(test, ast.Name | ast.Attribute)
+
+
 @lru_cache(maxsize=256)
-def _decides(path: str) -> bool:
-    """Return whether a class of a module may come to another result each time that one of its objects is looked at."""
+def _deciding(path: str) -> frozenset[str]:
+    """Return the methods by which classes of a module may answer in another way each time that they are called."""
+    found = set[str]()
     for node in ast.walk(_tree(path) or ast.Module([], [])):
         if isinstance(node, ast.ClassDef):
             methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
-            if methods & _DECIDES or methods & {"__len__", "__getitem__"} == {"__len__"}:
-                return True
-    return False
+            found |= methods & _DECIDE - ({"__len__"} if "__getitem__" in methods else set())
+    return frozenset(found)
 
 
 def _imported(path: str) -> Iterator[str]:
