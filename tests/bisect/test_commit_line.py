@@ -169,7 +169,7 @@ def searched(history: History, folder: Path, releases: Bisection | None = None) 
         tree = SimpleNamespace(place=lambda path: path, own=frozenset({"lib/core.py", "lib/unread.py"}))
         search.__dict__ |= {"_tree": tree, "_read": frozenset({"lib/core.py"})}
         if releases:
-            search.go_on(releases)
+            search.take_in(releases)
         return search.run()
 
 
@@ -303,11 +303,11 @@ def test_relatives_are_known_by_more_than_a_title(tmp_path: Path) -> None:
     merged = merge("side", 1, "Sums of any length")
     undone = commit('Revert "Sums of any length"')
     assert not {*relatives(checkout, first), *relatives(checkout, other)}
-    assert [*relatives(checkout, fix, [merged])] == [f"taken back in {undone[:10]}"]
-    assert [*relatives(checkout, undone)] == [f"landed in {merged[:10]}"]
+    assert [*relatives(checkout, fix, [merged])] == [f"reverted in {undone[:10]}"]
+    assert [*relatives(checkout, undone)] == [f"also landed in {merged[:10]}"]
     again = commit("Reland: Sums of any length (#9)", f"This reverts commit {undone}.")
-    assert [*relatives(checkout, again)] == [f"landed in {merged[:10]}", f"it takes {undone[:10]} back"]
+    assert [*relatives(checkout, again)] == [f"also landed in {merged[:10]}", f"it reverts {undone[:10]}"]
     picked = commit("For the release: mend it", f"(cherry picked from commit {fix})")
     copy = commit("Mend the sum of none (#7)", day=9)
-    assert [*relatives(checkout, fix)] == [f"landed in {each[:10]}" for each in (picked, copy)]
-    assert [*relatives(checkout, picked)] == [f"picked from {fix[:10]}"]
+    assert [*relatives(checkout, fix)] == [f"also landed in {each[:10]}" for each in (picked, copy)]
+    assert [*relatives(checkout, picked)] == [f"cherry-picked from {fix[:10]}"]

@@ -103,11 +103,11 @@ def _beyond(elsewhere: Sequence[Sequence[ThreadState]], narration: Narration) ->
 
 
 def _without_threads(states: Sequence[ThreadState], graph: WaitGraph) -> list[str]:
-    """Return why the collectives of forked processes do not get on, whose ranks have other threads for that."""
+    """Return why collectives in forked processes cannot finish: fork did not copy the threads that run them."""
     waiting = [state for state in states if state.awaits is Waiting.COLLECTIVE]
     alone = [state for state in waiting if len(state.process.threads) == 1 and graph.is_forked(state.process)]
-    was, them = ("was", "it") if len(alone) == 1 else ("were", "them")
-    why = f"{was} forked, and fork has not copied the threads that carry the data of a collective for {them}"
+    was, its = ("was", "its") if len(alone) == 1 else ("were", "their")
+    why = f"{was} forked: fork did not copy the threads that run {its} collectives"
     return [f"{_named_together(alone, graph)} {why}"] if alone else []
 
 
@@ -139,7 +139,7 @@ def _conclusion(
             return ["each waits for another rank to receive, and none of them does"]
         if calls <= {"batch_isend_irecv"}:
             return ["each waits for another rank, and what they send is not what the others receive"]
-        same = "all ranks are in the same call; whether for the same group, and in the same turn, is not known"
+        same = "all ranks are in the same call; they may be in different groups or turns"
         return [same] if len(states) > 1 else []
     if len({state.place for state in waiting}) == 1:
         return ["the ranks came to the same line from different places, and may be in different groups or turns"]

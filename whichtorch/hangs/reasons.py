@@ -31,7 +31,7 @@ _UNNAMED_TASK = re.compile(r"Task-\d+")
 _OTHERS_NAMED = 3  # of the threads that could end a wait, and do not
 _ENDERS = {Waiting.LOCK: "release it", Waiting.SEMAPHORE: "release it", Waiting.CONDITION: "notify it"}
 _IDLE_LOOP = "the event loop is idle: no callback is ready, and nothing that it watches comes"
-_TIMER = "the event loop has set a timer: what that starts may yet complete what is awaited"
+_TIMER = "the event loop has a pending timer: what that starts may still complete what is awaited"
 _NO_TASK = "every task awaits something that nobody completes"
 _OWN_LOOP = "it is the event loop's own thread: while it waits here, no other coroutine or callback of the loop runs"
 _NO_LOOP = "no thread of the process runs an event loop"
@@ -44,7 +44,9 @@ _LOST_TASK = (
     "no worker of the pool is at a task: the one that took it has probably been killed or has left, and a result that "
     "is lost so never comes"
 )
-_NO_RESULTS = "the thread that takes the results of the pool has ended: an exception that cannot be unpickled ends it"
+_NO_RESULTS = (
+    "the thread that takes the results of the pool has ended, as an exception that cannot be unpickled ends it"
+)
 _FORKED_POOL = "no thread of the pool runs in this process, which was forked: fork copies a pool, but not its threads"
 _FOR_ENDS = {Waiting.THREAD, Waiting.CHILD, Waiting.FUTURE, Waiting.IO, Waiting.EVENT_LOOP}
 _NOBODY = re.compile(r"nobody (?:is left|else runs) that could [^:;]*: ")

@@ -229,7 +229,7 @@ def _held(scope: Scope, around: list[ast.AST], line: int, entered: Sequence[ast.
 
 
 def _moved(block: object, line: int) -> dict[str, int]:
-    """Return the locks that a block takes and gives back before a line, with the line where it took each; 0: gave."""
+    """Return the locks that a block takes or releases before a line, with the line of the taking; 0: released."""
     moved: dict[str, int] = {}
     for call, is_sure in _calls_before(block, line):
         gives = _last_name(call.func) in _GIVES
@@ -239,7 +239,7 @@ def _moved(block: object, line: int) -> dict[str, int]:
 
 
 def _calls_before(block: object, line: int) -> Iterator[tuple[ast.Call, bool]]:
-    """Yield the calls in a block before a line, and whether each was made, and has come to what it is made for."""
+    """Yield the calls in a block before a line, and whether each surely ran and succeeded."""
     for statement in block if isinstance(block, list) else ():
         if statement.lineno >= line:
             return

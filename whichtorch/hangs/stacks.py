@@ -104,7 +104,7 @@ class HeldLock(Model):
 
     expression: str  # "target.guard"
     line: int
-    is_returned: bool = True  # the function shows where it is given back, too
+    is_returned: bool = True  # the function has a release of it, too
 
 
 class SourceSite(Model):

@@ -123,7 +123,7 @@ def classify(thread: Thread) -> Wait | None:
 def has_moved(thread: Thread) -> bool:
     """Return whether a thread slept when the kernel was asked, but not when its frames were read.
 
-    It polls, and may wait for a process that was paused to be read.
+    It polls. When its frames were read, it may have waited for a process that was paused for that.
     """
     wait = _from_frames(thread.frames)
     slept = _from_kernel(thread.kernel) is Waiting.SLEEP

@@ -344,7 +344,7 @@ def _culprit_lines(culprit: Culprit) -> Iterator[str]:
     if culprit.paths:
         yield f"  files of it that the script reads: {short_list(culprit.paths, VALUES_NAMED)}"
     if culprit.relatives:
-        yield f"  the same change: {short_list(culprit.relatives, VALUES_NAMED)}"
+        yield f"  related commits: {short_list(culprit.relatives, VALUES_NAMED)}"
     yield from (f"  {words}" for words in culprit.checked)
 
 

@@ -73,7 +73,11 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         search_releases = package_releases.search if request.package else versions.search
         found = search_releases(request, cache, show)
         boundary = found.boundaries[-1] if found.answer is AnswerKind.BOUNDARY else None
-        if boundary is None or not {boundary.good, boundary.bad} <= wheels.tagged.keys() or _is_over(found, boundary):
+        if (
+            boundary is None
+            or not {boundary.good, boundary.bad} <= wheels.tagged.keys()
+            or _ends_at_releases(found, boundary)
+        ):
             return found
         good, bad = wheels.tagged[boundary.good], wheels.tagged[boundary.bad]
     old, new = _older_first(checkout, checkout.commit(good), checkout.commit(bad))
@@ -83,12 +87,12 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
     with closing(laid), workbench(replace(request, machines=machines), cache, show) as bench:
         search = LineSearch(request, bench, wheels, checkout.line(old, new), named)
         if found:
-            search.go_on(found)
+            search.take_in(found)
         return search.run()
 
 
-def _is_over(found: Bisection, boundary: Boundary) -> bool:
-    """Return whether no commit is to be searched: the user ended it, or other packages caused the change."""
+def _ends_at_releases(found: Bisection, boundary: Boundary) -> bool:
+    """Return whether the search ends with the releases: the user interrupted it, or another package is the cause."""
     return found.interrupted or (boundary.attribution is not None and boundary.attribution.cause is Cause.COMPANION)
 
 
@@ -126,11 +130,11 @@ class LineSearch:
         self._notes: list[str] = []
         self._over: dict[str, Wheel] = {}  # by commit: the wheel that it was tried over first
 
-    def go_on(self, found: Bisection) -> None:
+    def take_in(self, found: Bisection) -> None:
         """Take in the search of the releases: what it found, and what it has cost."""
         last = found.boundaries[-1]
         self.bench.count_in(found.installs, found.runs, found.seconds)
-        self._notes.append(f"the releases were searched first: {last.good} passes, and beside it {last.bad} fails")
+        self._notes.append(f"the releases were searched first: {last.good} passes, and its neighbor {last.bad} fails")
 
     def run(self) -> Bisection:
         """Find out whether a commit or the wheel matters, then which commit."""
@@ -191,7 +195,7 @@ class LineSearch:
         return found
 
     def _asking(self, spot: Spot) -> Request:
-        """Return what asks for a spot; a wheel is its own commit, as far as is known."""
+        """Return the request for a spot: without a commit if the wheel alone is that commit, as far as is known."""
         is_wheel = spot.commit == spot.wheel.commit and not self.wheels.is_astray(spot.wheel.request)
         return spot.wheel.request.model_copy(update={"commit": "" if is_wheel else spot.commit})
 
@@ -317,7 +321,7 @@ class LineSearch:
         checked += [] if others else self._native_changes()
         merges: list[str] = []
         while inner := self._merged(pair):
-            # what the first parent of a merge has did not come with it
+            # a merge brought the change only if its first parent did not have it
             merges += [pair[1].commit] if self.commits[pair[1].commit].parents[0] == pair[0].commit else []
             found, pair = inner
         culprit = self._culprit(pair, merges, checked)

@@ -1,8 +1,9 @@
 """The wheels that a search of commits lays Python over: what another commit makes of each.
 
-Which files a build generates, moves or leaves out is written down nowhere. It is seen: the files that a wheel has as
-its own commit has them follow the commit, all others stay as they are in the wheel. A wheel that was not built of its
-tag has some as the history once had them, which none is that a build generates: they follow the commit, too.
+Which files a build generates, moves or leaves out is written down nowhere, so the files are compared. A file that is
+the same in a wheel and in its own commit follows the searched commit; all others stay as they are in the wheel. A
+wheel that was not built from its tag has files of another commit, too. The history has their contents, as it has not
+those of generated files: they follow the searched commit as well.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class WheelTree:
     commit: str
     prefixes: Mapping[str, str]  # by package of the wheel: the folder that it is in, such as "src/"
     own: frozenset[str]
-    astray: Mapping[str, str]  # those of them that another commit has so: the blobs that its own has
+    astray: Mapping[str, str]  # those of `own` that come from another commit: the blobs that its own has
     generated: tuple[str, ...]  # Python files that its commit does not have, or not so: they stay
     left_out: frozenset[str]  # files of the packages that the commit has and the wheel has not
 
@@ -120,7 +121,11 @@ class WheelTree:
         native = native_among(others)
         note = f"{counted(len(files), 'file')} of {commit[:10]}, over the wheel of {self.commit[:10]}"
         note += f"; as in the wheel: {listed(self.generated)}" if self.generated else ""
-        note += f"; that wheel has from another commit than its tag: {listed(list(self.astray))}" if self.astray else ""
+        note += (
+            f"; files of that wheel that come from another commit than its tag: {listed(list(self.astray))}"
+            if self.astray
+            else ""
+        )
         note += f"; native files that differ: {listed(native)}" if native else ""
         return PatchedFiles(files, note)
 
@@ -242,7 +247,7 @@ class Wheels:
         return self._trees[key]
 
     def is_astray(self, wheel: Request) -> bool:
-        """Return whether an installed release is known to be another than its commit."""
+        """Return whether an installed release is known to have files of another commit than its tag."""
         tree = self._trees.get(wheel.install_key)
         return bool(tree and tree.astray)
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from whichtorch.bisect.axes.git import Checkout
 
-TELLING = 12  # characters of a title by which another commit may be known
+TELLING = 12  # characters of a title: a shorter one is too common to search for
 _FORM = ("-z", "--format=%H%x09%P%x09%at%x09%s%x09%b")
 _PICKED = re.compile(r"cherry picked from commit ([0-9a-f]{7,})")
 _REVERTED = re.compile(r"reverts commit ([0-9a-f]{7,})")
@@ -36,12 +36,12 @@ class _Told(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What stands around the name of the change: that it lands again, or is taken back."""
+        """The "Reland", "Reapply", "Revert" or "Back out" before the title of the change."""
         return "".join(_AROUND.findall(self.title))
 
     @property
     def name(self) -> str:
-        """The title without that."""
+        """The title without that, the number of the pull request, and quotes."""
         return _NUMBER.sub("", self.title[len(self.words) :]).replace('"', "").strip()
 
     @property
@@ -55,9 +55,10 @@ class _Told(NamedTuple):
 
 
 def relatives(checkout: Checkout, commit: str, merges: Sequence[str] = ()) -> Iterator[str]:
-    """Yield which other commits are the same change as one that some merges brought, or took it back, from old to new.
+    """Yield which commits are the same change as one that `merges` brought, or revert it, in words for a report.
 
-    A title alone does not tell: "Update core.py" is that of many. It does where one is taken back or lands again by it.
+    An equal title alone does not count, since many are "Update core.py". It does if it says that the change is reverted
+    or lands again. Commits that the message of the commit itself names come last.
     """
     own, *around = _read(checkout, "--no-walk=unsorted", commit, *merges)
     picked, reverted = _PICKED.findall(own.body), _REVERTED.findall(own.body)
@@ -69,15 +70,15 @@ def relatives(checkout: Checkout, commit: str, merges: Sequence[str] = ()) -> It
     copies = {each.hash for each in others if (each.words, each.name, each.date) == (own.words, own.name, own.date)}
     named_backs = {each.hash for each in others if each.is_back and each.name in names} - copies
     backs = {each.hash for each in others if each.mentions(_REVERTED, known)} | named_backs
-    told = set(reverted)
+    told = set(reverted)  # a merge of a commit that was told is not told
     for other in others:
         is_again = bool(own.words or other.words or backs) and other.name == own.name and own.name in names
         is_same = is_again or other.hash in copies or other.mentions(_PICKED, [commit])
         if (other.hash in backs or is_same) and not any(parent.startswith(tuple(told)) for parent in other.parents[1:]):
             told.add(other.hash)
-            yield f"{'taken back' if other.hash in backs else 'landed'} in {other.hash[:10]}"
-    yield from (f"picked from {each[:10]}" for each in picked)
-    yield from (f"it takes {each[:10]} back" for each in reverted)
+            yield f"{'reverted' if other.hash in backs else 'also landed'} in {other.hash[:10]}"
+    yield from (f"cherry-picked from {each[:10]}" for each in picked)
+    yield from (f"it reverts {each[:10]}" for each in reverted)
 
 
 def _read(checkout: Checkout, *asked: str) -> list[_Told]:

@@ -236,7 +236,7 @@ def _is_truth_of_name(test: ast.AST) -> bool:
 
 @lru_cache(maxsize=256)
 def _deciding(path: str) -> frozenset[str]:
-    """Return the methods by which classes of a module may answer in another way each time that they are called."""
+    """Return the methods of classes of a module whose result may change from call to call."""
     found = set[str]()
     for node in ast.walk(_tree(path) or ast.Module([], [])):
         if isinstance(node, ast.ClassDef):
@@ -246,7 +246,7 @@ def _deciding(path: str) -> frozenset[str]:
 
 
 def _imported(path: str) -> Iterator[str]:
-    """Yield the files of the modules beside a module that it imports."""
+    """Yield the files that the imports of a module would have in its own folder; they may not exist."""
     for node in ast.walk(_tree(path) or ast.Module([], [])):
         named = [node.module] if isinstance(node, ast.ImportFrom) else []
         named += [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
