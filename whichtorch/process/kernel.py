@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 
 TYPE_CHECKING = False  # typing takes 3 ms to import, and a supervisor starts in 20
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 HAS_PROC = os.path.isdir("/proc/self/task")
 PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
@@ -20,6 +21,7 @@ TICK = os.sysconf("SC_CLK_TCK")  # units of CPU time per second in /proc/PID/sta
 FULL_SCAN = 10.0  # seconds between scans that read everything anew: a process id may have been used again
 COMMAND_READ = 4096  # bytes of a command line that are read
 SURVIVORS_NAMED = 20  # of a fork bomb, more tell nothing
+KILL_PATIENCE = 15.0  # seconds: a process in uninterruptible sleep cannot be killed, and must not hold us
 DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, linux/prctl.h
 MAPS_READ = 1 << 24  # bytes of a list of mappings that are read
 
@@ -298,6 +300,23 @@ def freeze(tree: Tree) -> set[int]:
         frozen.update(member.pid for member in fresh)
         fresh = [member for member in tree.look_for_new(frozen) if member.is_alive]
     return frozen
+
+
+def kill(tree: Tree, is_left: Callable[[], bool], pause: Callable[[], object]) -> None:
+    """SIGKILL every descendant while one is left, with a pause after each round.
+
+    Thousands of them take their time to end; patience ends where they do not become fewer.
+    """
+    fewest, end = sys.maxsize, 0.0
+    while is_left():
+        living = freeze(tree)
+        if len(living) < fewest:
+            fewest, end = len(living), time.monotonic() + KILL_PATIENCE
+        if time.monotonic() > end:
+            return
+        for pid in living:
+            send(pid, signal.SIGKILL)
+        pause()
 
 
 def oom_kills() -> int:

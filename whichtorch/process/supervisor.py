@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import time
 
 from whichtorch.process import kernel
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 TERMINATE_GRACE = 2.0  # seconds from SIGTERM to SIGKILL: enough for a flush, bearable in a night of hangs
 SHORT_GRACE = 0.5  # seconds after a stall, when only a handler of SIGTERM could run, or when a user is waiting
 SURVIVOR_GRACE = 0.3  # seconds for what outlives the leader: multiprocessing's resource tracker ends by then
-KILL_PATIENCE = 15.0  # seconds: a process in uninterruptible sleep cannot be killed, and must not hold us
 TIMEOUT_PRECISION = 0.05  # seconds between two looks past the deadline, and so what a task may seem to run past it
 STALL_EVERY = 0.4  # seconds between two snapshots of a quiet tree
 RESERVE = 6.0  # seconds of a hard timeout, its last ones, in which the stacks are taken
@@ -340,20 +338,8 @@ class Supervisor:
                 return
 
     def kill(self) -> None:
-        """SIGKILL every descendant until there is none: a subreaper without child has no descendant.
-
-        Thousands of them take their time to end; patience ends where they do not become fewer.
-        """
-        fewest, end = sys.maxsize, 0.0
-        while self.children.reap():
-            living = kernel.freeze(self.usage.tree)
-            if len(living) < fewest:
-                fewest, end = len(living), time.monotonic() + KILL_PATIENCE
-            if time.monotonic() > end:
-                break
-            for pid in living:
-                kernel.send(pid, signal.SIGKILL)
-            self.children.sleep(0.02)
+        """SIGKILL every descendant until there is none: a subreaper without child has no descendant."""
+        kernel.kill(self.usage.tree, self.children.reap, lambda: self.children.sleep(0.02))
         if self.children.reap():
             left = [kernel.describe(pid) for pid in self.usage.living()]
             self.notes.append("could not be killed: " + "; ".join(left[: kernel.SURVIVORS_NAMED]))

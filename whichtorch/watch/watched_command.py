@@ -22,7 +22,7 @@ from whichtorch.inside.startup import FOLDER
 from whichtorch.process import kernel
 from whichtorch.process.evidence import headway, loop_watch, snapshots, stall
 from whichtorch.process.spawning import DEFAULTED
-from whichtorch.process.supervisor import KILL_PATIENCE, TERMINATE_GRACE
+from whichtorch.process.supervisor import TERMINATE_GRACE
 from whichtorch.process.task_tree import SUBREAPER
 from whichtorch.watch.watch_request import STOPPED_CODE, OnHang, WatchRequest
 
@@ -106,9 +106,8 @@ class CommandWatch:
                     is_stuck = is_stuck or (is_over and (is_still or clock.is_hung(now, members)))
                 if not (is_over or (is_stuck and not settled_at)):
                     continue
-                pids = tuple(member.pid for member in self._tree.look(full=True) if member.is_alive)
                 seen = Standstill(
-                    pids=pids,
+                    pids=self._living(),
                     elapsed=elapsed,
                     in_test=now - begun,
                     is_stuck=is_stuck,
@@ -166,6 +165,10 @@ class CommandWatch:
         self._reap()
         return self._status is not None
 
+    def _living(self) -> tuple[int, ...]:
+        """Return the ids of the command's living processes, read anew."""
+        return tuple(member.pid for member in self._tree.look(full=True) if member.is_alive)
+
     def _reap(self) -> None:
         """Collect the exit status of the command and of its orphans."""
         with suppress(ChildProcessError):
@@ -177,9 +180,9 @@ class CommandWatch:
         kernel.send(self._leader, signal.SIGTERM)
         kernel.send(self._leader, signal.SIGCONT)  # a stopped process cannot take a signal
         self._ends_within(TERMINATE_GRACE)
-        end = time.monotonic() + KILL_PATIENCE
-        while (pids := kernel.freeze(self._tree)) and time.monotonic() < end:
-            for pid in pids:
-                kernel.send(pid, signal.SIGKILL)
-            time.sleep(REAP_EVERY)
-            self._reap()
+        kernel.kill(self._tree, lambda: bool(self._living()), self._pause)
+
+    def _pause(self) -> None:
+        """Leave processes that are being killed a moment to end."""
+        time.sleep(REAP_EVERY)
+        self._reap()
