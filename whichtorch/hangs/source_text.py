@@ -249,8 +249,7 @@ def _calls_before(block: object, line: int) -> Iterator[tuple[ast.Call, bool]]:
         if around is not None:
             yield from _calls_before(around, line)
             return
-        is_passed = isinstance(statement, ast.With | ast.AsyncWith | ast.Try)
-        if is_passed:
+        if isinstance(statement, ast.With | ast.AsyncWith | ast.Try):
             for name in ("body", "orelse", "finalbody"):
                 yield from _calls_before(getattr(statement, name, []), line)
             continue

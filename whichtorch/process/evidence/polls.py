@@ -186,8 +186,7 @@ def _is_plain_round(path: str, body: Sequence[ast.stmt], loop: ast.stmt | None, 
     parts: list[ast.AST] = [*body]
     if isinstance(loop, ast.While):
         parts = [loop.test, *_each_round(loop.body, line, callee)]
-    deciding = _deciding(path).union(*map(_deciding, _imported(path)))
-    if callee == "wait_for" or deciding & _looked_at(parts):
+    if callee == "wait_for" or _deciding(path).union(*map(_deciding, _imported(path))) & _looked_at(parts):
         return False
     attributes = _plain_attributes(path)
     calls = [
@@ -245,13 +244,14 @@ def _deciding(path: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _imported(path: str) -> Iterator[str]:
-    """Yield the files that the imports of a module would have in its own folder; they may not exist."""
+@lru_cache(maxsize=256)
+def _imported(path: str) -> frozenset[str]:
+    """Return the files that the imports of a module would have in its own folder; they may not exist."""
+    names: list[str | None] = []
     for node in ast.walk(_tree(path) or ast.Module([], [])):
-        named = [node.module] if isinstance(node, ast.ImportFrom) else []
-        named += [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
-        for name in filter(None, named):
-            yield f"{Path(path).parent.joinpath(*name.split('.'))}.py"
+        names += [node.module] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+    return frozenset(f"{Path(path).parent.joinpath(*name.split('.'))}.py" for name in names if name)
 
 
 def _called(call: ast.Call) -> str:
