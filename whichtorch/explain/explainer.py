@@ -14,7 +14,7 @@ from whichtorch.base.redaction import Redactor
 from whichtorch.environments.expansion import EXISTING, axes_of, environment_named, expand, request_for
 from whichtorch.explain.explanation import Experiment, Explanation, distance, explain, nearest_pair, observe
 from whichtorch.matrix.lab import opened_lab, raise_if_impossible
-from whichtorch.matrix.planning import PlannedCell, RunOptions
+from whichtorch.matrix.planning import PlannedCell
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.model import Cell, Environment, Model, Request, Scenario, name_of_test
 from whichtorch.records import store
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from whichtorch.environments.matrix_file import MatrixFile
     from whichtorch.environments.provider import Environments
     from whichtorch.explain.explanation import KnownResult
+    from whichtorch.matrix.options import RunOptions
     from whichtorch.matrix.work import Machines
     from whichtorch.model.events import Show
     from whichtorch.records.store import CellLine

@@ -24,7 +24,8 @@ from whichtorch.environments.expansion import existing
 from whichtorch.environments.index.sources import answers, build_named, configured_sources, without_credentials
 from whichtorch.hangs.stacks import Process
 from whichtorch.matrix.lab import opened_lab
-from whichtorch.matrix.planning import RunOptions, plan
+from whichtorch.matrix.options import RunOptions
+from whichtorch.matrix.planning import plan
 from whichtorch.matrix.site import ThisMachine
 from whichtorch.model import Cell, Config, Environment, Outcome, Request, digest
 from whichtorch.process import kernel, sandbox

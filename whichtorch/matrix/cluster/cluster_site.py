@@ -31,7 +31,7 @@ from whichtorch.matrix.cluster.wire import (
     decoded,
 )
 from whichtorch.matrix.judgement import counting
-from whichtorch.matrix.planning import PlannedCell, RunOptions
+from whichtorch.matrix.options import RunOptions
 from whichtorch.matrix.work import Batch, BatchResult, Done, Site, UndeliveredError, Worker, WorkerLostError
 from whichtorch.model import Environment, Model, Request, digest
 from whichtorch.records.line_index import Records, identity
@@ -39,6 +39,7 @@ from whichtorch.records.line_index import Records, identity
 if TYPE_CHECKING:
     from whichtorch.environments.provider import Stage
     from whichtorch.matrix.cluster.engine import DaskEngine
+    from whichtorch.matrix.planning import PlannedCell
     from whichtorch.matrix.work import Machine
     from whichtorch.model import Record
     from whichtorch.model.events import Emit
