@@ -9,11 +9,13 @@ from whichtorch.environments.cache import EnvironmentCache
 from whichtorch.environments.configs import BUILTIN
 from whichtorch.model import MetaKernel
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.mark.torch
-def test_a_real_torch(tmp_path: Path) -> None:
+def test_a_real_torch() -> None:
     """Torch 2.11.0 passes its canary; its Meta mm is a Python kernel until the config removes it."""
-    cache = EnvironmentCache(tmp_path / "home")
+    cache = EnvironmentCache(ROOT / ".whichtorch")  # which has it where other tests of real torch were run
     plain = cache.acquire(ask("2.11.0"))
     assert plain.is_usable, plain.reason
     assert plain.torch == "2.11.0"
