@@ -134,9 +134,10 @@ def tests(session: nox.Session) -> None:
     if not any(ROOT.glob("tests/__pycache__/conftest.*-pytest-*.pyc")):  # else each worker compiles every test at once
         session.run("pytest", "--collect-only", "-qq", silent=True)
     arguments = session.posargs or PARALLEL
-    # tests that run side by side make and remove files by the ten thousand
-    is_roomy = "-n" in arguments and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 8e9
-    with tempfile.TemporaryDirectory(dir=MEMORY if is_roomy else None) as folder:
+    folder = os.environ.get("TMPDIR")
+    if not folder and "-n" in arguments and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 8e9:
+        folder = str(MEMORY)  # tests that run side by side make and remove files by the ten thousand
+    with tempfile.TemporaryDirectory(dir=folder) as folder:
         session.run("pytest", *arguments, env={"TMPDIR": folder})
 
 
