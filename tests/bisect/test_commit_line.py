@@ -242,6 +242,20 @@ def test_bracket_names_all_that_was_tried_in_it(tmp_path: Path) -> None:
     assert bracket.different_between == (history.hashes[broken], history.hashes[unread])
 
 
+def test_each_part_is_tried_over_the_wheel_that_is_near(tmp_path: Path) -> None:
+    """Where commits of both parts need the native code near to them, few are tried over the wheel that is far."""
+    history = History(0)
+    tip = history.old = history.add(frozenset(), (history.add(frozenset(), (), is_read=True),), is_read=False)
+    for number in range(60):
+        has = frozenset({BROKEN} if 10 < number < 35 else {NEEDS_NEW} if number > 10 else ())
+        has |= frozenset({NATIVE} if number > 25 else ()) | frozenset({FIX} if number > 50 else ())
+        tip = history.add(has, (tip,), is_read=True)
+    history.new = history.add(history.commits[tip].has, (tip,), is_read=False)
+    found = searched(history, tmp_path)
+    assert check(history, found) == "right"
+    assert found.runs <= 25
+
+
 def test_search_of_the_releases_counts(tmp_path: Path) -> None:
     """Where the releases were searched first, the answer says between which, and what all of it has cost."""
     history = History(6)

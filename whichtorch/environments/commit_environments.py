@@ -231,17 +231,20 @@ class LaidCommits:
         assert wheel.interpreter is not None
         commander.stage("laying")
         files, note = self._files_of(request, site_packages(wheel.interpreter.parent.parent))
-        environment = self._held.enter_context(overlays_below(self.home).laid(wheel, files))
-        interpreter, kept = environment.interpreter, self.known(request)
-        assert interpreter is not None
-        told = {"label": request.label, "patch": f"commit@{request.commit[:10]}", "options": ()}
-        environment = environment.model_copy(update=told | {"notes": (*wheel.notes, note)})
-        if kept is None or kept.id != environment.id:
-            if any(name.partition("/")[0] in PACKAGES for name in files):  # of torch: it must still work
-                answer = run_probe(request, interpreter, commander)
-                environment = environment.model_copy(update={"fingerprint": answer.fingerprint} | answer.verdict)
-            if environment.is_usable:
-                write_atomic(self._kept_file(request), environment.model_dump_json())
+        with ExitStack() as held:
+            environment = held.enter_context(overlays_below(self.home).laid(wheel, files))
+            interpreter, kept = environment.interpreter, self.known(request)
+            assert interpreter is not None
+            told = {"label": request.label, "patch": f"commit@{request.commit[:10]}", "options": ()}
+            environment = environment.model_copy(update=told | {"notes": (*wheel.notes, note)})
+            if kept is None or kept.id != environment.id:
+                if any(name.partition("/")[0] in PACKAGES for name in files):  # of torch: it must still work
+                    answer = run_probe(request, interpreter, commander)
+                    environment = environment.model_copy(update={"fingerprint": answer.fingerprint} | answer.verdict)
+                if environment.is_usable:
+                    write_atomic(self._kept_file(request), environment.model_dump_json())
+            if environment.is_usable:  # what is broken is not run
+                self._held.push(held.pop_all())
         self._laid[request.install_key] = environment
         return environment
 

@@ -143,7 +143,7 @@ class LineSearch:
             self.ends = first, Spot(last.commit, first.wheel)
             rough = self._asked([])
             if first.wheel == last.wheel or self._sides(rough):
-                return self._found(rough, self.line, [first.wheel])
+                return self._found(rough, [(self.line, first.wheel)])
             self.ends = first, last  # it needs what else came with the newer wheel
             self._over[last.commit] = last.wheel
         middle = self._middle()
@@ -152,11 +152,13 @@ class LineSearch:
         before, after = self._sides(rough) or self.ends
         if [before, after] == meeting:
             return self._native(rough, middle)
+        older, newer = (self.line[: place + 1], first.wheel), (self.line[place:], last.wheel)
         if after.wheel == first.wheel:
-            return self._found(rough, self.line[: place + 1], [first.wheel, last.wheel])
+            return self._found(rough, [older, (older[0], last.wheel)])
         if before.wheel == last.wheel:
-            return self._found(rough, self.line[place:], [last.wheel, first.wheel])
-        return self._found(rough, self.line, [first.wheel, last.wheel])
+            return self._found(rough, [newer, (newer[0], first.wheel)])
+        # most commits of a part need the native code that is nearer to them
+        return self._found(rough, [older, newer, (self.line, first.wheel), (self.line, last.wheel)])
 
     def _middle(self) -> str:
         """Return the first commit that is nearer to the newer wheel."""
@@ -211,13 +213,14 @@ class LineSearch:
         spots = {self._value(spot): spot for spot in self._probes}
         return spots[found.boundaries[-1].from_], spots[found.boundaries[-1].to]
 
-    def _found(self, rough: Bisection, part: Sequence[str], wheels: Sequence[Wheel]) -> Bisection:
-        """Return the commit in a part of the line that matters, else what is known; the wheels are tried in turn."""
+    def _found(self, rough: Bisection, ways: Sequence[tuple[Sequence[str], Wheel]]) -> Bisection:
+        """Return the commit that matters, else what is known; parts are tried in turn, each over a wheel."""
+        wheels = dict.fromkeys(wheel for _, wheel in ways)
         if self._sides(rough) is None or self.bench.stopped:
             self._notes += self._native_changes() if len(wheels) == 1 else ()
             return self._completed(rough)
         best = rough
-        for wheel in wheels:
+        for part, wheel in ways:
             found, pair = self._narrowed(part, wheel)
             if pair is not None:
                 return self._checked(found, pair, [other for other in wheels if other != wheel])

@@ -1,0 +1,38 @@
+"""What commits make of wheels stays while a search lasts, as far as it can be run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import FakeCache
+from whichtorch.environments import commit_environments
+from whichtorch.environments.canary import ProbeAnswer
+from whichtorch.environments.commit_environments import LaidCommits
+from whichtorch.environments.patches import PatchedFiles
+from whichtorch.model import Build, Config, Environment, Request
+
+
+class Wheels(FakeCache):
+    """Wheels whose Python is in a folder."""
+
+    def environment(self, request: Request) -> Environment:
+        return super().environment(request).model_copy(update={"interpreter": self.home / "venv/bin/python"})
+
+
+@pytest.mark.parametrize("problem", [None, "the canary fails"])
+def test_only_what_can_be_run_stays_laid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: str | None) -> None:
+    """What a broken commit takes on disk is given back at once."""
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    (tmp_path / "venv/bin/python").touch()
+    (tmp_path / "venv/lib/python3.11/site-packages/torch").mkdir(parents=True)
+    answer = ProbeAnswer(problem=problem, log=tmp_path / "log")
+    monkeypatch.setattr(commit_environments, "run_probe", lambda *_: answer)
+    files = PatchedFiles({"torch/a.py": ""}, "1 file")
+    laid = LaidCommits(Wheels(tmp_path), lambda *_: files)  # type: ignore[arg-type]
+    request = Request(torch="1.0", python="3.11", build=Build(name="pypi"), config=Config(name="default"), commit="c0")
+    assert laid.acquire(request).is_usable is (problem is None)
+    assert len(list(tmp_path.glob("fix/in-use/*/venv"))) == (problem is None)
+    laid.close()
+    assert not list(tmp_path.glob("fix/in-use/*/venv"))
