@@ -58,3 +58,9 @@ def test_a_lock_of_a_module_is_known_by_its_name() -> None:
 def test_methods_whose_objects_are_not_known_share_no_lock() -> None:
     """Where no collector could read values, `self.guard` of two methods may be of two objects."""
     assert lock_identity("self.guard", frame()) != lock_identity("self.guard", frame())
+
+
+def test_a_hint_holds_for_all_that_its_kind_tells() -> None:
+    """Ranks that wait for messages make the same calls already; who waits for a key may have come long ago."""
+    assert "`recv`" in diagnosed("pipeline_stages").kind.remedy
+    assert "for a key" in diagnosed("weights_of_trainer").kind.remedy

@@ -199,6 +199,17 @@ BUSY_BUT_OPEN = {
         "import asyncio\nasync def main():\n    loop = asyncio.get_running_loop()\n"
         "    while loop.time() < 10**9:\n        pass\nasyncio.run(main())\n"
     ),
+    "decorated": (
+        "import contextlib\nn = 0\n@contextlib.contextmanager\ndef go():\n    global n\n    n += 1\n    yield n\n"
+        "def main():\n    while True:\n        with go() as at:\n            if at > 10**12: break\n"
+        "        del at\nmain()\n"
+    ),
+    "mapped": ("def go(x):\n    return x\nrows = [1]\nwhile rows:\n    list(map(go, rows * 10**8))\n    rows = 0\n"),
+    "sorted_by_key": (
+        "def go(x):\n    return x\nrows = [1]\nwhile rows:\n    max(rows * 10**8, key=go)\n    rows = 0\n"
+    ),
+    "range_changed": "left = 1\nwhile left:\n    for i in range(10**12):\n        i = 0\n    left = 0\n",
+    "precision": ("from decimal import getcontext\nwhile getcontext().prec < 10**12:\n    getcontext().prec += 1\n"),
     "list": "rows = [0]\nwhile rows[-1] < 10**12:\n    rows.append(rows[-1] + 1)\n    del rows[:-50]\n",
 }
 

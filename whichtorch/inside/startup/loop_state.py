@@ -37,7 +37,7 @@ OUR_SIGNALS = (57, 58)  # what asks: see `sitecustomize.py`; what ends a test: s
 
 # What these do follows from what they are given, and from the state of the random generators.
 _PURE = {
-    "abc", "builtins", "cmath", "collections", "copy", "dataclasses", "decimal", "enum", "fractions", "functools",
+    "abc", "builtins", "cmath", "collections", "contextlib", "copy", "dataclasses", "enum", "fractions", "functools",
     "heapq", "json", "math", "numpy", "operator", "random", "re", "statistics", "string", "torch", "types", "typing",
 }  # fmt: skip
 _IMPURE = (
@@ -55,6 +55,9 @@ _IMPURE_NAMES = {  # of modules that are pure else: they read files, or are seed
 # Libraries that call what is the user's once, and go on where it returns: pytest calls each test so.
 _CALLERS = ("runpy", "fork_server", _PYTEST, "/pluggy/", "/pytest/__main__.py", "/unittest/case.py")
 _COUNTED = {"range", "enumerate"}  # iterators whose place shows in the loop's own variable
+# Native code that calls Python for one item after the other, by the names that its caller uses, or has: nothing shows
+# which item it is at.
+_ITEM_BY_ITEM = {"map", "filter", "reduce", "sub", "subn", "_engine_run_backward", "_vectorize_call"}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))  # what marshal writes
 _MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 _SIZED = (list, tuple, set, frozenset, collections.deque, *_MAPPINGS)
@@ -171,6 +174,8 @@ class StateDigest:
         elif isinstance(value, type):
             yield from class_parts(value)
             yield kind if kind is not type else None
+        elif torch and not kind.__flags__ & _HEAP_TYPE and hasattr(kind, "next_functions"):  # in a graph of autograd
+            yield from (function for function, _ in value.next_functions)
         elif isinstance(value, _CONSTANT) or kind.__name__.endswith(("_descriptor", "_tuplegetter")):
             check_origin(value)
         elif is_python_class(kind):
@@ -191,13 +196,20 @@ class StateDigest:
         except (RuntimeError, TypeError, ValueError, AttributeError) as error:
             raise HiddenError(f"a tensor cannot be read ({type(error).__name__})") from None
         self.add(tuple(value.shape), value.stride(), value.dtype, value.requires_grad, memory=memory)
-        yield value.grad if value.is_leaf and self.with_gradients else None
+        yield value.__dict__
+        if self.with_gradients:
+            yield value.grad if value.is_leaf else value.grad_fn
+            yield value._backward_hooks
+            yield getattr(value, "_post_accumulate_grad_hooks", None)
 
 
 def function_parts(value: Any) -> Iterator[Any]:
     """Yield what a user's function can reach. What a library's function does follows from its arguments."""
     if not is_users(value.__code__.co_filename):
         check_origin(value)
+        if hasattr(value, "__wrapped__"):  # a decorator of a library gives it the names of the user's function
+            check_origin(types.ModuleType(value.__globals__.get("__name__", "?")))
+            yield value.__wrapped__
         return
     yield from (value.__defaults__, value.__kwdefaults__, value.__dict__)
     yield from (held_by(getattr, cell, "cell_contents") for cell in value.__closure__ or ())
@@ -315,6 +327,14 @@ def loop_names(loop: Any) -> set[str]:
     return names | {node.attr for node in ast.walk(loop) if isinstance(node, ast.Attribute)}
 
 
+def is_counted(loop: Any) -> bool:
+    """Return whether the variables of a `for` loop show where it is, as nothing in it changes them."""
+    bound = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    inner = (node for each in loop.body for node in ast.walk(each) if isinstance(node, ast.Name))
+    is_kept = not any(node.id in bound and not isinstance(node.ctx, ast.Load) for node in inner)
+    return is_kept and getattr(getattr(loop.iter, "func", None), "id", "") in _COUNTED
+
+
 def check_stack(frames: list[Any], position: int) -> None:
     """Raise HiddenError where a frame may get on without a trace in what can be seen."""
     for number, frame in enumerate(frames):
@@ -326,11 +346,13 @@ def check_stack(frames: list[Any], position: int) -> None:
             continue
         if not is_own:
             check_origin(types.ModuleType(frame.f_globals.get("__name__", "?")))
+        keywords = (each for each in code.co_consts if type(each) is tuple)
+        if number and (_ITEM_BY_ITEM & {code.co_name, *code.co_names} or any("key" in each for each in keywords)):
+            raise HiddenError("it is called for one item after the other")
         if code.co_flags & 0x2A0 or (code.co_name.startswith("<") and code.co_name != "<module>"):
             raise HiddenError("it is in a generator, coroutine, comprehension or lambda")
         for loop in loops_around(code, frame.f_lineno):
-            call = getattr(loop, "iter", None)
-            if call is not None and getattr(getattr(call, "func", None), "id", "") not in _COUNTED:
+            if not isinstance(loop, ast.While) and not is_counted(loop):
                 raise HiddenError("the position of a `for` loop cannot be read")
             if number > position:
                 raise HiddenError("its function is called in a loop")

@@ -59,6 +59,8 @@ _FREE_GIL = "Release the GIL around the wait, or do not wait while holding it."
 _FREE_LOCK = "Release locks with `with`, so that an exception releases them too."
 _MISSED = "Look for the thread that should do it: it has ended, is waiting itself, or came too early."
 _LOCK_FILE = "Remove a lock file that was left behind, or end the process that holds the lock."
+_RANKS = "Let all ranks make the same calls in the same order, and each `send` meet a `recv`."
+_COME = "Start `world_size` processes, with the same address; for a key, look at who should set it."
 _LOOP = "Look for a loop that does not end at the named line."
 
 
@@ -70,8 +72,8 @@ class HangKind(StrEnum):
     LOCK_CYCLE = "lock cycle", "Take locks in the same order. Use an `RLock` where a callback takes the lock again."
     FORK_AFTER_THREADS = "fork after threads", "Start children with `spawn`, or do not use OpenMP before the fork."
     FORKED_LOCK = "lock copied by fork", "Start children with `spawn` or `forkserver`, or fork before starting threads."
-    COLLECTIVE = "wait for other ranks", "Let all ranks make the same calls in the same order.", Waiting.COLLECTIVE
-    RENDEZVOUS = "wait at the rendezvous", "Start `world_size` processes, with the same address.", Waiting.RENDEZVOUS
+    COLLECTIVE = "wait for other ranks", _RANKS, Waiting.COLLECTIVE
+    RENDEZVOUS = "wait at the rendezvous", _COME, Waiting.RENDEZVOUS
     CHILD = "wait for a child", "Empty a queue before you join the process that writes to it.", Waiting.CHILD
     THREAD = "wait for a thread", "Tell the thread to end before you join it.", Waiting.THREAD
     LOCK = "wait for a lock", _FREE_LOCK, Waiting.LOCK
