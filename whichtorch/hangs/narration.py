@@ -308,7 +308,8 @@ def ended_with_exception(stderr: str) -> list[str]:
         match = _ENDED_THREAD.match(line) or _ENDED_PROCESS.match(line)
         following = (_LAST_LINE.match(text) for text in lines[number + 1 :])
         if match and (last := next(filter(None, following), None)):
-            kind = "thread" if line.startswith("Exception") else "process"
+            # a process that failed may still wait for its threads
+            verb, kind = ("has ended", "thread") if line.startswith("Exception") else ("has failed", "process")
             message = f": {last['words'][:_LONGEST_MESSAGE]}" if last["words"] else ""
-            words.append(f'{kind} "{match["name"]}" has ended with {last["type"]}{message}')
+            words.append(f'{kind} "{match["name"]}" {verb} with {last["type"]}{message}')
     return words

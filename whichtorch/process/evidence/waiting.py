@@ -58,9 +58,12 @@ class Waiting(StrEnum):
 _FREE_GIL = "Release the GIL around the wait, or do not wait while holding it."
 _FREE_LOCK = "Release locks with `with`, so that an exception releases them too."
 _MISSED = "Look for the thread that should do it: it has ended, is waiting itself, or came too early."
-_LOCK_FILE = "Remove a lock file that was left behind, or end the process that holds the lock."
+_LOCK_FILE = "Remove a lock file that was left behind, end the process that holds the lock, or take it only once."
 _RANKS = "Let all ranks make the same calls in the same order, and each `send` meet a `recv`."
 _COME = "Start `world_size` processes, with the same address; for a key, look at who should set it."
+_LOCKS = "Take locks in the same order. Use an `RLock`, or a recursive mutex, where a thread takes its lock again."
+_JOIN = "Before you join a child, empty a queue that it writes to, and close a pipe that it reads."
+_PIPE = "Let one end write while the other reads. Read a child's stdout and stderr together: `communicate()`."
 _LOOP = "Look for a loop that does not end at the named line."
 
 
@@ -69,12 +72,12 @@ class HangKind(StrEnum):
 
     GIL_CYCLE = "GIL cycle", _FREE_GIL
     GIL = "wait for the GIL", _FREE_GIL, Waiting.GIL
-    LOCK_CYCLE = "lock cycle", "Take locks in the same order. Use an `RLock` where a callback takes the lock again."
+    LOCK_CYCLE = "lock cycle", _LOCKS
     FORK_AFTER_THREADS = "fork after threads", "Start children with `spawn`, or do not use OpenMP before the fork."
     FORKED_LOCK = "lock copied by fork", "Start children with `spawn` or `forkserver`, or fork before starting threads."
     COLLECTIVE = "wait for other ranks", _RANKS, Waiting.COLLECTIVE
     RENDEZVOUS = "wait at the rendezvous", _COME, Waiting.RENDEZVOUS
-    CHILD = "wait for a child", "Empty a queue before you join the process that writes to it.", Waiting.CHILD
+    CHILD = "wait for a child", _JOIN, Waiting.CHILD
     THREAD = "wait for a thread", "Tell the thread to end before you join it.", Waiting.THREAD
     LOCK = "wait for a lock", _FREE_LOCK, Waiting.LOCK
     SEMAPHORE = "wait for a semaphore", _FREE_LOCK, Waiting.SEMAPHORE
@@ -84,7 +87,7 @@ class HangKind(StrEnum):
     QUEUE = "wait for a queue", "Put an end mark for each consumer, in a `finally`.", Waiting.QUEUE
     FUTURE = "wait for a future", "Do not wait for a task in a task of its pool, or in its event loop.", Waiting.FUTURE
     EVENT_LOOP = "idle event loop", "Look for the task that should do what the others await.", Waiting.EVENT_LOOP
-    PIPE = "wait for a pipe", "Read stdout and stderr of a child together: `communicate()`.", Waiting.PIPE
+    PIPE = "wait for a pipe", _PIPE, Waiting.PIPE
     SOCKET = "wait for a socket", "Set a timeout, and look at the peer that the sentence names.", Waiting.SOCKET
     FILE = "wait for a file", _LOCK_FILE, Waiting.FILE
     FILE_LOCK = "wait for a file lock", _LOCK_FILE, Waiting.FILE_LOCK
