@@ -23,16 +23,21 @@ class Wheels(FakeCache):
 
 @pytest.mark.parametrize("problem", [None, "the canary fails"])
 def test_only_what_can_be_run_stays_laid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: str | None) -> None:
-    """What a broken commit takes on disk is given back at once."""
+    """What a broken commit takes on disk is given back at once, and its reason names the wheel's place, which stays."""
     (tmp_path / "venv/bin").mkdir(parents=True)
     (tmp_path / "venv/bin/python").touch()
     (tmp_path / "venv/lib/python3.11/site-packages/torch").mkdir(parents=True)
-    answer = ProbeAnswer(problem=problem, log=tmp_path / "log")
-    monkeypatch.setattr(commit_environments, "run_probe", lambda *_: answer)
+
+    def probe(_: Request, interpreter: Path, __: object) -> ProbeAnswer:
+        return ProbeAnswer(problem=problem and f"{problem} in {interpreter.parent.parent}", log=tmp_path / "log")
+
+    monkeypatch.setattr(commit_environments, "run_probe", probe)
     files = PatchedFiles({"torch/a.py": ""}, "1 file")
     laid = LaidCommits(Wheels(tmp_path), lambda *_: files)  # type: ignore[arg-type]
     request = Request(torch="1.0", python="3.11", build=Build(name="pypi"), config=Config(name="default"), commit="c0")
-    assert laid.acquire(request).is_usable is (problem is None)
+    environment = laid.acquire(request)
+    assert environment.is_usable is (problem is None)
+    assert environment.reason == (problem and f"{problem} in {tmp_path / 'venv'}")
     assert len(list(tmp_path.glob("fix/in-use/*/venv"))) == (problem is None)
     laid.close()
     assert not list(tmp_path.glob("fix/in-use/*/venv"))

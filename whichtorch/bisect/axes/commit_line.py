@@ -393,6 +393,11 @@ class LineSearch:
         words = {name: probe.outcome + another.get(probe.verdict, "") for name, probe in tried.items() if probe}
         return ", ".join(f"{name}: {shown}" for name, shown in words.items())
 
+    def _linked(self, boundary: Boundary) -> Boundary:
+        """Return a boundary with a link to the commits between its sides, and not to those between their wheels."""
+        old, new = (side.partition(" over ")[0] for side in (boundary.from_, boundary.to))
+        return boundary.model_copy(update={"commits": boundary.commits and self.checkout.compare_link(old, new)})
+
     def _completed(self, last: Bisection) -> Bisection:
         """Return the last search as the answer to the whole question, with all that was tried."""
         order = {commit: place for place, commit in enumerate(self._order)}
@@ -400,6 +405,7 @@ class LineSearch:
         probes = tuple(self._probes[spot].model_copy(update={"value": self._value(spot)}) for spot in spots)
         return last.model_copy(
             update={
+                "boundaries": tuple(map(self._linked, last.boundaries)),
                 "values": tuple(self._order),
                 "probes": probes,
                 "timeline": timeline_of(probe for probe in probes if " over " not in probe.value),
