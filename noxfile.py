@@ -132,7 +132,7 @@ def tests(session: nox.Session) -> None:
     """Run the tests; with `-- -m torch` those that install real torch wheels."""
     session.install("--quiet", "-e", ".", *nox.project.dependency_groups(PROJECT, "test"))
     if not any(ROOT.glob("tests/__pycache__/conftest.*-pytest-*.pyc")):  # else each worker compiles every test at once
-        session.run("pytest", "--collect-only", "-qq", silent=True)
+        session.run("pytest", "--collect-only", "-qq", silent=True, env={"PYTHONDONTWRITEBYTECODE": None})
     arguments = session.posargs or PARALLEL
     folder = os.environ.get("TMPDIR")
     if not folder and "-n" in arguments and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 8e9:
