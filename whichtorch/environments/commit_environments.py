@@ -240,11 +240,11 @@ class LaidCommits:
             if kept is None or kept.id != environment.id:
                 if any(name.partition("/")[0] in PACKAGES for name in files):  # of torch: it must still work
                     answer = run_probe(request, interpreter, commander)
-                    environment = environment.model_copy(update={"fingerprint": answer.fingerprint} | answer.verdict)
-                    if environment.reason:  # the overlay is gone when it is read
+                    found = {"fingerprint": answer.fingerprint} | answer.verdict
+                    if answer.problem:  # the overlay is gone when it is read
                         laid, wheels = (str(each.parent.parent) for each in (interpreter, wheel.interpreter))
-                        reason = environment.reason.replace(laid, wheels)
-                        environment = environment.model_copy(update={"reason": reason})
+                        found["reason"] = answer.problem.replace(laid, wheels)
+                    environment = environment.model_copy(update=found)
                 if environment.is_usable:
                     write_atomic(self._kept_file(request), environment.model_dump_json())
             if environment.is_usable:  # what is broken is not run

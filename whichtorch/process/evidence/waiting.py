@@ -54,7 +54,7 @@ class Waiting(StrEnum):
         return next((waiting for waiting in cls if word and waiting.word == word), None)
 
 
-# what to do about several kinds
+# what to do: about several kinds, or in too many words for the kind's own line
 _FREE_GIL = "Release the GIL around the wait, or do not wait while holding it."
 _FREE_LOCK = "Release locks with `with`, so that an exception releases them too."
 _MISSED = "Look for the thread that should do it: it has ended, is waiting itself, or came too early."
