@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.patience import PATIENCE
-from tests.process.running import begin, headway_of
+from tests.process.running import begin, headway_of, until
 from whichtorch.failures.deadline import PLAIN_LOOK, timeout_outcome
 from whichtorch.model import Headway, Outcome
+from whichtorch.process import kernel
 from whichtorch.process.evidence import headway
-from whichtorch.process.evidence.headway import Pauses, Totals, is_work
+from whichtorch.process.evidence.headway import Pauses, Totals, TreeClock, is_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -215,3 +217,19 @@ def test_the_queue_counts_for_who_works_only(used: float, queued: float, is_busy
     totals = object.__new__(Totals)
     totals.counted, totals.used, totals.queued = 0.0, used, queued
     assert is_work([totals], 1.0) is is_busy
+
+
+@needs_proc
+def test_who_gets_no_core_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that had no core since the last look wants one all the time, though the kernel has counted nothing yet."""
+    since = Totals.since
+    monkeypatch.setattr(Totals, "since", lambda totals, _: since(totals, totals))
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as loop, contextlib.ExitStack() as held:
+        held.callback(loop.kill)
+        clock = TreeClock(0.0, TIMEOUT)
+        member = kernel.process(loop.pid)
+        assert member is not None
+        assert until(lambda: (found := kernel.process(loop.pid)) and found.state == "R")
+        for second in range(round(TIMEOUT) + 1):
+            clock.look(second, [member], 0)
+        assert not clock.is_hung(TIMEOUT, [member])

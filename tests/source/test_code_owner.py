@@ -83,6 +83,7 @@ def test_the_number_of_code_without_a_file_is_left_out(file: str, name: str) -> 
         "/usr/lib/python3/dist-packages/yaml/__init__.py",
         "/usr/lib/python3.11/asyncio/base_events.py",
         "/opt/lib/python3.13t/threading.py",
+        "/home/me/.venv/bin/pytest",
         "/home/me/pytorch/torch/_dynamo/eval_frame.py",
         "/home/me/pytorch/torch/nn/modules/linear.py",
         "torch/csrc.py/torch/autograd/function.py",

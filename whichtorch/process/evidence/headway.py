@@ -3,7 +3,8 @@
 The rule. An attempt is cut into spells of about a second. The tree *gets on* in a spell in which, all its processes
 taken together,
 
-- it used a core for a tenth of the spell, or would have worked, had it not stood in the queue for one; or
+- it used a core for a tenth of the spell, or would have worked, had it not stood in the queue for one; or one of its
+  threads wanted a core both when the spell began and when it ended, and hardly had it; or
 - a process came, ended, or became another program; or
 - bytes came from a disk or went to one, pages of programs and files included; or data went through files, pipes and
   sockets faster than a heartbeat, with read and write or over TCP; or
@@ -116,6 +117,7 @@ class TreeClock:
         self._delivered: dict[str, tuple[int, int]] | None = None  # by TCP socket, if the last spell had nothing else
         self._output = 0  # bytes
         self._saw_disk = False  # in this spell, a main thread waited for it
+        self._runnable: set[int] = set()  # threads that had or wanted a core when a spell without headway ended
         self._switches: dict[int, int] = {}  # of the main threads, at the beginning of the pause
         self._slept = False  # since the pause began, by its own will, when it was last looked at
         self._woke = 0.0  # when it was seen to have woken from that, on the clock of `look`
@@ -158,9 +160,13 @@ class TreeClock:
             means.add(STREAMS)
         if self._saw_disk or any(growth.stored or growth.faults for growth in grown):
             means.add(DISK)
-        # a thread sleeps uninterruptibly
-        if not means and any(thread.state == "D" for member in living for thread in kernel.threads(member.pid)):
+        threads = [] if means else [thread for member in living for thread in kernel.threads(member.pid)]
+        if any(thread.state == "D" for thread in threads):  # it sleeps uninterruptibly
             means.add(DISK)
+        runnable = {thread.pid for thread in threads if thread.state == "R"}
+        if runnable & self._runnable:  # the kernel counts the time in a queue only when it is over
+            means.add(CORE)
+        self._runnable = runnable
         if self._flows(seconds, living, is_idle=not means):
             means.add(STREAMS)
         return means
