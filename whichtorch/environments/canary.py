@@ -28,6 +28,8 @@ from whichtorch.environments.installation import (
 from whichtorch.model import Config, Environment, Fingerprint, Outcome, Request, digest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from whichtorch.environments.disk import Disk
 
 PROBE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute
@@ -38,6 +40,8 @@ class ProbeAnswer(BaseModel):
 
     step: str = ""  # the last one that began
     problem: str | None = None
+    is_lasting: bool = False  # the problem is an exception, which comes again
+    missing: dict[str, str] = {}  # by module that cannot be imported: why
     torch: str = ""
     python: str = ""
     packages: dict[str, str] = {}
@@ -51,8 +55,11 @@ class ProbeAnswer(BaseModel):
         return {"outcome": Outcome.BROKEN, "reason": self.problem, "log": self.log} if self.problem else {}
 
 
-def run_probe(request: Request, interpreter: Path, commander: Commander) -> ProbeAnswer:
-    """Probe an environment under the request's config. A canary that fails or hangs is no error but a finding."""
+def run_probe(request: Request, interpreter: Path, commander: Commander, modules: Iterable[str] = ()) -> ProbeAnswer:
+    """Probe an environment under the request's config. A canary that fails or hangs is no error but a finding.
+
+    It tries to import some modules, too.
+    """
     commander.stage("probing")
     config, logs = request.config, commander.logs
     beside = side_packages_folder(config, request.python or "existing", commander.home)
@@ -64,7 +71,9 @@ def run_probe(request: Request, interpreter: Path, commander: Commander) -> Prob
     # a copy of its own: neither the tool's folder nor its bytecode is part of the environment
     script = logs / "probe.py"
     shutil.copyfile(PROBE, script)
-    argv = (str(interpreter), str(script), str(answer_file))
+    asked = logs / "modules.txt"
+    write_atomic(asked, "\n".join(modules))
+    argv = (str(interpreter), str(script), str(answer_file), str(asked))
     try:
         ending = commander.run(argv, env=env, log=log, what="the canary", timeout=PROBE_TIMEOUT)
         died = f"it died with {ending.signal}" if ending.signal else f"exit code {ending.exit_code}"
@@ -75,6 +84,7 @@ def run_probe(request: Request, interpreter: Path, commander: Commander) -> Prob
     if answer is None:
         return ProbeAnswer(problem=f"the canary did not start: {how or 'no answer'}", log=log)
     answer.torch, answer.log = answer.packages.get("torch", answer.torch), log
+    answer.is_lasting = bool(answer.problem)
     if answer.problem or answer.step != "done" or how:
         answer.problem = f"the canary fails at {answer.step!r}: {answer.problem or how or 'it ended early'}"
     return answer

@@ -1,7 +1,7 @@
 """Environments that are a commit: built into one Python, each in place of the last, or laid over a wheel's files.
 
     commits/<id>/environment.json, build.log, probe-<config>.log
-    commits/<install key>/environment.json, probe-<config>.log
+    commits/<install key>/environment.json, environment-<what it imports>.json, probe-<config>.log
 
 The first are built by a command of the user's. The result of each commit is kept, so that it need not be built again,
 and only one commit is installed at a time. For the others nothing is built. Such an environment is there while a search
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.atomic_files import read_json, write_atomic
 from whichtorch.base.errors import PreventedError
-from whichtorch.environments.canary import PROBE_TIMEOUT, run_probe, side_packages
+from whichtorch.environments.canary import PROBE_TIMEOUT, ProbeAnswer, run_probe, side_packages
 from whichtorch.environments.commander import CancelledError, Commander, InstallError, log_summary
 from whichtorch.environments.disk import Disk
 from whichtorch.environments.installation import unbuildable
@@ -172,18 +172,25 @@ def _reason(ending: Ending, log: Path) -> str:
 class LaidCommits:
     """Wheels, and what commits make of them, until `close`. `files_of` reads a commit for a wheel in site-packages."""
 
-    def __init__(self, wheels: EnvironmentCache, files_of: Callable[[Request, Path], PatchedFiles]) -> None:
+    def __init__(
+        self, wheels: EnvironmentCache, files_of: Callable[[Request, Path], PatchedFiles], *, fresh: bool = False
+    ) -> None:
         self.home = wheels.home
-        self._wheels, self._files_of = wheels, files_of
+        self._wheels, self._files_of, self._fresh = wheels, files_of, fresh
         self._guard = threading.Lock()  # of what is laid
-        self._laid: dict[str, Environment] = {}  # by install key
+        self._laid: dict[str, Environment] = {}  # by install key; also what is broken
+        self._missing: dict[str, frozenset[str]] = {}  # by id of a wheel: what cannot be imported from it
         self._held = ExitStack()
 
     def known(self, request: Request) -> Environment | None:
-        """Return what a commit was when it was tried; None where it never was, or could not be used."""
-        if not request.commit:
-            return self._wheels.known(request)
-        return None if self._wheels.known(request.unlaid) is None else read_json(self._kept_file(request), Environment)
+        """Return what a commit was when it was tried; None where it never was, or not over what its wheel is now."""
+        wheel = self._wheels.known(request.unlaid)
+        if not request.commit or wheel is None:
+            return wheel
+        kept = self._laid.get(request.install_key)
+        if kept is None and not self._fresh:
+            kept = read_json(self._kept_file(request), Environment)
+        return kept if kept is not None and kept.id.startswith(f"{wheel.id}+") else None
 
     def is_installed(self, request: Request) -> bool:
         """Return whether its wheel is there."""
@@ -237,20 +244,43 @@ class LaidCommits:
             assert interpreter is not None
             told = {"label": request.label, "patch": f"commit@{request.commit[:10]}", "options": ()}
             environment = environment.model_copy(update=told | {"notes": (*wheel.notes, note)})
+            is_lasting = False
             if kept is None or kept.id != environment.id:
                 if any(name.partition("/")[0] in PACKAGES for name in files):  # of torch: it must still work
-                    answer = run_probe(request, interpreter, commander)
-                    found = {"fingerprint": answer.fingerprint} | answer.verdict
+                    names = [_module(file) for file in request.imported if files.get(file, "") is not None]
+                    answer = self._probed(request, wheel, interpreter, names, commander)
+                    is_lasting, found = answer.is_lasting, {"fingerprint": answer.fingerprint} | answer.verdict
                     if answer.problem:  # the overlay is gone when it is read
                         laid, wheels = (str(each.parent.parent) for each in (interpreter, wheel.interpreter))
                         found["reason"] = answer.problem.replace(laid, wheels)
                     environment = environment.model_copy(update=found)
-                if environment.is_usable:
+                if environment.is_usable or is_lasting:
                     write_atomic(self._kept_file(request), environment.model_dump_json())
             if environment.is_usable:  # what is broken is not run
                 self._held.push(held.pop_all())
         self._laid[request.install_key] = environment
         return environment
 
+    def _probed(
+        self, request: Request, wheel: Environment, interpreter: Path, names: Sequence[str], commander: Commander
+    ) -> ProbeAnswer:
+        """Probe what is laid: it must import the modules that the request names, as far as its wheel can."""
+        answer = run_probe(request, interpreter, commander, names)
+        if answer.missing and not answer.problem:
+            assert wheel.interpreter is not None
+            if wheel.id not in self._missing:  # what the script tries to import, and does without
+                alone = run_probe(request, wheel.interpreter, commander, map(_module, request.imported))
+                self._missing[wheel.id] = frozenset(alone.missing)
+            if lost := [name for name in answer.missing if name not in self._missing[wheel.id]]:
+                answer.problem = f"the canary fails at 'import {lost[0]}': {answer.missing[lost[0]]}"
+                answer.is_lasting = True
+        return answer
+
     def _kept_file(self, request: Request) -> Path:
-        return self.home / "commits" / request.install_key / "environment.json"
+        asked = f"-{digest(request.imported)}" if request.imported else ""
+        return self.home / "commits" / request.install_key / f"environment{asked}.json"
+
+
+def _module(file: str) -> str:
+    """Return the module that is in a file of site-packages."""
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

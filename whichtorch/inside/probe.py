@@ -1,9 +1,10 @@
 """Canary and fingerprint of an environment. Runs inside it, so: Python 3.8, the standard library and torch.
 
-    python probe.py ANSWER.json
+    python probe.py ANSWER.json [MODULES.txt]
 
 writes one JSON object: {"step": what was begun last, "error": its traceback or null, "python": ..., ...}.
-It is rewritten before every step, so that after a crash or a hang the step is known.
+It is rewritten before every step, so that after a crash or a hang the step is known. Of the modules, a line each, those
+that cannot be imported are "missing", with why.
 """
 
 # One flat file without pathlib, because it starts faster that way under every Python.
@@ -33,7 +34,7 @@ if sys.path and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
     del sys.path[0]
 
 
-def main(path):  # type: (str) -> int
+def main(path, modules=os.devnull):  # type: (str, str) -> int
     """Run the canary, then take the fingerprint; exit 1 where the canary fails."""
     answer = {"step": "start", "error": None}  # type: dict[str, object]
 
@@ -53,6 +54,16 @@ def main(path):  # type: (str) -> int
 
         answer["torch"] = str(torch.__version__)
         answer["watched"] = watched(torch)
+        with open(modules, encoding="utf-8") as file:
+            names = [name for name in file.read().split() if name not in sys.modules]
+        missing = {}  # type: dict[str, str]
+        answer["missing"] = missing
+        for name in names:
+            begin("import " + name)
+            try:
+                __import__(name)
+            except Exception as error:
+                missing[name] = described(error)
         begin("matmul on the CPU")
         if torch.ones(4, 3).matmul(torch.ones(3, 2)).sum().item() != 24.0:
             raise RuntimeError("4x3 ones times 3x2 ones do not sum to 24")
@@ -64,11 +75,16 @@ def main(path):  # type: (str) -> int
         begin("done")
     except BaseException as error:
         answer["error"] = traceback.format_exc()
-        answer["problem"] = type(error).__name__ + ": " + (str(error).strip().splitlines() or [""])[0]
+        answer["problem"] = described(error)
         begin(str(answer["step"]))
         traceback.print_exc()
         return 1
     return 0
+
+
+def described(error):  # type: (BaseException) -> str
+    """Return an exception's type and the first line of its message."""
+    return type(error).__name__ + ": " + (str(error).strip().splitlines() or [""])[0]
 
 
 def packages():  # type: () -> dict[str, str]
@@ -230,4 +246,4 @@ def dispatch(torch):  # type: (object) -> dict[str, str]
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -113,6 +113,7 @@ class Request(Model):
     config: Config
     patch: Patch | None = None  # None: as it is installed
     commit: str = ""  # whose Python is laid over what is installed; "": that of the wheel
+    imported: tuple[str, ...] = ()  # files of the wheel that can be imported if a commit is to be evidence
     hardware: Hardware | None = None  # None: any machine
     interpreter: Path | None = None  # an existing environment, used as it is
     folder: str = ""  # what tells it from other such environments; "": the name of its folder
@@ -188,7 +189,7 @@ class Request(Model):
     @property
     def unlaid(self) -> Request:
         """The request for the wheel that a commit's Python is laid over."""
-        return self.model_copy(update={"commit": ""})
+        return self.model_copy(update={"commit": "", "imported": ()})
 
     @property
     def install_key(self) -> str:
@@ -226,7 +227,18 @@ def folder_of(interpreter: Path) -> Path:
 
 
 # parts of a request
-_NOT_INSTALLED = {"config", "hardware", "problem", "show_python", "folder", "matrix", "patch", "added", "added_options"}
+_NOT_INSTALLED = {
+    "config",
+    "hardware",
+    "problem",
+    "show_python",
+    "folder",
+    "matrix",
+    "patch",
+    "added",
+    "added_options",
+    "imported",
+}
 
 
 class TorchConfig(OpenModel):
