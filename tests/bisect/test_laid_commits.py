@@ -30,7 +30,7 @@ def test_only_what_can_be_run_stays_laid(
     (tmp_path / "venv/bin/python").touch()
     (tmp_path / "venv/lib/python3.11/site-packages/torch").mkdir(parents=True)
 
-    def probe(_: Request, interpreter: Path, __: object, ___: object) -> ProbeAnswer:
+    def probe(_: Request, interpreter: Path, __: object) -> ProbeAnswer:
         if (venv := interpreter.parent.parent) == tmp_path / "venv":
             return ProbeAnswer(missing={"a": "no"})
         reason, log = problem and f"{problem} in {venv}", tmp_path / "log"
@@ -40,7 +40,7 @@ def test_only_what_can_be_run_stays_laid(
     files = PatchedFiles({"torch/a.py": ""}, "1 file")
     laid = LaidCommits(Wheels(tmp_path), lambda *_: files)  # type: ignore[arg-type]
     request = Request(torch="1.0", python="3.11", build=Build(name="pypi"), config=Config(name="default"), commit="c0")
-    request = request.model_copy(update={"imported": ("torch/a.py", "a.py")})
+    request = request.model_copy(update={"imported": ("torch.a", "a")})
     environment, is_usable = laid.acquire(request), problem is None and missing == ["a"]
     assert environment.is_usable is is_usable
     problem = problem or "the canary fails at 'import torch.a': not"

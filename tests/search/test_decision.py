@@ -87,7 +87,7 @@ def test_a_block_of_32_in_128_is_jumped() -> None:
 
 @pytest.mark.parametrize("silent", [1, -1])
 def test_all_beyond_some_position_is_left_alone(silent: int) -> None:
-    """If what cannot be tested is at one end, 9.5 probes on average find its edge or the culprit, also behind a hole."""
+    """If what cannot be tested is at one end, its edge or the culprit is found after 9.5 probes, also behind a hole."""
     counts = []
     for edge, culprit in [(each, other) for each in range(3, 127, 5) for other in range(1, 127, 6)]:
         hole = {edge // 2} if 10 < edge // 2 + 4 < culprit else set()

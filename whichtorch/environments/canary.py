@@ -28,8 +28,6 @@ from whichtorch.environments.installation import (
 from whichtorch.model import Config, Environment, Fingerprint, Outcome, Request, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from whichtorch.environments.disk import Disk
 
 PROBE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute
@@ -55,11 +53,8 @@ class ProbeAnswer(BaseModel):
         return {"outcome": Outcome.BROKEN, "reason": self.problem, "log": self.log} if self.problem else {}
 
 
-def run_probe(request: Request, interpreter: Path, commander: Commander, modules: Iterable[str] = ()) -> ProbeAnswer:
-    """Probe an environment under the request's config. A canary that fails or hangs is no error but a finding.
-
-    It tries to import some modules, too.
-    """
+def run_probe(request: Request, interpreter: Path, commander: Commander) -> ProbeAnswer:
+    """Probe an environment under the request's config. A canary that fails or hangs is no error but a finding."""
     commander.stage("probing")
     config, logs = request.config, commander.logs
     beside = side_packages_folder(config, request.python or "existing", commander.home)
@@ -71,9 +66,8 @@ def run_probe(request: Request, interpreter: Path, commander: Commander, modules
     # a copy of its own: neither the tool's folder nor its bytecode is part of the environment
     script = logs / "probe.py"
     shutil.copyfile(PROBE, script)
-    asked = logs / "modules.txt"
-    write_atomic(asked, "\n".join(modules))
-    argv = (str(interpreter), str(script), str(answer_file), str(asked))
+    write_atomic(modules := logs / "modules.txt", "\n".join(request.imported))
+    argv = (str(interpreter), str(script), str(answer_file), str(modules))
     try:
         ending = commander.run(argv, env=env, log=log, what="the canary", timeout=PROBE_TIMEOUT)
         died = f"it died with {ending.signal}" if ending.signal else f"exit code {ending.exit_code}"

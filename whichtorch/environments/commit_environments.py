@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -187,10 +187,9 @@ class LaidCommits:
         wheel = self._wheels.known(request.unlaid)
         if not request.commit or wheel is None:
             return wheel
-        kept = self._laid.get(request.install_key)
-        if kept is None and not self._fresh:
-            kept = read_json(self._kept_file(request), Environment)
-        return kept if kept is not None and kept.id.startswith(f"{wheel.id}+") else None
+        read = None if self._fresh else read_json(self._kept_file(request), Environment)
+        kept = self._laid.get(request.install_key, read)
+        return kept if kept and kept.id.startswith(f"{wheel.id}+") else None
 
     def is_installed(self, request: Request) -> bool:
         """Return whether its wheel is there."""
@@ -247,8 +246,7 @@ class LaidCommits:
             is_lasting = False
             if kept is None or kept.id != environment.id:
                 if any(name.partition("/")[0] in PACKAGES for name in files):  # of torch: it must still work
-                    names = [_module(file) for file in request.imported if files.get(file, "") is not None]
-                    answer = self._probed(request, wheel, interpreter, names, commander)
+                    answer = self._probed(request, wheel, interpreter, commander)
                     is_lasting, found = answer.is_lasting, {"fingerprint": answer.fingerprint} | answer.verdict
                     if answer.problem:  # the overlay is gone when it is read
                         laid, wheels = (str(each.parent.parent) for each in (interpreter, wheel.interpreter))
@@ -261,26 +259,18 @@ class LaidCommits:
         self._laid[request.install_key] = environment
         return environment
 
-    def _probed(
-        self, request: Request, wheel: Environment, interpreter: Path, names: Sequence[str], commander: Commander
-    ) -> ProbeAnswer:
-        """Probe what is laid: it must import the modules that the request names, as far as its wheel can."""
-        answer = run_probe(request, interpreter, commander, names)
-        if answer.missing and not answer.problem:
+    def _probed(self, request: Request, wheel: Environment, interpreter: Path, commander: Commander) -> ProbeAnswer:
+        """Probe what is laid: of the modules that the request names it must import all that its wheel can."""
+        answer = run_probe(request, interpreter, commander)
+        if answer.missing and wheel.id not in self._missing:
             assert wheel.interpreter is not None
-            if wheel.id not in self._missing:  # what the script tries to import, and does without
-                alone = run_probe(request, wheel.interpreter, commander, map(_module, request.imported))
-                self._missing[wheel.id] = frozenset(alone.missing)
-            if lost := [name for name in answer.missing if name not in self._missing[wheel.id]]:
-                answer.problem = f"the canary fails at 'import {lost[0]}': {answer.missing[lost[0]]}"
-                answer.is_lasting = True
+            self._missing[wheel.id] = frozenset(run_probe(request, wheel.interpreter, commander).missing)
+        lost = [name for name in answer.missing if name not in self._missing[wheel.id]]
+        if lost and not answer.problem:
+            answer.problem = f"the canary fails at 'import {lost[0]}': {answer.missing[lost[0]]}"
+            answer.is_lasting = True
         return answer
 
     def _kept_file(self, request: Request) -> Path:
         asked = f"-{digest(request.imported)}" if request.imported else ""
         return self.home / "commits" / request.install_key / f"environment{asked}.json"
-
-
-def _module(file: str) -> str:
-    """Return the module that is in a file of site-packages."""
-    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

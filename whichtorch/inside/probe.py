@@ -63,7 +63,7 @@ def main(path, modules=os.devnull):  # type: (str, str) -> int
             try:
                 __import__(name)
             except Exception as error:
-                missing[name] = described(error)
+                missing[name] = repr(error)
         begin("matmul on the CPU")
         if torch.ones(4, 3).matmul(torch.ones(3, 2)).sum().item() != 24.0:
             raise RuntimeError("4x3 ones times 3x2 ones do not sum to 24")
@@ -75,16 +75,11 @@ def main(path, modules=os.devnull):  # type: (str, str) -> int
         begin("done")
     except BaseException as error:
         answer["error"] = traceback.format_exc()
-        answer["problem"] = described(error)
+        answer["problem"] = type(error).__name__ + ": " + (str(error).strip().splitlines() or [""])[0]
         begin(str(answer["step"]))
         traceback.print_exc()
         return 1
     return 0
-
-
-def described(error):  # type: (BaseException) -> str
-    """Return an exception's type and the first line of its message."""
-    return type(error).__name__ + ": " + (str(error).strip().splitlines() or [""])[0]
 
 
 def packages():  # type: () -> dict[str, str]

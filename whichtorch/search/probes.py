@@ -110,12 +110,8 @@ def next_in_front(before: int, after: int, dead: Sequence[int], silent: int, sha
     Beyond is where `silent` says. The first dead one may be a hole: if others were probed only far behind it, the gap
     is halved, too.
     """
-    walls = [before, *dead, after]
-    if silent > 0:
-        first, last, behind = walls[0], walls[1], walls[1:3]
-    else:
-        first, last, behind = walls[-2], walls[-1], walls[-3:-1]
-    position = next_probe(first, last, (), share)
+    front, behind = list(pairwise([before, *dead, after]))[::silent][:2]
+    position = next_probe(*front, (), share)
     return sum(behind) // 2 if position is None and behind[1] - behind[0] > HOLE else position
 
 

@@ -51,8 +51,9 @@ if TYPE_CHECKING:
     from whichtorch.model.events import Show
 
 PASS_RUNS = 3  # of the commit that passes beside the one that does not: others beyond it pass as well
+_BETWEEN = "no commit is blamed, because those between these two tell nothing over either wheel"
 _UNREAD = "which files the script reads is not known, so no commit is left out"
-_IMPORTED = re.compile(r"(.*\.py)\t\d+\t<module>")
+_IMPORTED = re.compile(r"(.*)\.py\t\d+\t<module>$")
 _HASH = re.compile(r"\b([0-9a-f]{10})[0-9a-f]{30}\b")
 
 
@@ -215,22 +216,22 @@ class LineSearch:
     def _found(self, best: Bisection, wheels: Sequence[Wheel]) -> Bisection:
         """Return the commit that matters, else what is known; what is between is tried over each wheel in turn."""
         for wheel in wheels:
-            before, after = ends = self._sides(best) or self.ends
-            if self._sides(best) is None or before.commit == after.commit or self.bench.stopped:
+            sides = self._sides(best)
+            if sides is None or sides[0].commit == sides[1].commit or self.bench.stopped:
                 break
-            part = self.line[self.line.index(before.commit) : self.line.index(after.commit) + 1]
-            found, pair = self._narrowed(part, wheel, ends)
+            first, last = (self.line.index(side.commit) for side in sides)
+            found, pair = self._narrowed(self.line[first : last + 1], wheel, sides)
             if pair is not None:
                 return self._checked(found, pair, [other for other in wheels if other != wheel])
             best = found if self._sides(found) else best
-        sides = self._sides(best)
-        if sides and sides[0].commit == sides[1].commit:
-            return self._native(best, sides)
-        if sides is None:
+        if (sides := self._sides(best)) is None:
             self._notes += self._native_changes() if len(wheels) == 1 else ()
             return self._completed(best)
-        self._notes += [] if self.bench.stopped else ["no commit is blamed: what is between could not be told"]
-        return self._completed(_undecided(best, best.boundaries[-1]))
+        if sides[0].commit == sides[1].commit:
+            self._notes += [f"native code decides, not Python: {self._shown(sides)}", *self._native_changes()]
+            return self._undecided(best, from_=self.line[0], to=self.line[-1], commits=None, packages={})
+        self._notes += [] if self.bench.stopped else [_BETWEEN]
+        return self._undecided(best)
 
     def _narrowed(
         self, part: Sequence[str], wheel: Wheel, ends: tuple[Spot, Spot]
@@ -253,10 +254,9 @@ class LineSearch:
                     return pair, (parent, after)
             first = part.index(before.commit) + 1 if before.commit in part else 0
             is_over = self._verdict(parent) is not self._verdict(after) or list(part[first:place]) == list(kept)
-            if is_over and parent not in spots:
-                spots.insert(sum(part.index(each) < place for each in kept), parent)
-            if is_over or self.bench.stopped:
-                return (found if self.bench.stopped else self._asked(spots, ends, silent=silent)), None
+            if is_over:
+                spots = sorted({*spots, parent}, key=lambda spot: part.index(spot.commit))
+                return self._asked(spots, ends, silent=silent), None
             # what the script reads in between is more than it reads at both ends
             part, kept = part[:place], part[first:place]
 
@@ -314,9 +314,10 @@ class LineSearch:
 
     @cached_property
     def _imported(self) -> tuple[str, ...]:
-        """The files that are imported at both ends, in the order of the first one."""
-        ways = [[match[1] for line in lines if (match := _IMPORTED.fullmatch(line))] for lines in self._noted]
-        return tuple(file for file in dict.fromkeys(ways[0]) if file in ways[-1]) if ways else ()
+        """The modules that are imported at both ends, in the order of the first one."""
+        ways = [[match[1] for line in lines if (match := _IMPORTED.match(line))] for lines in self._noted]
+        both = (file for file in dict.fromkeys(ways[0]) if file in ways[-1]) if ways else ()
+        return tuple(file.removesuffix("/__init__").replace("/", ".") for file in both)
 
     # what is found
 
@@ -337,8 +338,7 @@ class LineSearch:
                     f"no commit is blamed: {pair[1].commit[:10]} makes the difference over the wheel of "
                     f"{pair[1].wheel.version}, but not {where}: {self._shown(spots)}; native code has a part in it"
                 )
-                bracket = found.boundaries[-1].model_copy(update={"from_": self.line[0], "to": self.line[-1]})
-                return self._completed(_undecided(found, bracket))
+                return self._undecided(found, from_=self.line[0], to=self.line[-1])
         checked += [] if others else self._native_changes()
         merges: list[str] = []
         while inner := self._merged(pair):
@@ -387,13 +387,6 @@ class LineSearch:
             checked=tuple(checked),
         )
 
-    def _native(self, rough: Bisection, meeting: Sequence[Spot]) -> Bisection:
-        """Return that native code decides, since a commit differs over two wheels, and where to go on."""
-        old, new = (end.commit for end in self.ends)
-        self._notes += [f"native code decides, not Python: {self._shown(meeting)}", *self._native_changes()]
-        bracket = rough.boundaries[-1].model_copy(update={"from_": old, "to": new, "commits": None, "packages": {}})
-        return self._completed(_undecided(rough, bracket))
-
     def _native_changes(self) -> Iterator[str]:
         """Yield which commits touch native code, if some do."""
         changed = zip(self.line, self.checkout.changes(self.line), strict=True)
@@ -416,6 +409,12 @@ class LineSearch:
         old, new = (side.partition(" over ")[0] for side in (boundary.from_, boundary.to))
         return boundary.model_copy(update={"commits": boundary.commits and self.checkout.compare_link(old, new)})
 
+    def _undecided(self, found: Bisection, **changes: object) -> Bisection:
+        """Return an answer that blames no commit, with what holds the change."""
+        bracket = found.boundaries[-1].model_copy(update=changes)
+        undecided: dict[str, object] = {"answer": AnswerKind.INCONCLUSIVE, "boundaries": (bracket,)}
+        return self._completed(found.model_copy(update=undecided))
+
     def _completed(self, last: Bisection) -> Bisection:
         """Return the last search as the answer to the whole question, with all that was tried."""
         order = {commit: place for place, commit in enumerate(self._order)}
@@ -436,8 +435,3 @@ class LineSearch:
                 "interrupted": self.bench.is_interrupted,
             }
         )
-
-
-def _undecided(found: Bisection, bracket: Boundary) -> Bisection:
-    """Return an answer that blames no commit, with what holds the change."""
-    return found.model_copy(update={"answer": AnswerKind.INCONCLUSIVE, "boundaries": (bracket,)})
