@@ -39,7 +39,6 @@ class ProbeAnswer(BaseModel):
     step: str = ""  # the last one that began
     problem: str | None = None
     is_lasting: bool = False  # the problem is an exception, which comes again
-    missing: dict[str, str] = {}  # by module that cannot be imported: why
     torch: str = ""
     python: str = ""
     packages: dict[str, str] = {}

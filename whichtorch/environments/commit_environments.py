@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.base.atomic_files import read_json, write_atomic
 from whichtorch.base.errors import PreventedError
-from whichtorch.environments.canary import PROBE_TIMEOUT, ProbeAnswer, run_probe, side_packages
+from whichtorch.environments.canary import PROBE_TIMEOUT, run_probe, side_packages
 from whichtorch.environments.commander import CancelledError, Commander, InstallError, log_summary
 from whichtorch.environments.disk import Disk
 from whichtorch.environments.installation import unbuildable
@@ -179,7 +179,6 @@ class LaidCommits:
         self._wheels, self._files_of, self._fresh = wheels, files_of, fresh
         self._guard = threading.Lock()  # of what is laid
         self._laid: dict[str, Environment] = {}  # by install key; also what is broken
-        self._missing: dict[str, frozenset[str]] = {}  # by id of a wheel: what cannot be imported from it
         self._held = ExitStack()
 
     def known(self, request: Request) -> Environment | None:
@@ -246,7 +245,7 @@ class LaidCommits:
             is_lasting = False
             if kept is None or kept.id != environment.id:
                 if any(name.partition("/")[0] in PACKAGES for name in files):  # of torch: it must still work
-                    answer = self._probed(request, wheel, interpreter, commander)
+                    answer = run_probe(request, interpreter, commander)
                     is_lasting, found = answer.is_lasting, {"fingerprint": answer.fingerprint} | answer.verdict
                     if answer.problem:  # the overlay is gone when it is read
                         laid, wheels = (str(each.parent.parent) for each in (interpreter, wheel.interpreter))
@@ -258,18 +257,6 @@ class LaidCommits:
                 self._held.push(held.pop_all())
         self._laid[request.install_key] = environment
         return environment
-
-    def _probed(self, request: Request, wheel: Environment, interpreter: Path, commander: Commander) -> ProbeAnswer:
-        """Probe what is laid: of the modules that the request names it must import all that its wheel can."""
-        answer = run_probe(request, interpreter, commander)
-        if answer.missing and wheel.id not in self._missing:
-            assert wheel.interpreter is not None
-            self._missing[wheel.id] = frozenset(run_probe(request, wheel.interpreter, commander).missing)
-        lost = [name for name in answer.missing if name not in self._missing[wheel.id]]
-        if lost and not answer.problem:
-            answer.problem = f"the canary fails at 'import {lost[0]}': {answer.missing[lost[0]]}"
-            answer.is_lasting = True
-        return answer
 
     def _kept_file(self, request: Request) -> Path:
         asked = f"-{digest(request.imported)}" if request.imported else ""
