@@ -54,17 +54,17 @@ def main(path, modules=os.devnull):  # type: (str, str) -> int
 
         answer["torch"] = str(torch.__version__)
         answer["watched"] = watched(torch)
-        with open(modules, encoding="utf-8") as file:
-            for name in file.read().split():
-                if name not in sys.modules:
-                    begin("import " + name)
-                    __import__(name)
         begin("matmul on the CPU")
         if torch.ones(4, 3).matmul(torch.ones(3, 2)).sum().item() != 24.0:
             raise RuntimeError("4x3 ones times 3x2 ones do not sum to 24")
         begin("matmul on the meta device")
         if tuple(torch.empty(4, 3, device="meta").matmul(torch.empty(3, 2, device="meta")).shape) != (4, 2):
             raise RuntimeError("a 4x3 times a 3x2 meta tensor is not 4x2")
+        with open(modules, encoding="utf-8") as file:
+            for name in file.read().split():
+                if name not in sys.modules:
+                    begin("import " + name)
+                    __import__(name)
         begin("fingerprint")
         answer["fingerprint"] = fingerprint(torch)
         begin("done")
