@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 PASS_RUNS = 3  # of the commit that passes beside the one that does not: others beyond it pass as well
 _BETWEEN = "no commit is blamed, because those between these two tell nothing over either wheel"
 _UNREAD = "which files the script reads is not known, so no commit is left out"
-_IMPORTED = re.compile(r"(.*)\.py\t\t<module>$")
+_IMPORTED = re.compile(r"(.*?)(?:/__init__)?\.py\t\t<module>$")
 _HASH = re.compile(r"\b([0-9a-f]{10})[0-9a-f]{30}\b")
 
 
@@ -293,8 +293,7 @@ class LineSearch:
         packages = "" if self.wheels.package == "torch" else os.pathsep + os.pathsep.join(self._tree.prefixes)
         try:
             for asked in map(self._asking, self.ends):
-                environment = self.bench.lab.acquire(asked)
-                request = self.request
+                request, environment = self.request, self.bench.lab.acquire(asked)
                 planned = PlannedCell(
                     request=asked, scenario=request.scenario, variant=request.variant, options=request.run_options
                 )
@@ -315,9 +314,10 @@ class LineSearch:
     @cached_property
     def _imported(self) -> tuple[str, ...]:
         """The modules that are imported at both ends, in the order of the first one; none if an end does not tell."""
-        ways = [[match[1] for line in lines if (match := _IMPORTED.match(line))] for lines in self._noted]
-        both = (file for file in dict.fromkeys(ways[0]) if file in ways[-1]) if ways else ()
-        return tuple(file.removesuffix("/__init__").replace("/", ".") for file in both)
+        ways = [
+            [match[1].replace("/", ".") for line in lines if (match := _IMPORTED.match(line))] for lines in self._noted
+        ]
+        return tuple(name for name in ways[0] if name in ways[-1]) if ways else ()
 
     # what is found
 
