@@ -6,7 +6,7 @@ import random
 import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -196,10 +196,13 @@ def check(history: History, found: Bisection) -> str:
     return "bracket"
 
 
-def test_native_code_is_told_early(tmp_path: Path) -> None:
+@pytest.mark.parametrize("needs_new", [False, True])
+def test_native_code_is_told_early(tmp_path: Path, needs_new: bool) -> None:
     """Where the wheel alone makes the difference, no commit is blamed, after a few runs."""
     history = History(3, native_fixes=True, has_fix=False)
     history.draw()
+    for number, made in enumerate(history.commits[2:] if needs_new else (), 2):
+        history.commits[number] = replace(made, has=made.has | {NATIVE, NEEDS_NEW})
     found = searched(history, tmp_path)
     assert found.answer is AnswerKind.INCONCLUSIVE
     assert found.reasons[0].startswith("native code decides, not Python")

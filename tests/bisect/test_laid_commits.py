@@ -40,7 +40,7 @@ def test_only_what_can_be_run_stays_laid(tmp_path: Path, monkeypatch: pytest.Mon
     assert environment.is_usable is (problem is None)
     assert environment.reason == (problem and f"{problem} in {tmp_path / 'venv'}")
     assert len(list(tmp_path.glob("fix/in-use/*/venv"))) == (problem is None)
-    laid.close()
+    laid.release(request)
     later = [LaidCommits(laid._wheels, laid._files_of, fresh=fresh).known(request) for fresh in (False, True)]
     assert later == [environment, None]
     assert not list(tmp_path.glob("fix/in-use/*/venv"))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -170,7 +171,7 @@ def _reason(ending: Ending, log: Path) -> str:
 
 
 class LaidCommits:
-    """Wheels, and what commits make of them, until `close`. `files_of` reads a commit for a wheel in site-packages."""
+    """Wheels, and what commits make of them until `release`. `files_of` reads a commit for a wheel in site-packages."""
 
     def __init__(
         self, wheels: EnvironmentCache, files_of: Callable[[Request, Path], PatchedFiles], *, fresh: bool = False
@@ -179,7 +180,7 @@ class LaidCommits:
         self._wheels, self._files_of, self._fresh = wheels, files_of, fresh
         self._guard = threading.Lock()  # of what is laid
         self._laid: dict[str, Environment] = {}  # by install key; also what is broken
-        self._held = ExitStack()
+        self._held: defaultdict[str, list[ExitStack]] = defaultdict(list)  # what is laid, likewise
 
     def known(self, request: Request) -> Environment | None:
         """Return what a commit was when it was tried; None where it never was, or not over what its wheel is now."""
@@ -213,7 +214,9 @@ class LaidCommits:
         commander = Commander(home=self.home, logs=logs, timeout=PROBE_TIMEOUT, cancelled=cancelled, stage=stage)
         with self._guard:
             try:
-                environment = self._laid.get(request.install_key) or self._lay(request, wheel, commander)
+                environment = self.known(request)
+                if environment is None or environment.is_usable:
+                    environment = self._lay(request, wheel, commander)
             except (CancelledError, PreventedError) as error:
                 environment = unbuildable(request, str(error))
             except OSError as error:
@@ -224,12 +227,16 @@ class LaidCommits:
         return environment
 
     def release(self, request: Request) -> None:
-        """Let the wheel be evicted; what is laid over it stays, since the next run of it is likely."""
+        """Remove what is laid, and let the wheel be evicted."""
+        if held := self._held[request.install_key]:
+            held.pop().close()
         self._wheels.release(request.unlaid)
 
     def close(self) -> None:
-        """Remove what is laid."""
-        self._held.close()
+        """Remove what is still laid."""
+        for held in self._held.values():
+            while held:
+                held.pop().close()
 
     def _lay(self, request: Request, wheel: Environment, commander: Commander) -> Environment:
         """Lay a commit's files over a wheel; probe it if it was not usable before."""
@@ -254,7 +261,7 @@ class LaidCommits:
                 if environment.is_usable or is_lasting:
                     write_atomic(self._kept_file(request), environment.model_dump_json())
             if environment.is_usable:  # what is broken is not run
-                self._held.push(held.pop_all())
+                self._held[request.install_key].append(held.pop_all())
         self._laid[request.install_key] = environment
         return environment
 

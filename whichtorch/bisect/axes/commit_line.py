@@ -216,6 +216,9 @@ class LineSearch:
     def _found(self, best: Bisection, wheels: Sequence[Wheel]) -> Bisection:
         """Return the commit that matters, else what is known; what is between is tried over each wheel in turn."""
         for wheel in wheels:
+            if sides := self._sides(best):  # the far end tells early that the wheel matters
+                found = self._asked([Spot(side.commit, wheel) for side in sides], sides)
+                best = found if self._sides(found) else best
             sides = self._sides(best)
             if sides is None or sides[0].commit == sides[1].commit or self.bench.stopped:
                 break
@@ -228,9 +231,9 @@ class LineSearch:
             self._notes += self._native_changes() if len(wheels) == 1 else ()
             return self._completed(best)
         if sides[0].commit == sides[1].commit:
-            self._notes += [f"native code decides, not Python: {self._shown(sides)}", *self._native_changes()]
+            self._notes[:0] = [f"native code decides, not Python: {self._shown(sides)}", *self._native_changes()]
             return self._undecided(best, from_=self.line[0], to=self.line[-1], commits=None, packages={})
-        self._notes += [] if self.bench.stopped else [_BETWEEN]
+        self._notes[:0] = [] if self.bench.stopped else [_BETWEEN]
         return self._undecided(best)
 
     def _narrowed(
