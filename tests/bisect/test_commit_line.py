@@ -6,7 +6,7 @@ import random
 import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -155,6 +155,7 @@ def searched(history: History, folder: Path, releases: Bisection | None = None) 
 
     def behave(request: Request) -> Ending:
         history.wheels.add(request.torch)
+        assert request.imported == ("lib.core",) or request.commit in {"", hashes[history.new]}
         number = hashes.index(request.commit or tagged[request.torch])
         passes = history.passes(number, is_new=request.torch == "2.0")
         return CRASHED if passes is None else PASSED if passes else FAILED
@@ -167,7 +168,7 @@ def searched(history: History, folder: Path, releases: Bisection | None = None) 
         old, new = _older_first(checkout, hashes[history.new], hashes[history.old])
         search = LineSearch(request, bench, wheels, checkout.line(old, new), SearchVerdict.BAD)
         tree = SimpleNamespace(place=lambda path: path, own=frozenset({"lib/core.py", "lib/unread.py"}))
-        search.__dict__ |= {"_tree": tree, "_read": frozenset({"lib/core.py"})}
+        search.__dict__ |= {"_tree": tree, "_noted": (("lib/core.py\t\t<module>",),) * 2}
         if releases:
             search.take_in(releases)
         return search.run()
@@ -195,10 +196,13 @@ def check(history: History, found: Bisection) -> str:
     return "bracket"
 
 
-def test_native_code_is_told_early(tmp_path: Path) -> None:
+@pytest.mark.parametrize("needs_new", [False, True])
+def test_native_code_is_told_early(tmp_path: Path, needs_new: bool) -> None:
     """Where the wheel alone makes the difference, no commit is blamed, after a few runs."""
     history = History(3, native_fixes=True, has_fix=False)
     history.draw()
+    for number, made in enumerate(history.commits[2:] if needs_new else (), 2):
+        history.commits[number] = replace(made, has=made.has | {NATIVE, NEEDS_NEW})
     found = searched(history, tmp_path)
     assert found.answer is AnswerKind.INCONCLUSIVE
     assert found.reasons[0].startswith("native code decides, not Python")
@@ -237,8 +241,9 @@ def test_bracket_names_all_that_was_tried_in_it(tmp_path: Path) -> None:
     unread = history.add(frozenset({BROKEN}), (broken,), is_read=False)
     fix = history.add(frozenset({FIX}), (unread,), is_read=True)
     history.new = history.add(frozenset({FIX}), (fix,), is_read=False)
-    bracket = searched(history, tmp_path).boundaries[-1]
-    assert bracket.culprit is None
+    found = searched(history, tmp_path)
+    bracket = found.boundaries[-1]
+    assert (found.answer, bracket.culprit) == (AnswerKind.INCONCLUSIVE, None)
     assert bracket.different_between == (history.hashes[broken], history.hashes[unread])
 
 

@@ -23,13 +23,14 @@ class Wheels(FakeCache):
 
 @pytest.mark.parametrize("problem", [None, "the canary fails"])
 def test_only_what_can_be_run_stays_laid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: str | None) -> None:
-    """What a broken commit takes on disk is given back at once, and its reason names the wheel's place, which stays."""
+    """What is broken goes at once, and its reason names files that stay; the next search knows it without a probe."""
     (tmp_path / "venv/bin").mkdir(parents=True)
     (tmp_path / "venv/bin/python").touch()
     (tmp_path / "venv/lib/python3.11/site-packages/torch").mkdir(parents=True)
 
     def probe(_: Request, interpreter: Path, __: object) -> ProbeAnswer:
-        return ProbeAnswer(problem=problem and f"{problem} in {interpreter.parent.parent}", log=tmp_path / "log")
+        reason, log = problem and f"{problem} in {interpreter.parent.parent}", tmp_path / "log"
+        return ProbeAnswer(problem=reason, is_lasting=True, log=log)
 
     monkeypatch.setattr(commit_environments, "run_probe", probe)
     files = PatchedFiles({"torch/a.py": ""}, "1 file")
@@ -39,5 +40,7 @@ def test_only_what_can_be_run_stays_laid(tmp_path: Path, monkeypatch: pytest.Mon
     assert environment.is_usable is (problem is None)
     assert environment.reason == (problem and f"{problem} in {tmp_path / 'venv'}")
     assert len(list(tmp_path.glob("fix/in-use/*/venv"))) == (problem is None)
-    laid.close()
+    laid.release(request)
+    later = [LaidCommits(laid._wheels, laid._files_of, fresh=fresh).known(request) for fresh in (False, True)]
+    assert later == [environment, None]
     assert not list(tmp_path.glob("fix/in-use/*/venv"))

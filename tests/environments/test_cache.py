@@ -389,14 +389,15 @@ def test_a_wheel_is_an_environment(tmp_path: Path, make_cache: MakeCache) -> Non
         ("fails to import", "the canary fails at 'import torch': ImportError: libtorch_stand_in.so"),
         ("dies on import", "the canary fails at 'import torch': it died with SIGABRT"),
         ("miscalculates", "the canary fails at 'matmul on the CPU': RuntimeError: 4x3 ones times"),
+        ("old", "the canary fails at 'import torch.absent': ModuleNotFoundError: No module named 'torch.absent'"),
     ],
 )
 @pytest.mark.usefixtures("stand_in_uv")
 def test_a_failed_canary_is_broken(wheels: Path, make_cache: MakeCache, behaviour: str, reason: str) -> None:
-    """A torch that cannot multiply two matrices is broken, with the step and a log, and known as nothing."""
+    """A torch that cannot multiply, or import what is asked for, is broken, with step and log, and known as nothing."""
     build_wheel(wheels, "2.11.0", behaviour=behaviour)
     cache = make_cache()
-    environment = cache.acquire(ask("2.11.0"))
+    environment = cache.acquire(ask("2.11.0").model_copy(update={"imported": ("torch", "torch.absent")}))
     assert environment.outcome is Outcome.BROKEN
     assert environment.reason is not None
     assert environment.reason.startswith(reason)

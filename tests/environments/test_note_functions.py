@@ -46,7 +46,7 @@ def test_noted(tmp_path: Path) -> None:
 
 
 def test_whichever_of_the_packages_is_imported_is_noted(tmp_path: Path) -> None:
-    """A project may have several top packages, of which a script uses one."""
+    """A project may have several top packages, of which a script uses one; what was imported is noted at the end."""
     interpreter = environment_folder(
         tmp_path / "venv", {"other/__init__.py": "", "used/__init__.py": "def f(): pass\n"}
     )
@@ -54,8 +54,6 @@ def test_whichever_of_the_packages_is_imported_is_noted(tmp_path: Path) -> None:
     packages = os.pathsep.join([str(tmp_path / "noted"), "other", "used"])
     hooks = {"PYTHONPATH": str(FOLDER), "WHICHTORCH_HOOKS": "note_functions", NOTED: packages}
     subprocess.run([interpreter, "-c", "import used; used.f()"], env=os.environ | hooks, check=True)
-    (file,) = (tmp_path / "noted").iterdir()
-    assert [line.split("\t")[::2] for line in file.read_text().splitlines()] == [
-        ["used/__init__.py", "<module>"],
-        ["used/__init__.py", "f"],
-    ]
+    (file,), module = (tmp_path / "noted").iterdir(), "<module>"
+    noted = [tuple(line.split("\t")) for line in file.read_text().splitlines()]
+    assert noted == [("used/__init__.py", line, name) for line, name in (("1", module), ("1", "f"), ("", module))]

@@ -85,6 +85,23 @@ def test_a_block_of_32_in_128_is_jumped() -> None:
     assert sum(counts) / len(counts) <= 14.7
 
 
+@pytest.mark.parametrize("silent", [1, -1])
+def test_all_beyond_some_position_is_left_alone(silent: int) -> None:
+    """If what cannot be tested is at one end, its edge or the culprit is found after 9.5 probes, also behind a hole."""
+    counts = []
+    for edge, culprit in [(each, other) for each in range(3, 127, 5) for other in range(1, 127, 6)]:
+        hole = {edge // 2} if 10 < edge // 2 + 4 < culprit else set()
+        beyond = {*hole, *range(edge, 127)}
+        dead = beyond if silent > 0 else {127 - each for each in beyond}
+        history = History.regression(128, culprit if silent > 0 else 128 - culprit, untestable=dead)
+        trace = follow(history, SearchOptions(silent=silent))
+        (found,) = trace.answer.boundaries
+        ends = (culprit - 1, culprit) if culprit < edge else (edge - 1, 127)
+        assert (found.before, found.after) == (ends if silent > 0 else (127 - ends[1], 127 - ends[0]))
+        counts.append(len(_searched(trace)))
+    assert sum(counts) / len(counts) < 9.5
+
+
 @settings(max_examples=150)
 @given(data=st.data())
 def test_any_holes_leave_the_culprit_in_the_bracket(data: st.DataObject) -> None:
@@ -94,7 +111,9 @@ def test_any_holes_leave_the_culprit_in_the_bracket(data: st.DataObject) -> None
     positions = st.sets(st.integers(0, size - 1))
     untestable = data.draw(positions)
     different = data.draw(positions) - untestable
-    trace = follow(History(size=size, bad=range(culprit, size), untestable=untestable, different=different))
+    options = SearchOptions(silent=data.draw(st.integers(-1, 1)))
+    history = History(size=size, bad=range(culprit, size), untestable=untestable, different=different)
+    trace = follow(history, options)
     probes = _searched(trace)
     assert len(set(probes)) == len(probes)
     for found in trace.answer.boundaries:

@@ -103,7 +103,7 @@ def unjudged_in(probes: Iterable[Probe]) -> dict[str, tuple[str, ...]]:
         if probe.verdict is SearchVerdict.DIFFERENT:
             return "it fails in another way"
         if probe.outcome is Outcome.BROKEN:
-            return "torch cannot be imported" if "'import torch'" in probe.message else "torch does not work"
+            return "torch cannot be imported" if "'import torch" in probe.message else "torch does not work"
         return _UNJUDGED.get(probe.outcome, "it could not be judged")
 
     says_nothing = (probe for probe in probes if probe.verdict not in {SearchVerdict.GOOD, SearchVerdict.BAD})

@@ -247,11 +247,12 @@ class Ledger:
                 self.recall(position)
 
     def recall(self, position: int) -> bool:
-        """Take in what earlier runs recorded of a position; return False if they leave its outcome open."""
+        """Take in what is recorded of a position, or that it is broken; return False if its outcome is open."""
         planned = self.planned(position)
         environment = self.bench.cache.known(planned.request)
         records = () if environment is None else lasting_records(self.bench.records.of(planned.key(environment)))
-        if environment is None or not judging_records(records) or wants_observation(planned, records):
+        is_told = judging_records(records) and not wants_observation(planned, records)
+        if environment is None or (environment.is_usable and not is_told):
             return False
         self._reused.setdefault(position, len(judging_records(records)))
         self._see(position, environment)

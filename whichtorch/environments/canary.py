@@ -38,6 +38,7 @@ class ProbeAnswer(BaseModel):
 
     step: str = ""  # the last one that began
     problem: str | None = None
+    is_lasting: bool = False  # the problem is an exception, which comes again
     torch: str = ""
     python: str = ""
     packages: dict[str, str] = {}
@@ -64,7 +65,8 @@ def run_probe(request: Request, interpreter: Path, commander: Commander) -> Prob
     # a copy of its own: neither the tool's folder nor its bytecode is part of the environment
     script = logs / "probe.py"
     shutil.copyfile(PROBE, script)
-    argv = (str(interpreter), str(script), str(answer_file))
+    write_atomic(modules := logs / "modules.txt", "\n".join(request.imported))
+    argv = (str(interpreter), str(script), str(answer_file), str(modules))
     try:
         ending = commander.run(argv, env=env, log=log, what="the canary", timeout=PROBE_TIMEOUT)
         died = f"it died with {ending.signal}" if ending.signal else f"exit code {ending.exit_code}"
@@ -75,6 +77,7 @@ def run_probe(request: Request, interpreter: Path, commander: Commander) -> Prob
     if answer is None:
         return ProbeAnswer(problem=f"the canary did not start: {how or 'no answer'}", log=log)
     answer.torch, answer.log = answer.packages.get("torch", answer.torch), log
+    answer.is_lasting = bool(answer.problem)
     if answer.problem or answer.step != "done" or how:
         answer.problem = f"the canary fails at {answer.step!r}: {answer.problem or how or 'it ended early'}"
     return answer

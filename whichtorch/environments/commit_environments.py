@@ -1,7 +1,7 @@
 """Environments that are a commit: built into one Python, each in place of the last, or laid over a wheel's files.
 
     commits/<id>/environment.json, build.log, probe-<config>.log
-    commits/<install key>/environment.json, probe-<config>.log
+    commits/<install key>/environment.json, environment-<what it imports>.json, probe-<config>.log
 
 The first are built by a command of the user's. The result of each commit is kept, so that it need not be built again,
 and only one commit is installed at a time. For the others nothing is built. Such an environment is there while a search
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -170,20 +171,25 @@ def _reason(ending: Ending, log: Path) -> str:
 
 
 class LaidCommits:
-    """Wheels, and what commits make of them, until `close`. `files_of` reads a commit for a wheel in site-packages."""
+    """Wheels, and what commits make of them until `release`. `files_of` reads a commit for a wheel in site-packages."""
 
-    def __init__(self, wheels: EnvironmentCache, files_of: Callable[[Request, Path], PatchedFiles]) -> None:
+    def __init__(
+        self, wheels: EnvironmentCache, files_of: Callable[[Request, Path], PatchedFiles], *, fresh: bool = False
+    ) -> None:
         self.home = wheels.home
-        self._wheels, self._files_of = wheels, files_of
+        self._wheels, self._files_of, self._fresh = wheels, files_of, fresh
         self._guard = threading.Lock()  # of what is laid
-        self._laid: dict[str, Environment] = {}  # by install key
-        self._held = ExitStack()
+        self._laid: dict[str, Environment] = {}  # by install key; also what is broken
+        self._held: defaultdict[str, list[ExitStack]] = defaultdict(list)  # what is laid, likewise
 
     def known(self, request: Request) -> Environment | None:
-        """Return what a commit was when it was tried; None where it never was, or could not be used."""
-        if not request.commit:
-            return self._wheels.known(request)
-        return None if self._wheels.known(request.unlaid) is None else read_json(self._kept_file(request), Environment)
+        """Return what a commit was when it was tried; None where it never was, or not over what its wheel is now."""
+        wheel = self._wheels.known(request.unlaid)
+        if not request.commit or wheel is None:
+            return wheel
+        read = None if self._fresh else read_json(self._kept_file(request), Environment)
+        kept = self._laid.get(request.install_key, read)
+        return kept if kept and kept.id.startswith(f"{wheel.id}+") else None
 
     def is_installed(self, request: Request) -> bool:
         """Return whether its wheel is there."""
@@ -208,7 +214,9 @@ class LaidCommits:
         commander = Commander(home=self.home, logs=logs, timeout=PROBE_TIMEOUT, cancelled=cancelled, stage=stage)
         with self._guard:
             try:
-                environment = self._laid.get(request.install_key) or self._lay(request, wheel, commander)
+                environment = self.known(request)
+                if environment is None or environment.is_usable:
+                    environment = self._lay(request, wheel, commander)
             except (CancelledError, PreventedError) as error:
                 environment = unbuildable(request, str(error))
             except OSError as error:
@@ -219,12 +227,16 @@ class LaidCommits:
         return environment
 
     def release(self, request: Request) -> None:
-        """Let the wheel be evicted; what is laid over it stays, since the next run of it is likely."""
+        """Remove what is laid, and let the wheel be evicted."""
+        if held := self._held[request.install_key]:
+            held.pop().close()
         self._wheels.release(request.unlaid)
 
     def close(self) -> None:
-        """Remove what is laid."""
-        self._held.close()
+        """Remove what is still laid."""
+        for held in self._held.values():
+            while held:
+                held.pop().close()
 
     def _lay(self, request: Request, wheel: Environment, commander: Commander) -> Environment:
         """Lay a commit's files over a wheel; probe it if it was not usable before."""
@@ -237,20 +249,22 @@ class LaidCommits:
             assert interpreter is not None
             told = {"label": request.label, "patch": f"commit@{request.commit[:10]}", "options": ()}
             environment = environment.model_copy(update=told | {"notes": (*wheel.notes, note)})
+            is_lasting = False
             if kept is None or kept.id != environment.id:
                 if any(name.partition("/")[0] in PACKAGES for name in files):  # of torch: it must still work
                     answer = run_probe(request, interpreter, commander)
-                    found = {"fingerprint": answer.fingerprint} | answer.verdict
+                    is_lasting, found = answer.is_lasting, {"fingerprint": answer.fingerprint} | answer.verdict
                     if answer.problem:  # the overlay is gone when it is read
                         laid, wheels = (str(each.parent.parent) for each in (interpreter, wheel.interpreter))
                         found["reason"] = answer.problem.replace(laid, wheels)
                     environment = environment.model_copy(update=found)
-                if environment.is_usable:
+                if environment.is_usable or is_lasting:
                     write_atomic(self._kept_file(request), environment.model_dump_json())
             if environment.is_usable:  # what is broken is not run
-                self._held.push(held.pop_all())
+                self._held[request.install_key].append(held.pop_all())
         self._laid[request.install_key] = environment
         return environment
 
     def _kept_file(self, request: Request) -> Path:
-        return self.home / "commits" / request.install_key / "environment.json"
+        asked = f"-{digest(request.imported)}" if request.imported else ""
+        return self.home / "commits" / request.install_key / f"environment{asked}.json"

@@ -113,6 +113,7 @@ class Request(Model):
     config: Config
     patch: Patch | None = None  # None: as it is installed
     commit: str = ""  # whose Python is laid over what is installed; "": that of the wheel
+    imported: tuple[str, ...] = ()  # modules that a commit must be able to import to be evidence
     hardware: Hardware | None = None  # None: any machine
     interpreter: Path | None = None  # an existing environment, used as it is
     folder: str = ""  # what tells it from other such environments; "": the name of its folder
@@ -188,12 +189,12 @@ class Request(Model):
     @property
     def unlaid(self) -> Request:
         """The request for the wheel that a commit's Python is laid over."""
-        return self.model_copy(update={"commit": ""})
+        return self.model_copy(update={"commit": "", "imported": ()})
 
     @property
     def install_key(self) -> str:
         """Names the installation: all that `label` says and the requirements, but not the config."""
-        request = self.model_dump(mode="json", exclude=_NOT_INSTALLED)
+        request = self.model_dump(mode="json", exclude={*_NOT_INSTALLED, "imported"})
         request["build"] = self.build.identity
         for name in ("lock", "contents", "wheel", "constraints", "overrides", "resolution", "projects", "commit"):
             if not request[name]:

@@ -122,7 +122,7 @@ def _plural(search: Bisection) -> str:
 def value_name(search: Bisection, value: str) -> str:
     """Return what people call a value; a commit by the first digits of its hash."""
     commit, over, wheel = value.partition(" over ")
-    return f"{commit[:COMMIT_DIGITS]}{over}{wheel}" if search.axis is AxisName.COMMIT else value
+    return commit[:COMMIT_DIGITS] + (f" (over {wheel})" if over else "") if search.axis is AxisName.COMMIT else value
 
 
 def probe_word(probe: Probe) -> str:
@@ -304,7 +304,7 @@ def _boundary_words(boundary: Boundary, search: Bisection, does: str) -> str:
     by = f", {boundary.attribution.words}" if boundary.attribution and boundary.attribution.words else ""
     if not boundary.is_exact:
         return f"{what} between {first} and {last}{by}{boundary.unasked}; {confidence}"
-    where = f"on {last}" if search.axis is AxisName.DATE else f"in {last}"
+    where = f"on {last}" if search.axis is AxisName.DATE else f"in {last.partition(' (over ')[0]}"
     if boundary.culprit and boundary.culprit.taken_back:
         where = f"without {boundary.culprit.commit[:COMMIT_DIGITS]}, which only the older one has"
     where = (f"in {search.common['package']} {last}" if search.axis is AxisName.PACKAGE else where) + by

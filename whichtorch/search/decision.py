@@ -18,6 +18,7 @@ from whichtorch.search.probes import (
     confirm,
     find_edge,
     next_check,
+    next_in_front,
     next_probe,
     rerun,
     rerun_bound,
@@ -191,8 +192,10 @@ def _narrow(search: SearchState, step: Bracket) -> NextProbe | Bracket:
     share = bad_share(install + costs.good, install + costs.bad, step.after - step.before)
     share = share if search.label(step.after) is SearchVerdict.BAD else 1 - share
     dead = search.dead(step.before, step.after)
-    position = next_probe(step.before, step.after, dead, share)
-    if position is None:
+    silent, (low, high) = search.options.silent, search.bounds
+    if dead and ((silent > 0 and step.after == high) or (silent < 0 and step.before == low)):
+        position = next_in_front(step.before, step.after, dead, silent, share)
+    elif (position := next_probe(step.before, step.after, dead, share)) is None:
         position = next_check(dead)
     if position is not None:
         return NextProbe(position=position, purpose=Purpose.NARROW)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 LOPSIDED = 2.0  # a bad probe must cost this many good ones before the search leaves the midpoint
 SHORT = 128  # longest bracket that is split by dynamic programming; longer ones use its limit
+HOLE = 2  # the first dead position may be a hole if the next one that was tried is farther away
 COARSENESS = 5  # a gap is tried where it is wider than the length of its block divided by this
 
 NO_EVIDENCE = {SearchVerdict.DIFFERENT, SearchVerdict.UNTESTABLE}  # labels of positions whose runs decide nothing
@@ -101,6 +102,17 @@ def next_probe(before: int, after: int, dead: Sequence[int], share: float = 0.5)
         return max(jumps, key=lambda jump: entropy((jump - before) / (after - before)))
     untried = [position for position in range(before + 1, after) if not any(a <= position <= b for a, b in walls)]
     return min(untried, key=lambda position: abs(position - middle), default=None)
+
+
+def next_in_front(before: int, after: int, dead: Sequence[int], silent: int, share: float = 0.5) -> int | None:
+    """Return the position to probe next where all beyond the first dead one is likely dead, None at the edge of that.
+
+    Beyond is where `silent` says. The first dead one may be a hole: if others were probed only far behind it, the gap
+    is halved, too.
+    """
+    front, behind = list(pairwise([before, *dead, after]))[::silent][:2]
+    position = next_probe(*front, (), share)
+    return sum(behind) // 2 if position is None and behind[1] - behind[0] > HOLE else position
 
 
 def next_check(dead: Sequence[int]) -> int | None:

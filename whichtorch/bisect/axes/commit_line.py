@@ -51,7 +51,9 @@ if TYPE_CHECKING:
     from whichtorch.model.events import Show
 
 PASS_RUNS = 3  # of the commit that passes beside the one that does not: others beyond it pass as well
+_BETWEEN = "no commit is blamed, because those between these two tell nothing over either wheel"
 _UNREAD = "which files the script reads is not known, so no commit is left out"
+_IMPORTED = re.compile(r"(.*?)(?:/__init__)?\.py\t\t<module>$")
 _HASH = re.compile(r"\b([0-9a-f]{10})[0-9a-f]{30}\b")
 
 
@@ -81,7 +83,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
             return found
         good, bad = wheels.tagged[boundary.good], wheels.tagged[boundary.bad]
     old, new = _older_first(checkout, checkout.commit(good), checkout.commit(bad))
-    laid = LaidCommits(cache, wheels.files)
+    laid = LaidCommits(cache, wheels.files, fresh=request.fresh)
     named = SearchVerdict.BAD if checkout.commit(bad) == old else SearchVerdict.GOOD
     machines = ThisMachine(environments=laid, jobs=request.jobs)
     with closing(laid), workbench(replace(request, machines=machines), cache, show) as bench:
@@ -143,22 +145,16 @@ class LineSearch:
             self.ends = first, Spot(last.commit, first.wheel)
             rough = self._asked([])
             if first.wheel == last.wheel or self._sides(rough):
-                return self._found(rough, [(self.line, first.wheel)])
+                return self._found(rough, [first.wheel])
             self.ends = first, last  # it needs what else came with the newer wheel
             self._over[last.commit] = last.wheel
-        middle = self._middle()
-        meeting = [Spot(middle, wheel) for wheel in (first.wheel, last.wheel)]
-        rough, place = self._asked(meeting), self.line.index(middle)
-        before, after = self._sides(rough) or self.ends
-        if [before, after] == meeting:
-            return self._native(rough, middle)
-        older, newer = (self.line[: place + 1], first.wheel), (self.line[place:], last.wheel)
-        if after.wheel == first.wheel:
-            return self._found(rough, [older, (older[0], last.wheel)])
-        if before.wheel == last.wheel:
-            return self._found(rough, [newer, (newer[0], first.wheel)])
-        # most commits of a part need the native code that is nearer to them
-        return self._found(rough, [older, newer, (self.line, first.wheel), (self.line, last.wheel)])
+        rough = self._asked([])
+        if self._sides(rough):
+            middle = self._middle()
+            rough = self._asked([Spot(middle, wheel) for wheel in (first.wheel, last.wheel)])
+            if (self._sides(rough) or self.ends)[0].commit == middle:
+                return self._found(rough, [last.wheel, first.wheel])
+        return self._found(rough, [first.wheel, last.wheel])
 
     def _middle(self) -> str:
         """Return the first commit that is nearer to the newer wheel."""
@@ -172,9 +168,12 @@ class LineSearch:
 
     # what is asked
 
-    def _asked(self, middle: Sequence[Spot], *, is_final: bool = False) -> Bisection:
-        """Search between both ends, with some spots between them, whose order has the change as a single step."""
-        spots = [self.ends[0], *(spot for spot in middle if spot not in self.ends), self.ends[1]]
+    def _asked(
+        self, middle: Sequence[Spot], ends: tuple[Spot, Spot] | None = None, *, silent: int = 0, is_final: bool = False
+    ) -> Bisection:
+        """Search between two ends, with some spots between them, whose order has the change as a single step."""
+        ends = ends or self.ends
+        spots = [ends[0], *(spot for spot in middle if spot not in ends), ends[1]]
         axis = Axis(
             name=AxisName.COMMIT,
             values=tuple(map(self._value, spots)),
@@ -183,7 +182,7 @@ class LineSearch:
             package=self.wheels.package,
             common={"checkout": str(self.checkout.folder)} | common(spots[0].wheel.request),
         )
-        goal = replace(self.request.goal, low=0, high=None, bound_runs=1, pass_runs=PASS_RUNS)
+        goal = replace(self.request.goal, low=0, high=None, bound_runs=1, pass_runs=PASS_RUNS, silent=silent)
         if not (is_final or goal.flaky or any(0 < probe.k < probe.n for probe in self._probes.values())):
             goal = replace(goal, confirm_runs=1, pass_runs=1, confidence=0.0)
         named_bad = 0 if self._is_old_bad else len(spots) - 1
@@ -199,7 +198,8 @@ class LineSearch:
     def _asking(self, spot: Spot) -> Request:
         """Return the request for a spot: without a commit if the wheel alone is that commit, as far as is known."""
         is_wheel = spot.commit == spot.wheel.commit and not self.wheels.is_astray(spot.wheel.request)
-        return spot.wheel.request.model_copy(update={"commit": "" if is_wheel else spot.commit})
+        asked = {"commit": spot.commit, "imported": self._imported if spot not in self.ends else ()}
+        return spot.wheel.request.model_copy(update={} if is_wheel else asked)
 
     def _value(self, spot: Spot) -> str:
         """Return the name of a spot: the commit, with the wheel where it is tried over another one, too."""
@@ -213,43 +213,53 @@ class LineSearch:
         spots = {self._value(spot): spot for spot in self._probes}
         return spots[found.boundaries[-1].from_], spots[found.boundaries[-1].to]
 
-    def _found(self, rough: Bisection, ways: Sequence[tuple[Sequence[str], Wheel]]) -> Bisection:
-        """Return the commit that matters, else what is known; parts are tried in turn, each over a wheel."""
-        wheels = dict.fromkeys(wheel for _, wheel in ways)
-        if self._sides(rough) is None or self.bench.stopped:
-            self._notes += self._native_changes() if len(wheels) == 1 else ()
-            return self._completed(rough)
-        best = rough
-        for part, wheel in ways:
-            found, pair = self._narrowed(part, wheel)
+    def _found(self, best: Bisection, wheels: Sequence[Wheel]) -> Bisection:
+        """Return the commit that matters, else what is known; what is between is tried over each wheel in turn."""
+        for wheel in wheels:
+            if sides := self._sides(best):  # the far end tells early that the wheel matters
+                found = self._asked([Spot(side.commit, wheel) for side in sides], sides)
+                best = found if self._sides(found) else best
+            sides = self._sides(best)
+            if sides is None or sides[0].commit == sides[1].commit or self.bench.stopped:
+                break
+            first, last = (self.line.index(side.commit) for side in sides)
+            found, pair = self._narrowed(self.line[first : last + 1], wheel, sides)
             if pair is not None:
                 return self._checked(found, pair, [other for other in wheels if other != wheel])
-            if best is rough and self._sides(found) is not None:
-                best = found
-            if self.bench.stopped:
-                break
-        return self._completed(best)
+            best = found if self._sides(found) else best
+        if (sides := self._sides(best)) is None:
+            self._notes += self._native_changes() if len(wheels) == 1 else ()
+            return self._completed(best)
+        if sides[0].commit == sides[1].commit:
+            self._notes[:0] = [f"native code decides, not Python: {self._shown(sides)}", *self._native_changes()]
+            return self._undecided(best, from_=self.line[0], to=self.line[-1], commits=None, packages={})
+        self._notes[:0] = [] if self.bench.stopped else [_BETWEEN]
+        return self._undecided(best)
 
-    def _narrowed(self, part: Sequence[str], wheel: Wheel) -> tuple[Bisection, tuple[Spot, Spot] | None]:
+    def _narrowed(
+        self, part: Sequence[str], wheel: Wheel, ends: tuple[Spot, Spot]
+    ) -> tuple[Bisection, tuple[Spot, Spot] | None]:
         """Search a part over one wheel; return the commit that matters after the one before it, if both were told."""
         kept: Sequence[str] = self._reading(part)
+        # the farther from its wheel, the likelier a commit is broken
+        silent = (ends[0].wheel == wheel) - (ends[1].wheel == wheel)
         while True:
             spots = [Spot(commit, wheel) for commit in kept]
-            found = self._asked(spots)
-            before, after = self._sides(found) or self.ends
+            found = self._asked(spots, ends, silent=silent)
+            before, after = self._sides(found) or ends
             place = part.index(after.commit) if after.wheel == wheel and after.commit in part else 0
             if self._sides(found) is None or place == 0 or self.bench.stopped:
                 return found, None
             parent = Spot(part[place - 1], wheel)
-            pair = self._asked([parent, after], is_final=True)
-            if self._sides(pair) == (parent, after):
-                return pair, (parent, after)
+            if self._sides(self._asked([parent, after], ends)) == (parent, after):
+                pair = self._asked([parent, after], ends, is_final=True)
+                if self._sides(pair) == (parent, after):
+                    return pair, (parent, after)
             first = part.index(before.commit) + 1 if before.commit in part else 0
             is_over = self._verdict(parent) is not self._verdict(after) or list(part[first:place]) == list(kept)
-            if is_over and parent not in spots:
-                spots.insert(sum(part.index(each) < place for each in kept), parent)
-            if is_over or self.bench.stopped:
-                return (found if self.bench.stopped else self._asked(spots, is_final=True)), None
+            if is_over:
+                spots = sorted({*spots, parent}, key=lambda spot: part.index(spot.commit))
+                return self._asked(spots, ends, silent=silent), None
             # what the script reads in between is more than it reads at both ends
             part, kept = part[:place], part[first:place]
 
@@ -280,25 +290,37 @@ class LineSearch:
         return self.wheels.tree(first.wheel.request, site_packages(environment.interpreter.parent.parent))
 
     @cached_property
-    def _read(self) -> frozenset[str]:
-        """The files that the script reads at the two ends, as the wheel names them; none where that is not known."""
-        found: set[str] = set()
+    def _noted(self) -> tuple[tuple[str, ...], ...]:
+        """What the script runs at each of the two ends, a line per function; nothing where that is not known."""
+        found = []
         packages = "" if self.wheels.package == "torch" else os.pathsep + os.pathsep.join(self._tree.prefixes)
         try:
             for asked in map(self._asking, self.ends):
-                environment = self.bench.lab.acquire(asked)
-                request = self.request
+                request, environment = self.request, self.bench.lab.acquire(asked)
                 planned = PlannedCell(
                     request=asked, scenario=request.scenario, variant=request.variant, options=request.run_options
                 )
                 runner = Runner(lab=self.bench.lab, planned=planned, environment=environment)
                 noted = runner.run(planned.limits.timeout, Variation(hooks={"note_functions": NOTES + packages}))
-                found |= {line.partition("\t")[0] for text in noted.notes.values() for line in text.splitlines()}
+                found.append(tuple(line for text in noted.notes.values() for line in text.splitlines()))
         except PreventedError as error:
             self._notes.append(f"{_UNREAD}: {error.message}")
-            return frozenset()
-        self._notes += [] if found else [_UNREAD]
-        return frozenset(found)
+            return ()
+        self._notes += [] if any(found) else [_UNREAD]
+        return tuple(found)
+
+    @cached_property
+    def _read(self) -> frozenset[str]:
+        """The files that the script reads at the two ends, as the wheel names them; none where that is not known."""
+        return frozenset(line.partition("\t")[0] for lines in self._noted for line in lines)
+
+    @cached_property
+    def _imported(self) -> tuple[str, ...]:
+        """The modules that are imported at both ends, in the order of the first one; none if an end does not tell."""
+        ways = [
+            [match[1].replace("/", ".") for line in lines if (match := _IMPORTED.match(line))] for lines in self._noted
+        ]
+        return tuple(name for name in ways[0] if name in ways[-1]) if ways else ()
 
     # what is found
 
@@ -319,8 +341,7 @@ class LineSearch:
                     f"no commit is blamed: {pair[1].commit[:10]} makes the difference over the wheel of "
                     f"{pair[1].wheel.version}, but not {where}: {self._shown(spots)}; native code has a part in it"
                 )
-                bracket = found.boundaries[-1].model_copy(update={"from_": self.line[0], "to": self.line[-1]})
-                return self._completed(_undecided(found, bracket))
+                return self._undecided(found, from_=self.line[0], to=self.line[-1])
         checked += [] if others else self._native_changes()
         merges: list[str] = []
         while inner := self._merged(pair):
@@ -343,7 +364,8 @@ class LineSearch:
                 place = self._order.index(merge.commit)
                 self._order[place:place] = new
                 self.commits |= {commit.hash: commit for commit in way}
-                found, inner = self._narrowed([*(commit.hash for commit in way), merge.commit], merge.wheel)
+                part = [*(commit.hash for commit in way), merge.commit]
+                found, inner = self._narrowed(part, merge.wheel, self.ends)
                 if inner and inner[1] != merge:
                     return found, inner
         return None
@@ -368,14 +390,6 @@ class LineSearch:
             checked=tuple(checked),
         )
 
-    def _native(self, rough: Bisection, middle: str) -> Bisection:
-        """Return that native code decides, and where to go on."""
-        (old, left), (new, right) = self.ends
-        shown = self._shown([Spot(middle, left), Spot(middle, right)])
-        self._notes += [f"native code decides, not Python: {shown}", *self._native_changes()]
-        bracket = rough.boundaries[-1].model_copy(update={"from_": old, "to": new, "commits": None, "packages": {}})
-        return self._completed(_undecided(rough, bracket))
-
     def _native_changes(self) -> Iterator[str]:
         """Yield which commits touch native code, if some do."""
         changed = zip(self.line, self.checkout.changes(self.line), strict=True)
@@ -398,6 +412,12 @@ class LineSearch:
         old, new = (side.partition(" over ")[0] for side in (boundary.from_, boundary.to))
         return boundary.model_copy(update={"commits": boundary.commits and self.checkout.compare_link(old, new)})
 
+    def _undecided(self, found: Bisection, **changes: object) -> Bisection:
+        """Return an answer that blames no commit, with what holds the change."""
+        bracket = found.boundaries[-1].model_copy(update=changes)
+        undecided: dict[str, object] = {"answer": AnswerKind.INCONCLUSIVE, "boundaries": (bracket,)}
+        return self._completed(found.model_copy(update=undecided))
+
     def _completed(self, last: Bisection) -> Bisection:
         """Return the last search as the answer to the whole question, with all that was tried."""
         order = {commit: place for place, commit in enumerate(self._order)}
@@ -418,8 +438,3 @@ class LineSearch:
                 "interrupted": self.bench.is_interrupted,
             }
         )
-
-
-def _undecided(found: Bisection, bracket: Boundary) -> Bisection:
-    """Return an answer that blames no commit, with what holds the change."""
-    return found.model_copy(update={"answer": AnswerKind.INCONCLUSIVE, "boundaries": (bracket,)})

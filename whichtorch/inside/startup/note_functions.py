@@ -3,7 +3,8 @@
 From the end of the first `import torch` on, in all threads and child processes. Each process appends to a file of
 its own in the folder that WHICHTORCH_FUNCTIONS names, a line per function: its file from site-packages on, its first
 line and its name. A module that was there before counts as `<module>`. Lines are written at once, so what a crash or
-a kill ends has its lines, too. Packages that are named behind the folder, after colons, are noted in torch's place.
+a kill ends has its lines, too. At its end, a process notes each module that it has imported, without a line number.
+Packages that are named behind the folder, after colons, are noted in torch's place.
 
 Python 3.12 and newer tell each function once (sys.monitoring). Before, a profile function hears of every call, and a
 script takes about twice as long.
@@ -13,6 +14,7 @@ script takes about twice as long.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -55,16 +57,21 @@ class FunctionRecorder:
 
     def start(self) -> None:
         """Note the modules that are there, and begin to listen."""
-        for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if name.partition(".")[0] in self.packages and isinstance(file, str) and file.startswith(self.root):
-                self.write(file, 1, "<module>")
+        self.note_modules(1)
+        atexit.register(self.note_modules, "")
         if hasattr(sys, "monitoring"):
             self.monitor()
         else:
             self.unseen_by_dynamo(self.profile)
             threading.setprofile(self.profile)
             sys.setprofile(self.profile)
+
+    def note_modules(self, line: object) -> None:
+        """Note the modules that are imported by now."""
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if name.partition(".")[0] in self.packages and isinstance(file, str) and file.startswith(self.root):
+                self.write(file, line, "<module>")
 
     def monitor(self) -> None:
         """Hear of each function's first start."""
@@ -103,7 +110,7 @@ class FunctionRecorder:
         if threading.main_thread().is_alive() and code.co_filename.startswith(self.inside):
             self.write(code.co_filename, code.co_firstlineno, getattr(code, "co_qualname", code.co_name))
 
-    def write(self, file: str, line: int, name: str) -> None:
+    def write(self, file: str, line: object, name: str) -> None:
         """Append a line to this process's file."""
         pid = os.getpid()
         if pid != self.pid:  # a fork has a file of its own
