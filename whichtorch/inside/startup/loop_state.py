@@ -86,13 +86,11 @@ _HEAP_TYPE = 1 << 9  # of type.__flags__: made by a class statement, or by newer
 _LOOPS = (ast.While, ast.For, ast.AsyncFor)
 _INLINED = (ast.ListComp, ast.SetComp, ast.DictComp) if sys.version_info >= (3, 12) else ()  # they have no frame
 _RANDOM = (("random", "getstate"), ("numpy.random", "get_state"), ("torch.random", "get_rng_state"))
-# What says that libraries call functions of the user's which no name in a loop shows.
-_HOOKS = (
-    ("torch._C", "_len_torch_function_stack", ()), ("torch._C", "_len_torch_dispatch_stack", ()),
-    ("torch._C._autograd", "_top_saved_tensors_default_hooks", (False,)), ("numpy", "geterrcall", ()),
+_HOOKS = (  # what says that a library calls functions of the user's which no name in a loop shows
+    ("torch._C", "_len_torch_function_stack"), ("torch._C", "_len_torch_dispatch_stack"),
+    ("torch.nn.modules.module", "_has_any_global_hook"), ("numpy", "geterrcall"),
 )  # fmt: skip
 _CALL_BACK = {"gc", "weakref", "_weakref", "torch.library"}
-_TABLES_OF_HOOKS = ("torch.nn.modules.module", "torch.optim.optimizer")
 _FINGER = object.__basicsize__ + 5 * ctypes.sizeof(ctypes.c_void_p)  # where a set has the place of its next `pop`
 
 
@@ -313,12 +311,6 @@ def check_origin(value: Any) -> None:
         raise HiddenError(f"it calls `{value.__name__}`")
 
 
-def check_code(code: types.CodeType) -> None:
-    """Raise HiddenError where one graph of autograd is gone through again, whose hooks cannot be seen."""
-    if any("retain_graph" in keywords for keywords in code.co_consts if type(keywords) is tuple):
-        raise HiddenError("it keeps a graph of autograd")
-
-
 def looked_up(code: types.CodeType, scope: Any, modules: Any = ()) -> Iterator[Any]:
     """Yield what the names of a function, and of those defined in it, refer to.
 
@@ -328,7 +320,6 @@ def looked_up(code: types.CodeType, scope: Any, modules: Any = ()) -> Iterator[A
     codes, imported = [code], list(modules)
     for each in codes:
         codes += [inner for inner in each.co_consts if isinstance(inner, types.CodeType)]
-        check_code(each)
         names.update(each.co_names)
         for step in dis.get_instructions(each):
             if step.opname == "IMPORT_NAME":
@@ -397,11 +388,9 @@ def check_stack(frames: list[Any], position: int) -> None:
             raise HiddenError("it is called for one item after the other")
         if code.co_flags & 0x2A0 or (code.co_name.startswith("<") and code.co_name != "<module>"):
             raise HiddenError("it is in a generator, coroutine, comprehension or lambda")
-        if loops_around(code, frame.f_lineno, _INLINED):
-            raise HiddenError("it is in a comprehension")
-        for loop in loops_around(code, frame.f_lineno):
-            if not isinstance(loop, ast.While) and not is_counted(loop):
-                raise HiddenError("the position of a `for` loop cannot be read")
+        for loop in loops_around(code, frame.f_lineno, (*_LOOPS, *_INLINED)):
+            if isinstance(loop, _INLINED) or not (isinstance(loop, ast.While) or is_counted(loop)):
+                raise HiddenError("the position of a `for` loop or a comprehension cannot be read")
             if number > position:
                 raise HiddenError("its function is called in a loop")
 
@@ -418,12 +407,8 @@ def check_world(signal: Any) -> None:
     tools = getattr(sys, "monitoring", None)
     if sys.gettrace() or sys.getprofile() or (tools and any(map(tools.get_tool, range(6)))):
         raise HiddenError("a tracer or profiler is active")
-    for module, name, arguments in _HOOKS:
-        with contextlib.suppress(TypeError):  # other releases have other arguments
-            if module in sys.modules and getattr(sys.modules[module], name, lambda *_: None)(*arguments):
-                raise HiddenError("a hook may end it")
-    tables = (vars(sys.modules[name]).items() for name in _TABLES_OF_HOOKS if name in sys.modules)
-    if any(held for name, held in itertools.chain.from_iterable(tables) if name.startswith("_global_")):
+    hooks = [getattr(sys.modules.get(module), name, None) for module, name in _HOOKS]
+    if any(hook() for hook in hooks if hook):
         raise HiddenError("a hook may end it")
     own = filter(is_users, list(sys.modules.values()))
     if any(is_of_collector(value) for module in own for value in list(vars(module).values())):
@@ -442,7 +427,6 @@ def loop_state(frames: list[Any], position: int, loop: Any, signal: Any) -> int:
     """Return the digest of all that decides whether a loop ends; raise HiddenError."""
     check_world(signal)
     check_stack(frames, position)
-    check_code(frames[position].f_code)
     state = StateDigest()
     frame = frames[position]
     state.take(*named(loop_names(loop), collections.ChainMap(frame.f_locals, frame.f_globals)))
@@ -491,25 +475,28 @@ def values_of(frame: Any, loops: list[Any]) -> dict[str, list[Any]]:
     return rows
 
 
-def after_handler(function: Any) -> Any:
-    """Return what the handler of a signal holds until it ends: then a function is called between two instructions.
+def after_handler(*arguments: Any) -> Any:
+    """Return what the handler of a signal holds until it ends: then a report is made between two instructions.
 
     The handler itself may run amid one: C code that takes long calls it, as a search of `re`, or a large power.
     """
     held: Any = set()
-    _waiting.append((function, weakref.ref(held, functools.partial(_ADD, _PENDING, None))))
+    _waiting.append((arguments, weakref.ref(held, functools.partial(_ADD, _PENDING, None))))
     return held
 
 
-def call_waiting(_: Any) -> int:
-    """Call what waits with the frame of the main thread."""
-    if _waiting:
-        _waiting.pop(0)[0](sys._getframe(1))
+def report_waiting(_: Any) -> int:
+    """Make the report that waits; where that fails, say so with the function that was given for this."""
+    (path, signal, unknown), _ = _waiting.pop(0)
+    try:
+        report(sys._getframe(1), path, signal)
+    except Exception:  # noqa: BLE001 - a module that it needs may be half imported
+        unknown(path)
     return 0
 
 
 _waiting: list[Any] = []
-_PENDING = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(call_waiting)
+_PENDING = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(report_waiting)
 _ADD = ctypes.PyDLL(None).Py_AddPendingCall  # it is told which reference has ended, and does not care
 _ADD.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object)
 

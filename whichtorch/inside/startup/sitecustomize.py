@@ -149,15 +149,8 @@ def register_loop(here: str, folder: str) -> None:
                 if os.access(tasks, os.F_OK) and not os.stat(tasks).st_size:  # noqa: PTH116
                     load("event_loop.py")["write_tasks"](tasks)
                 else:
-                    held = load("loop_state.py")["after_handler"](tell)  # noqa: F841
+                    held = load("loop_state.py")["after_handler"](answers, _signal, write_unknown)  # noqa: F841
             except Exception:  # noqa: BLE001  # a module that it needs may be half imported
-                write_unknown(answers)
-
-        def tell(frame: Any) -> None:
-            answers = os.path.join(folder, str(os.getpid()) + ".loop.jsonl")
-            try:
-                load("loop_state.py")["report"](frame, answers, _signal)
-            except Exception:  # noqa: BLE001
                 write_unknown(answers)
 
         def load(name: str) -> dict[str, Any]:
