@@ -275,18 +275,24 @@ def _flags(path: str) -> frozenset[str]:
     functions = {f"self.{node.name}" for node in nodes if isinstance(node, ast.FunctionDef)}
     if functions & {"self.__getattr__", "self.__getattribute__"}:
         return frozenset()
-    given = [(node.targets, node.value) for node in nodes if isinstance(node, ast.Assign)]
+    given = [pair for node in nodes if isinstance(node, ast.Assign) for pair in _pairs(node)]
     waits = {id(node) for node in nodes if isinstance(node, ast.Call) and _called(node) in _WAITS}
     plain = {
-        id(target): ast.unparse(target)
-        for targets, value in given
-        for target in targets
-        if isinstance(value, ast.Constant) or id(value) in waits
+        id(each): ast.unparse(each) for each, value in given if isinstance(value, ast.Constant) or id(value) in waits
     }
     bound = (node for node in nodes if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store))
     others = {ast.unparse(node) for node in bound if id(node) not in plain}
     arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
     return frozenset(plain.values()) - others - arguments - functions
+
+
+def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield what is set by an assignment with what it is set to."""
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=False)
+        else:
+            yield target, node.value
 
 
 def _is_plain(node: ast.AST, wait: ast.Call, flags: frozenset[str]) -> bool:

@@ -40,7 +40,10 @@ RETRY_AFTER = 0.001  # seconds
 POLLED_LIMIT = 4096  # descriptors in one poll or select
 # SIGALRM and SIGIO, whose timers are not listed in /proc; SIGUSR1 and SIGUSR2, which others send
 SIGNALS_FROM_KERNEL = 1 << 13 | 1 << 28 | 1 << 9 | 1 << 11
-REQUESTS, QUIT = 1 << 14 | 1 << 0, 1 << 2  # SIGTERM, SIGHUP; torchrun, which only passes them on, catches SIGQUIT, too
+REQUESTS = 1 << 14 | 1 << 0  # SIGTERM, SIGHUP
+FORWARD = (
+    1 << 2 | 1 << 6
+)  # SIGQUIT, SIGBUS: torchrun and the workers of loaders catch one of them, and only pass both on
 _FUTEX_LOCK_PI, _FUTEX_REALTIME = 6, 0x100  # the first has always a time of the clock of the second
 NOT_GIL_LIMIT = 10_000  # addresses remembered
 SYMBOL = b"_PyRuntime"
@@ -79,7 +82,7 @@ class ProcView:
         """Return whether a process has POSIX timers, or a handler of a signal that ends what it waits for."""
         caught = kernel.field(f"/proc/{pid}/status", b"SigCgt:")
         mask = int(caught or b"-1", 16)
-        if mask & SIGNALS_FROM_KERNEL or (mask & REQUESTS and not mask & QUIT):
+        if mask & SIGNALS_FROM_KERNEL or (mask & REQUESTS and not mask & FORWARD):
             return True
         try:
             return bool(kernel.read(f"/proc/{pid}/timers"))
