@@ -107,7 +107,8 @@ def _goes_on(waiter: Waiter, dumps: Mapping[int, Mapping[int, Any]], rounds: Map
     if not frames:  # native code, of which only gloo's is known
         return waiter.wait.is_service and bool(waiter.wait.descriptors)
     running = dict.fromkeys(frame["filename"] for own in dumps[pid].values() for frame in own)
-    return loops_for_ever(frames, is_seen=rounds.get(tid, 0) >= ROUNDS, files=tuple(running))
+    files = [file for file in running if not LIBRARIES.search(file)]
+    return loops_for_ever(frames, is_seen=rounds.get(tid, 0) >= ROUNDS, files=files)
 
 
 def only_sleeps(frame: Mapping[str, Any]) -> bool:
