@@ -51,6 +51,16 @@ OPEN = {
     "a clock": "while time.time() < end:\n    event.wait(1)  #",
     "a clock in the argument": "while True:\n    event.wait(pause())  #",
     "a count": "while count:\n    event.wait(1)  #\n    count -= 1",
+    "a name that it sets in steps": """
+        warned = insisted = False
+        while not event.wait(1):  #
+            if insisted:
+                break
+            if warned:
+                insisted = True
+            warned = True
+    """,
+    "what is no flag": "stop = numpy.asarray(shared)\nwhile not stop:\n    event.wait(1)  #",
     "another count": "while count:\n    event.wait(1)  #\n    count = count - 1",
     "a number of times": "for _ in range(60):\n    event.wait(1)  #",
     "a number of times in a comprehension": "any(event.wait(1) for _ in range(60))  #",
@@ -147,10 +157,13 @@ def test_a_loop_that_may_come_to_another_result_does_not(tmp_path: Path, name: s
 
 def test_a_loop_that_looks_at_an_object_of_a_module_beside_it_does_not(tmp_path: Path) -> None:
     """Its class may decide by a clock; a module that has no such class decides nothing."""
-    source = "from tools import {0}\nwhile not stop.is_set():\n    event.wait(1)  #"
-    (tmp_path / "tools.py").write_text("class Deadline:\n    def is_set(self):\n        return now() > self.end")
-    assert not goes_on(tmp_path / "served.py", source.format("Deadline"))
-    assert goes_on(tmp_path / "elsewhere.py", source.replace("tools", "installed").format("Deadline"))
+    source = "from {0} import Deadline\nwhile not stop.is_set():\n    event.wait(1)  #"
+    for folder in (tmp_path, tmp_path / "app"):
+        folder.mkdir(exist_ok=True)
+        (folder / "tools.py").write_text("class Deadline:\n    def is_set(self):\n        return now() > self.end")
+    assert not goes_on(tmp_path / "served.py", source.format("tools"))
+    assert not goes_on(tmp_path / "app" / "named_from_above.py", source.format("app.tools"))
+    assert goes_on(tmp_path / "elsewhere.py", source.format("installed"))
 
 
 def test_a_loop_whose_source_is_not_known_does_not() -> None:

@@ -22,6 +22,7 @@ import marshal
 import sys
 import time
 import types
+import weakref
 import zlib
 
 TYPE_CHECKING = False
@@ -57,7 +58,10 @@ _CALLERS = ("runpy", "fork_server", _PYTEST, "/pluggy/", "/pytest/__main__.py", 
 _COUNTED = {"range", "enumerate"}  # iterators whose place shows in the loop's own variable
 # Native code that calls Python for one item after the other, by the names that its caller uses, or has: nothing shows
 # which item it is at.
-_ITEM_BY_ITEM = {"map", "filter", "reduce", "sub", "subn", "_engine_run_backward", "_vectorize_call"}
+_ITEM_BY_ITEM = {"map", "filter", "reduce", "sub", "subn", "_engine_run_backward", "_vectorize_call",
+                 "apply_", "map_", "map2_"}  # fmt: skip
+# Special methods that are called for an object at a time; C code calls any other one for each object that it holds.
+_ONCE = {"__init__", "__new__", "__call__", "__enter__", "__exit__"}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))  # what marshal writes
 _MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 _SIZED = (list, tuple, set, frozenset, collections.deque, *_MAPPINGS)
@@ -80,7 +84,14 @@ _HOLDS = {"__dict__", "__slots__", "__weakref__"}  # of a class: where its objec
 _CONSTANT_NAMES = {"__dict__", "__weakref__", "__module__", "__doc__", "__abstractmethods__", "_abc_impl"}  # no state
 _HEAP_TYPE = 1 << 9  # of type.__flags__: made by a class statement, or by newer C code
 _LOOPS = (ast.While, ast.For, ast.AsyncFor)
+_INLINED = (ast.ListComp, ast.SetComp, ast.DictComp) if sys.version_info >= (3, 12) else ()  # they have no frame
 _RANDOM = (("random", "getstate"), ("numpy.random", "get_state"), ("torch.random", "get_rng_state"))
+_HOOKS = (  # what says that a library calls functions of the user's which no name in a loop shows
+    ("torch._C", "_len_torch_function_stack"), ("torch._C", "_len_torch_dispatch_stack"),
+    ("torch.nn.modules.module", "_has_any_global_hook"), ("numpy", "geterrcall"),
+)  # fmt: skip
+_CALL_BACK = {"gc", "weakref", "_weakref", "torch.library"}
+_FINGER = object.__basicsize__ + 5 * ctypes.sizeof(ctypes.c_void_p)  # where a set has the place of its next `pop`
 
 
 class HiddenError(Exception):
@@ -107,13 +118,15 @@ def loops_of(file: str) -> list[Any]:
             tree = ast.parse(source.read())
     except (OSError, SyntaxError, ValueError):
         return []
-    return sorted((node for node in ast.walk(tree) if isinstance(node, _LOOPS)), key=lambda node: node.lineno)
+    loops = (node for node in ast.walk(tree) if isinstance(node, (*_LOOPS, *_INLINED)))
+    return sorted(loops, key=lambda node: node.lineno)
 
 
-def loops_around(code: types.CodeType, line: int) -> list[Any]:
+def loops_around(code: types.CodeType, line: int, kinds: Any = _LOOPS) -> list[Any]:
     """Return the loops of a function whose body or head a line is in, the outermost first."""
     first = code.co_firstlineno if code.co_name != "<module>" else 0
-    return [node for node in loops_of(code.co_filename) if first <= node.lineno <= line <= (node.end_lineno or line)]
+    loops = (node for node in loops_of(code.co_filename) if isinstance(node, kinds))
+    return [node for node in loops if first <= node.lineno <= line <= (node.end_lineno or line)]
 
 
 class StateDigest:
@@ -153,14 +166,15 @@ class StateDigest:
         self.add(kind.__name__)
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
         if kind in _SIZED:
-            self.add(len(value))
+            self.add(len(value), ctypes.c_ssize_t.from_address(id(value) + _FINGER).value if kind is set else "")
             yield getattr(value, "default_factory", None)
-            yield from itertools.chain.from_iterable(dict.items(value)) if kind in _MAPPINGS else value
+            yield from itertools.chain.from_iterable(value.items()) if kind in _MAPPINGS else value
         elif kind in _FIELDS:
             yield from (getattr(value, name) for name in _FIELDS[kind])
         elif torch and kind in (torch.Tensor, getattr(torch.nn, "Parameter", None)):
             yield from self.tensor(torch, value)
         elif numpy and kind is numpy.ndarray and not value.dtype.hasobject:
+            self.check_own(value.__array_interface__["data"][0])
             self.add(value.shape, value.dtype, memory=value.tobytes())
         elif kind.__module__ in ("datetime", "numpy", "torch") and kind.__name__ in _CONSTANTS:
             self.add(repr(value))
@@ -186,11 +200,24 @@ class StateDigest:
         else:
             raise HiddenError(f"the contents of a `{kind.__name__}` cannot be read")
 
+    @functools.cached_property
+    def shared(self) -> list[list[int]]:
+        """Where in memory other processes may write: from, to."""
+        with open("/proc/self/maps", "rb") as file:
+            rows = [line.split(None, 2) for line in file]
+        return [[int(end, 16) for end in row[0].split(b"-")] for row in rows if row[1].endswith(b"s")]
+
+    def check_own(self, address: int) -> None:
+        """Raise HiddenError for memory that other processes may write to."""
+        if any(start <= address < end for start, end in self.shared):
+            raise HiddenError("an array or a tensor is in shared memory")
+
     def tensor(self, torch: Any, value: Any) -> Iterator[Any]:
         """Take in the elements of a plain tensor on the CPU."""
         try:
             if value.device.type != "cpu" or value.layout is not torch.strided or value.is_shared():
                 raise HiddenError("a tensor is sparse, shared, or not on the CPU")
+            self.check_own(value.data_ptr())
             extent = 1 + sum((length - 1) * step for length, step in zip(value.shape, value.stride()))
             memory = ctypes.string_at(value.data_ptr(), extent * value.element_size()) if value.numel() else b""
         except (RuntimeError, TypeError, ValueError, AttributeError) as error:
@@ -198,7 +225,8 @@ class StateDigest:
         self.add(tuple(value.shape), value.stride(), value.dtype, value.requires_grad, memory=memory)
         yield value.__dict__
         if self.with_gradients:
-            yield value.grad if value.is_leaf else value.grad_fn
+            yield value.grad if value.is_leaf or getattr(value, "retains_grad", False) else None
+            yield value.grad_fn
             yield value._backward_hooks
             yield getattr(value, "_post_accumulate_grad_hooks", None)
 
@@ -207,10 +235,12 @@ def function_parts(value: Any) -> Iterator[Any]:
     """Yield what a user's function can reach. What a library's function does follows from its arguments."""
     if not is_users(value.__code__.co_filename):
         check_origin(value)
+        yield from (held_by(getattr, cell, "cell_contents") for cell in value.__closure__ or ())
         if hasattr(value, "__wrapped__"):  # a decorator of a library gives it the names of the user's function
             check_origin(types.ModuleType(value.__globals__.get("__name__", "?")))
             yield value.__wrapped__
         return
+    yield from (value.__code__.co_name, value.__code__.co_firstlineno)
     yield from (value.__defaults__, value.__kwdefaults__, value.__dict__)
     yield from (held_by(getattr, cell, "cell_contents") for cell in value.__closure__ or ())
     yield from looked_up(value.__code__, value.__globals__)
@@ -275,8 +305,9 @@ def check_origin(value: Any) -> None:
     root = module.partition(".")[0].lstrip("_")
     if module.startswith(_IMPURE) or (root not in _PURE and not is_users_python(sys.modules.get(module))):
         raise HiddenError(f"it uses `{module}`")
-    names = _IMPURE_BUILTINS if root == "builtins" else _IMPURE_NAMES if root in _PURE else ()
-    if getattr(value, "__name__", "") in names:
+    name, is_library = getattr(value, "__name__", ""), root in _PURE and root != "builtins"
+    is_setting = is_library and name.startswith(("get", "set"))  # of something that C code keeps
+    if is_setting or name in (_IMPURE_NAMES if is_library else _IMPURE_BUILTINS if root == "builtins" else ()):
         raise HiddenError(f"it calls `{value.__name__}`")
 
 
@@ -315,6 +346,8 @@ def named(names: Any, scope: Any, modules: Any = ()) -> Iterator[Any]:
         elif id(value) not in expanded:
             expanded.add(id(value))
             check_origin(value)
+            if type(value) is not types.ModuleType:
+                raise HiddenError("a module computes what it holds")
             # a module of the user's may be passed to a function that uses attributes which are not among `names`
             is_own, held = is_users(value), value.__dict__
             reached = [name for name in held if (not name.startswith("__") if is_own else name in names)]
@@ -337,6 +370,8 @@ def is_counted(loop: Any) -> bool:
 
 def check_stack(frames: list[Any], position: int) -> None:
     """Raise HiddenError where a frame may get on without a trace in what can be seen."""
+    if not {*map(test_of, frames)} - {0, id(None)} and any(_PYTEST in frame.f_code.co_filename for frame in frames):
+        raise HiddenError("pytest may call it again and again while it collects tests")
     for number, frame in enumerate(frames):
         code = frame.f_code
         is_own = is_users(code.co_filename)
@@ -349,11 +384,13 @@ def check_stack(frames: list[Any], position: int) -> None:
         keywords = (each for each in code.co_consts if type(each) is tuple)
         if number and (_ITEM_BY_ITEM & {code.co_name, *code.co_names} or any("key" in each for each in keywords)):
             raise HiddenError("it is called for one item after the other")
+        if number < position and code.co_name[:2] == code.co_name[-2:] == "__" and code.co_name not in _ONCE:
+            raise HiddenError("it is called for one item after the other")
         if code.co_flags & 0x2A0 or (code.co_name.startswith("<") and code.co_name != "<module>"):
             raise HiddenError("it is in a generator, coroutine, comprehension or lambda")
-        for loop in loops_around(code, frame.f_lineno):
-            if not isinstance(loop, ast.While) and not is_counted(loop):
-                raise HiddenError("the position of a `for` loop cannot be read")
+        for loop in loops_around(code, frame.f_lineno, (*_LOOPS, *_INLINED)):
+            if isinstance(loop, _INLINED) or not (isinstance(loop, ast.While) or is_counted(loop)):
+                raise HiddenError("the position of a `for` loop or a comprehension cannot be read")
             if number > position:
                 raise HiddenError("its function is called in a loop")
 
@@ -367,19 +404,23 @@ def check_world(signal: Any) -> None:
         raise HiddenError("a signal handler may end it")
     if any(signal.getitimer(which)[0] for which in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)):
         raise HiddenError("a timer may end it")
-    if sys.gettrace() or sys.getprofile():
+    tools = getattr(sys, "monitoring", None)
+    if sys.gettrace() or sys.getprofile() or (tools and any(map(tools.get_tool, range(6)))):
         raise HiddenError("a tracer or profiler is active")
+    hooks = [getattr(sys.modules.get(module), name, None) for module, name in _HOOKS]
+    if any(hook() for hook in hooks if hook):
+        raise HiddenError("a hook may end it")
     own = filter(is_users, list(sys.modules.values()))
     if any(is_of_collector(value) for module in own for value in list(vars(module).values())):
-        raise HiddenError("a finalizer, or a callback of gc or weakref, may end it")
+        raise HiddenError("a finalizer, a callback of gc or weakref, or an operator of its own may end it")
 
 
 def is_of_collector(value: Any) -> bool:
-    """Return whether the garbage collector may call something because of a value; calls nothing of the value's."""
+    """Return whether the garbage collector, or an operator, may call what a value holds; calls nothing of it."""
     if isinstance(value, type) and any("__del__" in each.__dict__ for each in value.__mro__):
         return True
     says_module = isinstance(value, (types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType))
-    return module_of(value if says_module else type(value)) in ("gc", "weakref", "_weakref")
+    return module_of(value if says_module else type(value)) in _CALL_BACK
 
 
 def loop_state(frames: list[Any], position: int, loop: Any, signal: Any) -> int:
@@ -432,6 +473,32 @@ def values_of(frame: Any, loops: list[Any]) -> dict[str, list[Any]]:
             digest = None
         rows[name] = [digest, shown(value)]
     return rows
+
+
+def after_handler(*arguments: Any) -> Any:
+    """Return what the handler of a signal holds until it ends: then a report is made between two instructions.
+
+    The handler itself may run amid one: C code that takes long calls it, as a search of `re`, or a large power.
+    """
+    held: Any = set()
+    _waiting.append((arguments, weakref.ref(held, functools.partial(_ADD, _PENDING, None))))
+    return held
+
+
+def report_waiting(_: Any) -> int:
+    """Make the report that waits; where that fails, say so with the function that was given for this."""
+    (path, signal, unknown), _ = _waiting.pop(0)
+    try:
+        report(sys._getframe(1), path, signal)
+    except Exception:  # noqa: BLE001 - a module that it needs may be half imported
+        unknown(path)
+    return 0
+
+
+_waiting: list[Any] = []
+_PENDING = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(report_waiting)
+_ADD = ctypes.PyDLL(None).Py_AddPendingCall  # it is told which reference has ended, and does not care
+_ADD.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object)
 
 
 def report(frame: Any, path: str, signal: Any) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.process import kernel
 from whichtorch.process.evidence.headway import BUSY
+from whichtorch.process.evidence.snapshots import CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +56,7 @@ class LoopWatch:
             return False
         self._next = now + max(EVERY, SLOWER * (now - self._started))
         alive = [member for member in members if member.is_alive]
-        self._take(now, is_alone=len(alive) == 1)
+        self._take(now, is_alone=len(alive) == 1 and not _has_foreign_thread(alive[0].pid))
         grown = {member.pid: member.cpu - self._cpu.get(member.pid, member.cpu) for member in alive}
         self._cpu = {member.pid: member.cpu for member in alive}
         busiest = max(alive, key=lambda member: grown[member.pid], default=None)
@@ -90,7 +91,7 @@ class LoopWatch:
         answer = json.loads(line)
         self._next = max(self._next, now + answer.get("seconds", 0) / ANSWERS_SHARE)
         self._answers.append({"after": round(asked - self._started, 1), "frames": answer["frames"]})
-        self._answers[-1]["hidden"] = answer["hidden"] if is_alone else "other processes run"
+        self._answers[-1]["hidden"] = answer["hidden"] if is_alone else "other processes, or threads of C code, run"
         if len(self._answers) > KEPT:
             del self._answers[1::2]
         if is_alone and answer["state"] is not None:
@@ -102,3 +103,11 @@ class LoopWatch:
     def evidence(self) -> dict[str, Any]:
         """What was seen."""
         return {"repeats": self.repeats, "answers": self._answers}
+
+
+def _has_foreign_thread(pid: int) -> bool:
+    """Return whether a thread of native code waits for something else than work: it may call Python then."""
+    with suppress(OSError):
+        calls = [call for tid in kernel.thread_ids(pid)[1:] for call in kernel.system_call(pid, tid)[:1]]
+        return any(CALLS.get(call) != "futex" for call in calls)
+    return False

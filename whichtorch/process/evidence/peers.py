@@ -170,6 +170,8 @@ def _attributes(data: bytes) -> dict[int, bytes]:
 
 
 _OWN_DOOR = "/pymp-"  # in the path of a socket of multiprocessing, which only the tree's own processes are told
+_NAMES = "/dev/shm"  # noqa: S108
+_OWN_NAMES = ("sem.mp-", "sem.loky-")  # of semaphores of multiprocessing
 _PIDFD_GETFD = 438  # the same number on all architectures
 
 
@@ -292,7 +294,7 @@ def lock_holders(pid: int, descriptor: int) -> set[int]:
 
 
 def _shared_files(waiters: Sequence[Waiter]) -> set[tuple[bytes, bytes]] | None:
-    """Return device and inode of the shared memory that futexes lie in; None where one is not mapped."""
+    """Return device and inode of the shared memory that futexes lie in; None where others may come to it."""
     files = set()
     for waiter in waiters:
         if not waiter.wait.shared:
@@ -302,8 +304,19 @@ def _shared_files(waiters: Sequence[Waiter]) -> set[tuple[bytes, bytes]] | None:
         if fields is None:
             return None
         if fields[1].endswith(b"s"):
+            if _has_name(fields):
+                return None  # who opens it may come later
             files.add((fields[3], fields[4]))
     return files
+
+
+def _has_name(fields: Sequence[bytes]) -> bool:
+    """Return whether a program that starts later may come to shared memory (proc_pid_maps(5)) by its name."""
+    if not fields[5].endswith(b" (deleted)") or fields[5].startswith(b"/SYSV"):
+        return True
+    with contextlib.suppress(OSError), os.scandir(_NAMES) as files:  # a new semaphore is linked to its name
+        return any(file.inode() == int(fields[4]) and not file.name.startswith(_OWN_NAMES) for file in files)
+    return False
 
 
 def _maps_any(pid: int, files: set[tuple[bytes, bytes]]) -> bool:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 PATIENCE = 2.0  # seconds for the frames of all processes, during which the supervisor does nothing else
 SOURCE = 1 << 20  # bytes of a source file that are read
 MOST = 16  # processes whose frames are read
+FOLDERS = 4  # above a file, from which its imports may be named
 ROUNDS = 2  # times that a poll must have been seen to return to the same wait
 
 # Loops of libraries that go on until what they wait for comes, or the process or the thread that sends it has ended.
@@ -52,7 +53,7 @@ _COMPARE = {"__contains__", "__eq__", "__ge__", "__gt__", "__le__", "__lt__", "_
 _TRUTH = {"__bool__", "__len__"}
 _DECIDE = {*_LOOKS, *_LOOKS_AT_AWAITED, "_qsize", *_COMPARE, *_TRUTH}
 _PLAIN = (
-    ast.stmt, ast.Name, ast.Constant, ast.UnaryOp, ast.BoolOp, ast.BinOp, ast.Compare, ast.Tuple, ast.List,
+    ast.stmt, ast.Constant, ast.UnaryOp, ast.BoolOp, ast.BinOp, ast.Compare, ast.Tuple, ast.List,
     ast.keyword, ast.expr_context, ast.boolop, ast.unaryop, ast.cmpop, ast.operator,
 )  # fmt: skip
 _COUNTING = (ast.AugAssign, ast.AnnAssign, ast.For, ast.AsyncFor, ast.AsyncWith, ast.Delete, ast.Import)
@@ -105,7 +106,9 @@ def _goes_on(waiter: Waiter, dumps: Mapping[int, Mapping[int, Any]], rounds: Map
         return is_torch or bool(frames and only_sleeps(frames[0]))
     if not frames:  # native code, of which only gloo's is known
         return waiter.wait.is_service and bool(waiter.wait.descriptors)
-    return loops_for_ever(frames, is_seen=rounds.get(tid, 0) >= ROUNDS)
+    running = dict.fromkeys(frame["filename"] for own in dumps[pid].values() for frame in own)
+    files = [file for file in running if not LIBRARIES.search(file)]
+    return loops_for_ever(frames, is_seen=rounds.get(tid, 0) >= ROUNDS, files=files)
 
 
 def only_sleeps(frame: Mapping[str, Any]) -> bool:
@@ -116,10 +119,10 @@ def only_sleeps(frame: Mapping[str, Any]) -> bool:
     return False
 
 
-def loops_for_ever(frames: Sequence[Mapping[str, Any]], *, is_seen: bool) -> bool:
+def loops_for_ever(frames: Sequence[Mapping[str, Any]], *, is_seen: bool, files: Sequence[str] = ()) -> bool:
     """Return whether a thread with these frames, innermost first, waits in a loop that comes to no other result.
 
-    `is_seen`: it was seen to go round.
+    `is_seen`: it was seen to go round. `files`: what its process runs, where what it looks at may come from.
     """
     callee, is_wait = "", True
     for frame in frames:
@@ -135,7 +138,9 @@ def loops_for_ever(frames: Sequence[Mapping[str, Any]], *, is_seen: bool) -> boo
         loop = _loop(body, line)
         if isinstance(loop, ast.While) and is_known:
             return True
-        if not is_known and (isinstance(loop, ast.For) or not _is_plain_round(path, body, loop, line, callee)):
+        if not is_known and (
+            isinstance(loop, ast.For) or not _is_plain_round((path, *files), body, loop, line, callee)
+        ):
             return False
         if loop is not None:
             return is_seen and isinstance(loop, ast.While)
@@ -181,21 +186,24 @@ def _loop(body: Sequence[ast.stmt], line: int) -> ast.stmt | None:
     return max(loops, key=lambda node: node.lineno, default=None)
 
 
-def _is_plain_round(path: str, body: Sequence[ast.stmt], loop: ast.stmt | None, line: int, callee: str) -> bool:
-    """Return whether what runs from one wait to the next looks at nothing but what is waited for."""
+def _is_plain_round(
+    files: Sequence[str], body: Sequence[ast.stmt], loop: ast.stmt | None, line: int, callee: str
+) -> bool:
+    """Return whether what runs from one wait to the next, in the first of files, looks only at what is waited for."""
     parts: list[ast.AST] = [*body]
     if isinstance(loop, ast.While):
         parts = [loop.test, *_each_round(loop.body, line, callee)]
-    if callee == "wait_for" or _deciding(path).union(*map(_deciding, _imported(path))) & _looked_at(parts):
+    deciding = set[str]().union(*(_deciding(each) for file in files for each in (file, *_imported(file))))
+    if callee == "wait_for" or deciding & _looked_at(parts):
         return False
-    attributes = _plain_attributes(path)
+    flags = _flags(files[0])
     calls = [
         node
         for part in parts
         for node in ast.walk(part)
         if isinstance(node, ast.Call) and _covers(node, line) and _called(node) in ({callee} if callee else _WAITS)
     ]
-    return len(calls) == 1 and all(_is_plain(part, calls[0], attributes) for part in parts)
+    return len(calls) == 1 and all(_is_plain(part, calls[0], flags) for part in parts)
 
 
 def _each_round(body: Iterable[ast.stmt], line: int, callee: str) -> Iterator[ast.AST]:
@@ -246,12 +254,15 @@ def _deciding(path: str) -> frozenset[str]:
 
 @lru_cache(maxsize=256)
 def _imported(path: str) -> frozenset[str]:
-    """Return the files that the imports of a module would have in its own folder; they may not exist."""
-    names: list[str | None] = []
-    for node in ast.walk(_tree(path) or ast.Module([], [])):
-        names += [node.module] if isinstance(node, ast.ImportFrom) else []
-        names += [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
-    return frozenset(f"{Path(path).parent.joinpath(*name.split('.'))}.py" for name in names if name)
+    """Return the files that a user's module imports, whichever folder above it they are named from."""
+    names = set[str]()
+    for node in ast.walk(_tree(path) or ast.Module([], [])) if not LIBRARIES.search(path) else ():
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            module = getattr(node, "module", None) or ""
+            names |= {module, *(name for alias in node.names for name in (alias.name, f"{module}.{alias.name}"))}
+    ends = [f"{name.strip('.').replace('.', '/')}.py" for name in names]
+    places = (folder / end for folder in list(Path(path).parents)[:FOLDERS] for end in ends)
+    return frozenset(map(str, filter(Path.is_file, places)))
 
 
 def _called(call: ast.Call) -> str:
@@ -259,23 +270,33 @@ def _called(call: ast.Call) -> str:
 
 
 @lru_cache(maxsize=64)
-def _plain_attributes(path: str) -> frozenset[str]:
-    """Return the names that a module gives to attributes of `self` and to no function: reading one computes nothing."""
+def _flags(path: str) -> frozenset[str]:
+    """Return the names and attributes of `self` to which a module gives nothing but constants and results of waits."""
     nodes = list(ast.walk(_tree(path) or ast.Module([], [])))
-    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-    if functions & {"__getattr__", "__getattribute__"}:
+    functions = {f"self.{node.name}" for node in nodes if isinstance(node, ast.FunctionDef)}
+    if functions & {"self.__getattr__", "self.__getattribute__"}:
         return frozenset()
-    targets = (target for node in nodes if isinstance(node, ast.Assign) for target in node.targets)
-    return frozenset(filter(None, map(_own_attribute, targets))) - functions
+    given = [pair for node in nodes if isinstance(node, ast.Assign) for pair in _pairs(node)]
+    waits = {id(node) for node in nodes if isinstance(node, ast.Call) and _called(node) in _WAITS}
+    plain = {
+        id(each): ast.unparse(each) for each, value in given if isinstance(value, ast.Constant) or id(value) in waits
+    }
+    bound = (node for node in nodes if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store))
+    others = {ast.unparse(node) for node in bound if id(node) not in plain}
+    arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return frozenset(plain.values()) - others - arguments - functions
 
 
-def _own_attribute(node: ast.AST) -> str:
-    """Return "x" of `self.x`."""
-    is_own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
-    return node.attr if is_own and isinstance(node, ast.Attribute) else ""
+def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield what is set by an assignment with what it is set to."""
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=False)
+        else:
+            yield target, node.value
 
 
-def _is_plain(node: ast.AST, wait: ast.Call, attributes: frozenset[str]) -> bool:
+def _is_plain(node: ast.AST, wait: ast.Call, flags: frozenset[str]) -> bool:
     """Return whether a piece of code only waits, and looks at what it waits for and at names that compute nothing."""
     awaited = ast.dump(wait.func.value) if isinstance(wait.func, ast.Attribute) else None
     parts: Iterable[ast.AST] = ast.iter_child_nodes(node)
@@ -283,15 +304,16 @@ def _is_plain(node: ast.AST, wait: ast.Call, attributes: frozenset[str]) -> bool
         receiver = ast.dump(node.func.value) if isinstance(node.func, ast.Attribute) else ""
         looks = _LOOKS | (_LOOKS_AT_AWAITED if receiver == awaited else set())
         is_plain, parts = node is wait or (bool(receiver) and _called(node) in looks), (*node.args, *node.keywords)
+        parts = (each for each in parts if not isinstance(getattr(each, "value", each), ast.Name))
     elif isinstance(node, ast.ExceptHandler):
         is_plain, parts = True, node.body
     elif isinstance(node, ast.Assign):
-        is_plain = node.value is wait or isinstance(node.value, ast.Constant)
-        is_plain, parts = is_plain and all(isinstance(each, ast.Name) for each in node.targets), [node.value]
+        is_plain = node.value is wait and all(isinstance(each, ast.Name) for each in node.targets)
+        parts = [node.value]
     elif isinstance(node, ast.With):
         is_plain, parts = [ast.dump(item.context_expr) for item in node.items] == [awaited], node.body
-    elif isinstance(node, ast.Attribute):
-        is_plain = _own_attribute(node) in attributes
+    elif isinstance(node, ast.Name | ast.Attribute):
+        is_plain, parts = ast.unparse(node) in flags, ()
     else:
         is_plain = isinstance(node, _PLAIN) and not isinstance(node, _COUNTING)
-    return is_plain and all(_is_plain(part, wait, attributes) for part in parts)
+    return is_plain and all(_is_plain(part, wait, flags) for part in parts)

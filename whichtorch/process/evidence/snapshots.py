@@ -38,7 +38,10 @@ LOWEST_STACK = 1 << 32  # a lower stack is that of a 32-bit process, whose calls
 RETRIES = 4  # of a thread seen awake: a waiter for the GIL is awake for some microseconds in every 5 ms
 RETRY_AFTER = 0.001  # seconds
 POLLED_LIMIT = 4096  # descriptors in one poll or select
-SIGNALS_FROM_KERNEL = 1 << 13 | 1 << 28  # SIGALRM, SIGIO: their timers are not listed in /proc
+# SIGALRM and SIGIO, whose timers are not listed in /proc; SIGUSR1 and SIGUSR2, which others send
+SIGNALS_FROM_KERNEL = 1 << 13 | 1 << 28 | 1 << 9 | 1 << 11
+REQUESTS = 1 << 14 | 1 << 0  # SIGTERM and SIGHUP, which who catches one of the next, too, only passes on
+FORWARD = 1 << 2 | 1 << 6  # SIGQUIT and SIGBUS: torchrun, the workers of loaders
 _FUTEX_LOCK_PI, _FUTEX_REALTIME = 6, 0x100  # the first has always a time of the clock of the second
 NOT_GIL_LIMIT = 10_000  # addresses remembered
 SYMBOL = b"_PyRuntime"
@@ -74,9 +77,10 @@ class ProcView:
         return tuple(kernel.transfers(pid).values())[:2]
 
     def expects_signals(self, pid: int) -> bool:
-        """Return whether a process has POSIX timers, or catches SIGALRM or SIGIO (setitimer shows nowhere)."""
+        """Return whether a process has POSIX timers, or a handler of a signal that ends what it waits for."""
         caught = kernel.field(f"/proc/{pid}/status", b"SigCgt:")
-        if not caught or int(caught, 16) & SIGNALS_FROM_KERNEL:
+        mask = int(caught or b"-1", 16)
+        if mask & SIGNALS_FROM_KERNEL or (mask & REQUESTS and not mask & FORWARD):
             return True
         try:
             return bool(kernel.read(f"/proc/{pid}/timers"))
