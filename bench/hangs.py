@@ -105,19 +105,18 @@ def ranks(folder: Path, interpreter: str, most: float) -> Figure:
 def rows(interpreter: str, runs: int) -> list[BenchRow]:
     """Return the rows of the group, for a Python with torch and so many runs of healthy programs."""
     return [
-        BenchRow(
-            name="hangs-idle",
-            what=f"deadlock to verdict, {DEADLOCKS} times, machine at rest",
-            target="<= 6 s",
-            measure=partial(deadlock, load=0, most=6.0),
-            group="hangs",
-        ),
-        BenchRow(
-            name="hangs-load",
-            what=f"deadlock to verdict, {DEADLOCKS} times, beside {LOAD} busy processes",
-            target="<= 15 s",
-            measure=partial(deadlock, load=LOAD, most=15.0),
-            group="hangs",
+        *(
+            BenchRow(
+                name=f"hangs-{name}",
+                what=f"deadlock to verdict, {DEADLOCKS} times, {beside}",
+                target=f"<= {most:.0f} s",
+                measure=partial(deadlock, load=load, most=most),
+                group="hangs",
+            )
+            for name, beside, load, most in (
+                ("idle", "machine at rest", 0, 6.0),
+                ("load", f"beside {LOAD} busy processes", LOAD, 15.0),
+            )
         ),
         BenchRow(
             name="hangs-ranks",

@@ -166,18 +166,12 @@ def test_operators_their_nesting_and_keys_are_written(tmp_path: Path, fake_torch
     }
 
 
-def test_keys_that_no_call_tells_follow_from_the_device(tmp_path: Path, fake_torch: Path) -> None:
-    """Tensors made on the way, on other devices than the call's, are taken for plain ones."""
+def test_what_no_call_tells_is_told_apart(tmp_path: Path, fake_torch: Path) -> None:
+    """Tensors made on another device than the call's count as plain; another thread's grad mode is unknown."""
     file = tmp_path / "observed.json"
     observe(SCRIPT, fake_torch, file=file)
     row = rows_by_op(file)["aten::mul"]
     assert (row["keys"], row["keys_from"]) == (["ADInplaceOrView", "AutogradCPU", "CPU"], "device")
-
-
-def test_other_threads_are_told_apart(tmp_path: Path, fake_torch: Path) -> None:
-    """What another thread dispatched is known by its thread, and has no grad mode that Python could tell."""
-    file = tmp_path / "observed.json"
-    observe(SCRIPT, fake_torch, file=file)
     row = rows_by_op(file)["aten::add"]
     assert (row["thread"], row["grad_mode"], row["python_key"]) == ("other", None, None)
 

@@ -58,14 +58,10 @@ def test_kinds() -> None:
     }
 
 
-def test_nothing_chosen() -> None:
-    """Without a unit, a file is the bad release's, byte by byte."""
-    assert changed_file(BAD, GOOD).text(()) == BAD
-
-
 def test_everything_chosen() -> None:
-    """With all units, a file means what the good release's means; imports are only added."""
+    """With all units, a file means what the good release's means, imports only added; with none it is the bad one's."""
     file = changed_file(BAD, GOOD)
+    assert file.text(()) == BAD
     text = file.text(file.units)
     assert _without_imports(text) == _without_imports(GOOD)
     assert text.index("from c import x") > text.index("from a import x")
@@ -73,10 +69,11 @@ def test_everything_chosen() -> None:
 
 
 def test_one_chosen() -> None:
-    """A unit alone changes its own lines and no others."""
+    """A unit alone changes its own lines and no others; a draft stands for what the good release has."""
     file = changed_file(BAD, GOOD)
     (flag,) = (unit for unit in file.units if unit.name == "FLAG")
     assert file.text({flag}) == BAD.replace("FLAG = True", "FLAG = False")
+    assert "FLAG = None\n" in file.text({flag}, {flag: "FLAG = None\n"})
 
 
 def test_future_import_comes_first() -> None:
@@ -90,13 +87,6 @@ def test_new_file() -> None:
     file = changed_file(None, "import a\ndef f(): pass\ndef g(): pass\n")
     (wanted,) = (unit for unit in file.units if unit.name == "g")
     assert file.text({wanted}) == "def g(): pass\n"
-
-
-def test_draft() -> None:
-    """A draft stands for what the good release has."""
-    file = changed_file(BAD, GOOD)
-    (flag,) = (unit for unit in file.units if unit.name == "FLAG")
-    assert "FLAG = None\n" in file.text({flag}, {flag: "FLAG = None\n"})
 
 
 _statements = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 3)), max_size=8, unique_by=lambda s: s[0])

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.fakes import PASSED, moving
 from tests.matrix.test_lab import KILLED, Outcomes, requests, run, scenario
 from whichtorch.matrix import planning
@@ -66,35 +68,23 @@ def of(id_: str, outcome: str = "", **fields: object) -> list[dict[str, object]]
 DONE: list[dict[str, object]] = [{"event": "finish", "code": 0}]
 
 
-def test_a_test_that_runs_when_the_machine_ends_its_process_is_run_alone(tmp_path: Path) -> None:
-    """It is no crash; what it comes to alone counts, and the other tests lose nothing."""
-    sessions = [(of("test_a", "pass") + of("test_b"), KILLED), (of("test_b", "pass") + DONE, PASSED)]
-    ended = pytest_that(tmp_path, sessions)
-    assert {(cell.scenario, cell.outcome, cell.doubt) for cell in ended.run.cells} == {
-        ("test_a", Outcome.PASS, None),
-        ("test_b", Outcome.PASS, None),
-    }
+FULL = 'Traceback (most recent call last):\n  File "a.py", line 1, in test_b\nOSError: No space left on device\n'
+NO_ROOM = of("test_a", "pass") + of("test_b", "fail", traceback=FULL) + DONE
 
 
-def test_a_command_that_the_machine_ends_before_its_tests_is_given_again(tmp_path: Path) -> None:
-    """Its tests have rows of their own then, and none of them failed."""
-    sessions = [([], KILLED), (of("test_a", "pass") + of("test_b", "pass") + DONE, PASSED)]
-    ended = pytest_that(tmp_path, sessions)
-    assert {(cell.scenario, cell.outcome, cell.doubt) for cell in ended.run.cells} == {
-        ("test_a", Outcome.PASS, None),
-        ("test_b", Outcome.PASS, None),
-    }
-
-
-def test_a_test_without_room_on_the_disk_has_not_failed(tmp_path: Path) -> None:
-    """It is run again alone, as a script is."""
-    words = 'Traceback (most recent call last):\n  File "a.py", line 1, in test_b\nOSError: No space left on device\n'
-    failed = replace(PASSED, exit_code=1)
-    sessions = [
-        (of("test_a", "pass") + of("test_b", "fail", traceback=words) + DONE, failed),
-        (of("test_b", "pass") + DONE, PASSED),
-    ]
-    ended = pytest_that(tmp_path, sessions)
+@pytest.mark.parametrize(
+    ("first", "ending", "again"),
+    [
+        (of("test_a", "pass") + of("test_b"), KILLED, of("test_b", "pass")),
+        ([], KILLED, of("test_a", "pass") + of("test_b", "pass")),  # before its tests: the command is given again
+        (NO_ROOM, replace(PASSED, exit_code=1), of("test_b", "pass")),
+    ],
+)
+def test_what_the_machine_ends_has_not_failed(
+    tmp_path: Path, first: list[dict[str, object]], ending: Ending, again: list[dict[str, object]]
+) -> None:
+    """A test whose process was killed, or that had no room on the disk, is run alone, and the others lose nothing."""
+    ended = pytest_that(tmp_path, [(first, ending), (again + DONE, PASSED)])
     assert {(cell.scenario, cell.outcome, cell.doubt) for cell in ended.run.cells} == {
         ("test_a", Outcome.PASS, None),
         ("test_b", Outcome.PASS, None),

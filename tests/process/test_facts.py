@@ -1,6 +1,5 @@
 """What /proc knows of a tree is found, for real processes: who ended, who has the other end, who holds the lock."""
 
-import os
 import socket
 from pathlib import Path
 
@@ -26,48 +25,32 @@ def descriptor_of(process: Process) -> Descriptor:
     return next(row for row in process.descriptors if row.number == number)
 
 
-def test_pipe_names_who_has_the_other_end() -> None:
-    """A reader learns who could write: parent and child both do, and the child keeps a reading end of its own."""
-    code = "r, w = os.pipe()\nif os.fork() == 0:\n    os.read(r, 1)\nos.close(r)\n" + STOP
-    with started(*python(code)) as parent:
+READS = "r, w = os.pipe()\nif os.fork() == 0:\n    os.read(r, 1)\nos.close(r)\n"
+WRITES = "r, w = os.pipe()\nif os.fork() == 0:\n    os.close(r)\n    os.write(w, bytes(1 << 20))\nos.close(w)\n"
+NAMED = "os.mkfifo('fifo')\nif os.fork() == 0:\n    open('fifo').read()\nwriter = open('fifo', 'w')\n"
+RECEIVES = "a, b = socket.socketpair()\nif os.fork() == 0:\n    a.close()\n    b.recv(1)\nb.close()\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "call", "link", "is_written", "has_both"),
+    [
+        (READS, "read", "pipe:[", False, True),  # the child keeps the other end of its own pipe, too
+        (WRITES, "write", "pipe:[", True, False),
+        (NAMED, "read", "/", False, False),
+        (RECEIVES, "recvfrom", "socket:[", False, False),
+    ],
+)
+def test_who_has_the_other_end_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, call: str, link: str, is_written: bool, has_both: bool
+) -> None:
+    """Who reads from a pipe, writes to one, or waits for a socket learns who could end that."""
+    monkeypatch.chdir(tmp_path)
+    with started(*python(code + STOP)) as parent:
         child = child_of(parent)
-        assert waits(child, "read")
+        assert waits(child, call)
         row = descriptor_of(look(parent, child)[child])
-        assert row.link.startswith("pipe:[")
-        assert (row.is_written, row.holders) == (False, (parent, child))
-
-
-def test_full_pipe_names_its_reader() -> None:
-    """A writer that waits for room learns who reads, and how much waits to be read."""
-    code = (
-        "r, w = os.pipe()\nif os.fork() == 0:\n    os.close(r)\n    os.write(w, bytes(1 << 20))\nos.close(w)\n" + STOP
-    )
-    with started(*python(code)) as parent:
-        child = child_of(parent)
-        assert waits(child, "write")
-        row = descriptor_of(look(parent, child)[child])
-        assert (row.is_written, row.holders) == (True, (parent,))
-
-
-def test_named_pipe_names_its_writer(tmp_path: Path) -> None:
-    """A pipe in a folder has two ends, too."""
-    os.mkfifo(tmp_path / "fifo")
-    code = "if os.fork() == 0:\n    open(sys.argv[1]).read()\nwriter = open(sys.argv[1], 'w')\n" + STOP
-    with started(*python(code), str(tmp_path / "fifo")) as parent:
-        child = child_of(parent)
-        assert waits(child, "read")
-        row = descriptor_of(look(parent, child)[child])
-        assert (row.link, row.holders) == (str(tmp_path / "fifo"), (parent,))
-
-
-def test_socket_pair_names_its_peer() -> None:
-    """One end of a pair of unix sockets leads to who has the other."""
-    code = "a, b = socket.socketpair()\nif os.fork() == 0:\n    a.close()\n    b.recv(1)\nb.close()\n" + STOP
-    with started(*python(code)) as parent:
-        child = child_of(parent)
-        assert waits(child, "recvfrom")
-        row = descriptor_of(look(parent, child)[child])
-        assert (row.is_written, row.holders) == (False, (parent,))
+        assert row.link.startswith(link)
+        assert (row.is_written, row.holders) == (is_written, (parent, child) if has_both else (parent,))
 
 
 @pytest.mark.parametrize("is_dual", [False, True])

@@ -27,23 +27,13 @@ def frame(name: str, line: int) -> dict[str, object]:
     return {"name": name, "filename": "a.py", "line": line}
 
 
-def test_lines_within_a_function_are_the_same_spot() -> None:
-    """A loop of two lines in one function does not move."""
-    first = sampler.innermost_functions([frame("loop", 3), frame("main", 9)])
-    second = sampler.innermost_functions([frame("loop", 4), frame("main", 9)])
-    assert sampler.is_moving([first, second]) is False
-
-
-def test_another_innermost_function_moves() -> None:
-    """Another function inside is another spot."""
-    first = sampler.innermost_functions([frame("load", 3), frame("main", 9)])
-    second = sampler.innermost_functions([frame("save", 3), frame("main", 9)])
-    assert sampler.is_moving([first, second]) is True
-
-
-def test_a_single_sample_leaves_it_open() -> None:
-    """Fewer than two samples leave it open."""
-    assert sampler.is_moving(["a"]) is None
+def test_another_innermost_function_is_another_spot() -> None:
+    """A loop of two lines in one function does not move; a single sample leaves it open."""
+    names = (("loop", 3), ("loop", 4), ("save", 3))
+    third, fourth, other = (sampler.innermost_functions([frame(*name), frame("main", 9)]) for name in names)
+    assert sampler.is_moving([third, fourth]) is False
+    assert sampler.is_moving([third, other]) is True
+    assert sampler.is_moving([third]) is None
 
 
 def test_long_attempts_are_sampled_all_along() -> None:
