@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.process.running import begin, family, is_alive, until
 from whichtorch.hangs import stack_folder
 from whichtorch.hangs.stack_readers import parse_facts, parse_faulthandler, parse_kernel
 from whichtorch.inside.startup import FOLDER, sitecustomize
-from whichtorch.process import kernel
+from whichtorch.process import kernel, supervision
 from whichtorch.process.evidence import capture, facts, sampler
 from whichtorch.process.spawning import find_tool
 from whichtorch.process.supervision import Ending, Supervised
@@ -279,8 +280,9 @@ def test_gdb_only_where_the_others_failed(tmp_path: Path) -> None:
         assert any(path.name.endswith(".gdb.txt") for path in (folder / "stacks").iterdir()) is wanted
 
 
-def test_interrupt_ends_the_collection(tmp_path: Path) -> None:
+def test_interrupt_ends_the_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tool's interrupt is heard while a collector hangs: half of the stacks prove nothing, and nothing is left."""
+    monkeypatch.setattr(supervision, "INTERRUPT_PATIENCE", PATIENCE)  # the machine may be busy
     pid_file = tmp_path / "pid"
     slow = fake(tmp_path, "slow", f"echo $$ > {pid_file}.part; mv {pid_file}.part {pid_file}; exec sleep 600")
     supervised = begin_watched(tmp_path / "a", "ignores_sigterm", timeout=0.5, collectors=NO_OTHERS | {"py-spy": slow})
