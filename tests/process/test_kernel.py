@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -32,13 +31,6 @@ def test_tree_finds_new_and_forgets_old() -> None:
         assert {member.pid for member in tree.look()} - before == {child.pid}
         child.kill()
     assert child.pid not in {member.pid for member in tree.look()}
-
-
-def test_a_handler_of_a_signal_that_others_send_is_seen() -> None:
-    """It may end a wait of its process."""
-    before = signal.signal(signal.SIGUSR2, print)
-    assert snapshots.ProcView(kernel.Tree(os.getpid()), 0).expects_signals(os.getpid())
-    signal.signal(signal.SIGUSR2, before)
 
 
 def test_own_memory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import threading
@@ -72,6 +73,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Supe
         threading.Event().wait(7)
         peer.send(b"x")
         peer.close()
+        os.kill(int((folder / "idle_told" / "pid").read_text()), signal.SIGUSR1)
 
     peer = threading.Thread(target=serve, daemon=True)
     peer.start()

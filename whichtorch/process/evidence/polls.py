@@ -44,6 +44,8 @@ _WAITING_FILES = re.compile(  # of the standard library: each function in them t
     r"/(threading|queue|selectors|socket|multiprocessing/(queues|connection|synchronize|popen_\w+|process)"
     r"|concurrent/futures/_base)\.py$"
 )
+# In these, a main thread waits for what a handler of a signal may bring about: handlers of Python's run in it.
+_TOLD = re.compile(r"/(threading|multiprocessing/synchronize)\.py:wait$|/asyncio/base_events\.py:_run_once$")
 _WAITS = {"acquire", "get", "join", "poll", "recv", "result", "select", "wait"}
 _RAISE = {"get", "recv", "result"}  # those of them that raise where they have waited in vain
 _LOOKS = {"is_set", "isSet"}  # at an event
@@ -66,6 +68,17 @@ def go_on_for_ever(waiters: Sequence[Waiter], rounds: Mapping[int, int]) -> bool
     """
     dumps = read_frames({waiter.process.pid for waiter in waiters})
     return dumps is not None and all(_goes_on(waiter, dumps, rounds) for waiter in waiters)
+
+
+def may_be_told(waiters: Sequence[Waiter]) -> bool:
+    """Return whether a handler of a signal may end the wait of a main thread: for an event, or for a signal alone."""
+    dumps = read_frames({waiter.process.pid for waiter in waiters})
+    return dumps is None or any(_may_be_told(each, dumps[each.process.pid].get(each.thread.tid)) for each in waiters)
+
+
+def _may_be_told(waiter: Waiter, frames: Sequence[Mapping[str, Any]] | None) -> bool:
+    places = [f"{frame['filename']}:{frame['name'].rpartition('.')[2]}" for frame in (frames or ())[:2]]
+    return not (places and waiter.thread.call) or any(map(_TOLD.search, places))
 
 
 def read_frames(pids: set[int]) -> dict[int, dict[int, list[dict[str, Any]]]] | None:

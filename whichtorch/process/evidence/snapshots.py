@@ -38,10 +38,8 @@ LOWEST_STACK = 1 << 32  # a lower stack is that of a 32-bit process, whose calls
 RETRIES = 4  # of a thread seen awake: a waiter for the GIL is awake for some microseconds in every 5 ms
 RETRY_AFTER = 0.001  # seconds
 POLLED_LIMIT = 4096  # descriptors in one poll or select
-# SIGALRM and SIGIO, whose timers are not listed in /proc; SIGUSR1 and SIGUSR2, which others send
-SIGNALS_FROM_KERNEL = 1 << 13 | 1 << 28 | 1 << 9 | 1 << 11
-REQUESTS = 1 << 14 | 1 << 0  # SIGTERM and SIGHUP, which who catches one of the next, too, only passes on
-FORWARD = 1 << 2 | 1 << 6  # SIGQUIT and SIGBUS: torchrun, the workers of loaders
+SIGNALS_FROM_KERNEL = 1 << 13 | 1 << 28  # SIGALRM, SIGIO: their timers are not listed in /proc
+SIGNALS_OF_OTHERS = 1 << 0 | 1 << 9 | 1 << 11 | 1 << 14  # SIGHUP, SIGUSR1, SIGUSR2, SIGTERM
 _FUTEX_LOCK_PI, _FUTEX_REALTIME = 6, 0x100  # the first has always a time of the clock of the second
 NOT_GIL_LIMIT = 10_000  # addresses remembered
 SYMBOL = b"_PyRuntime"
@@ -77,10 +75,8 @@ class ProcView:
         return tuple(kernel.transfers(pid).values())[:2]
 
     def expects_signals(self, pid: int) -> bool:
-        """Return whether a process has POSIX timers, or a handler of a signal that ends what it waits for."""
-        caught = kernel.field(f"/proc/{pid}/status", b"SigCgt:")
-        mask = int(caught or b"-1", 16)
-        if mask & SIGNALS_FROM_KERNEL or (mask & REQUESTS and not mask & FORWARD):
+        """Return whether a process has POSIX timers, or catches SIGALRM or SIGIO (setitimer shows nowhere)."""
+        if _catches(pid, SIGNALS_FROM_KERNEL):
             return True
         try:
             return bool(kernel.read(f"/proc/{pid}/timers"))
@@ -107,8 +103,14 @@ class ProcView:
 
     def is_inside(self, waiters: Sequence[stall.Waiter], members: frozenset[int]) -> bool:
         """Search the descriptors and mappings of every process once; new processes leave it uncertain."""
+        from whichtorch.process.evidence import polls  # here: few trees poll, or have handlers of signals
+
         living = frozenset(member.pid for member in self._tree.look(full=True) if member.is_alive)
-        return members >= living and not peers.may_end_from_outside(waiters, living, self._supervisor)
+        if not members >= living or peers.may_end_from_outside(waiters, living, self._supervisor):
+            return False
+        leaders = [waiter for waiter in waiters if waiter.thread.tid == waiter.process.pid]
+        told = [waiter for waiter in leaders if _catches(waiter.process.pid, SIGNALS_OF_OTHERS)]
+        return not told or not polls.may_be_told(told)
 
     def seconds_left(self, pid: int, thread: stall.ThreadSnapshot) -> float:
         """Read a deadline from a process's memory; a span may have begun when the process did."""
@@ -119,9 +121,14 @@ class ProcView:
 
     def go_on_for_ever(self, waiters: Sequence[stall.Waiter], rounds: Mapping[int, int]) -> bool:
         """Read the stacks of threads with py-spy, and the source of what they run."""
-        from whichtorch.process.evidence import polls  # here: few trees have nothing but polls
+        from whichtorch.process.evidence import polls
 
         return polls.go_on_for_ever(waiters, rounds)
+
+
+def _catches(pid: int, signals: int) -> bool:
+    """Return whether a process has a handler of one of these signals; True where that is not known."""
+    return bool(int(kernel.field(f"/proc/{pid}/status", b"SigCgt:") or b"-1", 16) & signals)
 
 
 def read_thread(pid: int, tid: int) -> stall.ThreadSnapshot:

@@ -104,7 +104,7 @@ class KernelView(Protocol):
         """Return the bytes read and written so far."""
 
     def expects_signals(self, pid: int) -> bool:
-        """Return whether a signal may wake a process: of a timer, or one that it has a handler for."""
+        """Return whether a signal of the kernel may wake a process: POSIX timers, a handler of SIGALRM or SIGIO."""
 
     def is_gil(self, pid: int, address: int) -> bool:
         """Return whether a futex lies in the interpreter's runtime state, where the GIL is."""
