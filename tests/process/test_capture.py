@@ -41,8 +41,7 @@ KINDS = {
     "spins_child": "spin in Python",
     "spins_thread_of_child": "spin in Python",
 }
-# paths of the collectors beside py-spy
-NO_OTHERS = {"pystack": "/no/such/tool", "gdb": "/no/such/tool"}
+NO_OTHERS = {"pystack": "/no/such/tool", "gdb": "/no/such/tool"}  # collectors beside py-spy
 
 
 def begin_watched(folder: Path, program: str, **fields: object) -> Supervised:

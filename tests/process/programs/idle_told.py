@@ -1,9 +1,9 @@
 import os
+import pathlib
 import signal
 import threading
 
 told = threading.Event()
 signal.signal(signal.SIGUSR1, lambda *_: told.set())
-with open("pid", "w") as file:
-    file.write(str(os.getpid()))
+pathlib.Path("pid").write_text(str(os.getpid()))
 told.wait()
