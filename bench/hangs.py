@@ -104,6 +104,7 @@ def ranks(folder: Path, interpreter: str, most: float) -> Figure:
 
 def rows(interpreter: str, runs: int) -> list[BenchRow]:
     """Return the rows of the group, for a Python with torch and so many runs of healthy programs."""
+    cases = ("idle", "machine at rest", 0, 6.0), ("load", f"beside {LOAD} busy processes", LOAD, 15.0)
     return [
         *(
             BenchRow(
@@ -113,10 +114,7 @@ def rows(interpreter: str, runs: int) -> list[BenchRow]:
                 measure=partial(deadlock, load=load, most=most),
                 group="hangs",
             )
-            for name, beside, load, most in (
-                ("idle", "machine at rest", 0, 6.0),
-                ("load", f"beside {LOAD} busy processes", LOAD, 15.0),
-            )
+            for name, beside, load, most in cases
         ),
         BenchRow(
             name="hangs-ranks",
