@@ -94,7 +94,7 @@ def test_all_beyond_some_position_is_left_alone(silent: int) -> None:
         beyond = {*hole, *range(edge, 127)}
         dead = beyond if silent > 0 else {127 - each for each in beyond}
         history = History.regression(128, culprit if silent > 0 else 128 - culprit, untestable=dead)
-        trace = follow(history, SearchOptions(silent=silent))
+        trace = follow(history, SearchOptions(dead_side=silent))
         (found,) = trace.answer.boundaries
         ends = (culprit - 1, culprit) if culprit < edge else (edge - 1, 127)
         assert (found.before, found.after) == (ends if silent > 0 else (127 - ends[1], 127 - ends[0]))
@@ -111,7 +111,7 @@ def test_any_holes_leave_the_culprit_in_the_bracket(data: st.DataObject) -> None
     positions = st.sets(st.integers(0, size - 1))
     untestable = data.draw(positions)
     different = data.draw(positions) - untestable
-    options = SearchOptions(silent=data.draw(st.integers(-1, 1)))
+    options = SearchOptions(dead_side=data.draw(st.integers(-1, 1)))
     history = History(size=size, bad=range(culprit, size), untestable=untestable, different=different)
     trace = follow(history, options)
     probes = _searched(trace)

@@ -103,7 +103,8 @@ def unjudged_in(probes: Iterable[Probe]) -> dict[str, tuple[str, ...]]:
         if probe.verdict is SearchVerdict.DIFFERENT:
             return "it fails in another way"
         if probe.outcome is Outcome.BROKEN:
-            return "torch cannot be imported" if "'import torch" in probe.message else "torch does not work"
+            is_import = "'import torch'" in probe.message
+            return "torch cannot be imported" if is_import else "torch, or a module that the script imports, fails"
         return _UNJUDGED.get(probe.outcome, "it could not be judged")
 
     says_nothing = (probe for probe in probes if probe.verdict not in {SearchVerdict.GOOD, SearchVerdict.BAD})

@@ -247,7 +247,7 @@ class Ledger:
                 self.recall(position)
 
     def recall(self, position: int) -> bool:
-        """Take in what is recorded of a position, or that it is broken; return False if its outcome is open."""
+        """Take in what is recorded of a position, or that its environment is broken; return False if it must run."""
         planned = self.planned(position)
         environment = self.bench.cache.known(planned.request)
         records = () if environment is None else lasting_records(self.bench.records.of(planned.key(environment)))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from whichtorch.environments.disk import Disk
 
 PROBE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute
+_PASSING = re.compile(r"MemoryError|OSError|KeyboardInterrupt")  # what a machine's state may raise
 
 
 class ProbeAnswer(BaseModel):
@@ -38,7 +39,7 @@ class ProbeAnswer(BaseModel):
 
     step: str = ""  # the last one that began
     problem: str | None = None
-    is_lasting: bool = False  # the problem is an exception, which comes again
+    is_lasting: bool = False  # the problem is an exception that is expected to come again
     torch: str = ""
     python: str = ""
     packages: dict[str, str] = {}
@@ -77,7 +78,7 @@ def run_probe(request: Request, interpreter: Path, commander: Commander) -> Prob
     if answer is None:
         return ProbeAnswer(problem=f"the canary did not start: {how or 'no answer'}", log=log)
     answer.torch, answer.log = answer.packages.get("torch", answer.torch), log
-    answer.is_lasting = bool(answer.problem)
+    answer.is_lasting = bool(answer.problem) and not _PASSING.match(answer.problem or "")
     if answer.problem or answer.step != "done" or how:
         answer.problem = f"the canary fails at {answer.step!r}: {answer.problem or how or 'it ended early'}"
     return answer

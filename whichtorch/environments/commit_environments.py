@@ -1,7 +1,7 @@
 """Environments that are a commit: built into one Python, each in place of the last, or laid over a wheel's files.
 
     commits/<id>/environment.json, build.log, probe-<config>.log
-    commits/<install key>/environment.json, environment-<what it imports>.json, probe-<config>.log
+    commits/<install key>/environment.json, environment-<digest of the imports>.json, probe-<config>.log
 
 The first are built by a command of the user's. The result of each commit is kept, so that it need not be built again,
 and only one commit is installed at a time. For the others nothing is built. Such an environment is there while a search
@@ -180,10 +180,10 @@ class LaidCommits:
         self._wheels, self._files_of, self._fresh = wheels, files_of, fresh
         self._guard = threading.Lock()  # of what is laid
         self._laid: dict[str, Environment] = {}  # by install key; also what is broken
-        self._held: defaultdict[str, list[ExitStack]] = defaultdict(list)  # what is laid, likewise
+        self._held: defaultdict[str, list[ExitStack]] = defaultdict(list)  # overlays in use, likewise
 
     def known(self, request: Request) -> Environment | None:
-        """Return what a commit was when it was tried; None where it never was, or not over what its wheel is now."""
+        """Return what a commit was when it was tried; None if it was not, or over another installation of its wheel."""
         wheel = self._wheels.known(request.unlaid)
         if not request.commit or wheel is None:
             return wheel
@@ -227,7 +227,7 @@ class LaidCommits:
         return environment
 
     def release(self, request: Request) -> None:
-        """Remove what is laid, and let the wheel be evicted."""
+        """Remove what was laid for a request, and let the wheel be evicted."""
         if held := self._held[request.install_key]:
             held.pop().close()
         self._wheels.release(request.unlaid)
@@ -266,5 +266,5 @@ class LaidCommits:
         return environment
 
     def _kept_file(self, request: Request) -> Path:
-        asked = f"-{digest(request.imported)}" if request.imported else ""
-        return self.home / "commits" / request.install_key / f"environment{asked}.json"
+        suffix = f"-{digest(sorted(request.imported))}" if request.imported else ""
+        return self.home / "commits" / request.install_key / f"environment{suffix}.json"

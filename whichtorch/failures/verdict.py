@@ -160,7 +160,7 @@ def _exit_outcome(ending: Ending) -> tuple[Outcome, str]:
 
 
 def _signature(outcome: Outcome, ending: Ending, first: tracebacks.FirstFailure, place: str) -> Signature | None:
-    callers = [frame for frame in tracebacks.read_frames(first.around) if frame.is_users]
+    callers = [frame for frame in tracebacks.read_frames(first.around) if frame.is_users and "/bin/" not in frame.file]
     if outcome is Outcome.FAIL:
         return Signature(f"exit code {ending.exit_code}", place_of(callers))
     if outcome is Outcome.CRASH:

@@ -113,7 +113,7 @@ class Request(Model):
     config: Config
     patch: Patch | None = None  # None: as it is installed
     commit: str = ""  # whose Python is laid over what is installed; "": that of the wheel
-    imported: tuple[str, ...] = ()  # modules that a commit must be able to import to be evidence
+    imported: tuple[str, ...] = ()  # modules that its canary imports: a commit that cannot is broken
     hardware: Hardware | None = None  # None: any machine
     interpreter: Path | None = None  # an existing environment, used as it is
     folder: str = ""  # what tells it from other such environments; "": the name of its folder

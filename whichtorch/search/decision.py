@@ -192,9 +192,9 @@ def _narrow(search: SearchState, step: Bracket) -> NextProbe | Bracket:
     share = bad_share(install + costs.good, install + costs.bad, step.after - step.before)
     share = share if search.label(step.after) is SearchVerdict.BAD else 1 - share
     dead = search.dead(step.before, step.after)
-    silent, (low, high) = search.options.silent, search.bounds
-    if dead and ((silent > 0 and step.after == high) or (silent < 0 and step.before == low)):
-        position = next_in_front(step.before, step.after, dead, silent, share)
+    side, (low, high) = search.options.dead_side, search.bounds
+    if dead and ((side > 0 and step.after == high) or (side < 0 and step.before == low)):
+        position = next_in_front(step.before, step.after, dead, side, share)
     elif (position := next_probe(step.before, step.after, dead, share)) is None:
         position = next_check(dead)
     if position is not None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LOPSIDED = 2.0  # a bad probe must cost this many good ones before the search leaves the midpoint
 SHORT = 128  # longest bracket that is split by dynamic programming; longer ones use its limit
-HOLE = 2  # the first dead position may be a hole if the next one that was tried is farther away
+HOLE = 2  # positions: if the next one that was tried is farther behind a dead one, the dead one may be a hole
 COARSENESS = 5  # a gap is tried where it is wider than the length of its block divided by this
 
 NO_EVIDENCE = {SearchVerdict.DIFFERENT, SearchVerdict.UNTESTABLE}  # labels of positions whose runs decide nothing
@@ -104,15 +104,18 @@ def next_probe(before: int, after: int, dead: Sequence[int], share: float = 0.5)
     return min(untried, key=lambda position: abs(position - middle), default=None)
 
 
-def next_in_front(before: int, after: int, dead: Sequence[int], silent: int, share: float = 0.5) -> int | None:
-    """Return the position to probe next where all beyond the first dead one is likely dead, None at the edge of that.
+def next_in_front(before: int, after: int, dead: Sequence[int], side: int, share: float = 0.5) -> int | None:
+    """Return the position to probe next where all positions behind the first dead one are likely dead, too.
 
-    Beyond is where `silent` says. The first dead one may be a hole: if others were probed only far behind it, the gap
-    is halved, too.
+    `side` is 1 if they lie next to `after`, and -1 if next to `before`. None means that nothing is left to try before
+    the first dead one. But that one may be a hole: if the next one that was tried lies far behind it, the middle
+    between the two is returned.
     """
-    front, behind = list(pairwise([before, *dead, after]))[::silent][:2]
+    front, behind = list(pairwise([before, *dead, after]))[::side][:2]
     position = next_probe(*front, (), share)
-    return sum(behind) // 2 if position is None and behind[1] - behind[0] > HOLE else position
+    if position is None and behind[1] - behind[0] > HOLE:
+        return sum(behind) // 2
+    return position
 
 
 def next_check(dead: Sequence[int]) -> int | None:

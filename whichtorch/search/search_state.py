@@ -115,7 +115,7 @@ class SearchOptions:
     pass_runs: int = 5  # of the good one, unless the search is flaky: half of all runs failing is missed once in 32
     samples: int | None = None  # positions tried where the bounds are bad, or for `all`; default ceil(log2 n)
     max_runs: int | None = None  # where that is less than `most_runs`
-    silent: int = 0  # what tells nothing is likely 1: next to the newer bound, -1: next to the older one, 0: anywhere
+    dead_side: int = 0  # where dead positions are likely: 1 next to the newer bound, -1 next to the older, 0 anywhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,8 @@ LIBRARIES = re.compile(
     r"^<(?!string>|stdin>|ipython-input|doctest )"
     r"|(?:^|/)(?:site|dist)-packages/|(?:^|/)lib(?:64|32)?/(?:python|pypy)\d[\d.]*t?/"
     r"|(?:^|/)(?:environments|whichtorch)/inside/(?:startup/|fork_server\.py$)"
-    r"|/bin/[^/.]+$"  # a command of an environment: how many lines come before its own depends on the length of a path
+    # A console script: its lines vary, because a long path in its first line takes more of them.
+    r"|/(?:\.?v?env|(?:envs|versions)/[^/]+|\w*conda\d?|usr(?:/local)?|\.local)/bin/[^/.]+$"
     # A torch that was built in place lies in a folder of its developer's.
     r"|(?:^|/)torch/(?:_[a-z]\w*|ao|autograd|backends|cuda|distributed|distributions|export|fx|futures|jit|library|linalg"
     r"|masked|mps|multiprocessing|nested|nn|onnx|optim|package|profiler|quantization|sparse|special|testing|utils|xpu)[/.]"

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from whichtorch.model.events import Show
 
 PASS_RUNS = 3  # of the commit that passes beside the one that does not: others beyond it pass as well
-_BETWEEN = "no commit is blamed, because those between these two tell nothing over either wheel"
+_UNJUDGED = "no commit is blamed: none inside the bracket could be judged over any wheel that was tried"
 _UNREAD = "which files the script reads is not known, so no commit is left out"
 _IMPORTED = re.compile(r"(.*?)(?:/__init__)?\.py\t\t<module>$")
 _HASH = re.compile(r"\b([0-9a-f]{10})[0-9a-f]{30}\b")
@@ -169,7 +169,12 @@ class LineSearch:
     # what is asked
 
     def _asked(
-        self, middle: Sequence[Spot], ends: tuple[Spot, Spot] | None = None, *, silent: int = 0, is_final: bool = False
+        self,
+        middle: Sequence[Spot],
+        ends: tuple[Spot, Spot] | None = None,
+        *,
+        dead_side: int = 0,
+        is_final: bool = False,
     ) -> Bisection:
         """Search between two ends, with some spots between them, whose order has the change as a single step."""
         ends = ends or self.ends
@@ -182,7 +187,7 @@ class LineSearch:
             package=self.wheels.package,
             common={"checkout": str(self.checkout.folder)} | common(spots[0].wheel.request),
         )
-        goal = replace(self.request.goal, low=0, high=None, bound_runs=1, pass_runs=PASS_RUNS, silent=silent)
+        goal = replace(self.request.goal, low=0, high=None, bound_runs=1, pass_runs=PASS_RUNS, dead_side=dead_side)
         if not (is_final or goal.flaky or any(0 < probe.k < probe.n for probe in self._probes.values())):
             goal = replace(goal, confirm_runs=1, pass_runs=1, confidence=0.0)
         named_bad = 0 if self._is_old_bad else len(spots) - 1
@@ -214,9 +219,9 @@ class LineSearch:
         return spots[found.boundaries[-1].from_], spots[found.boundaries[-1].to]
 
     def _found(self, best: Bisection, wheels: Sequence[Wheel]) -> Bisection:
-        """Return the commit that matters, else what is known; what is between is tried over each wheel in turn."""
+        """Return the commit that matters, else what is known: those between are searched over each wheel in turn."""
         for wheel in wheels:
-            if sides := self._sides(best):  # the far end tells early that the wheel matters
+            if sides := self._sides(best):  # both over this wheel first: the wheel alone may make the difference
                 found = self._asked([Spot(side.commit, wheel) for side in sides], sides)
                 best = found if self._sides(found) else best
             sides = self._sides(best)
@@ -233,7 +238,7 @@ class LineSearch:
         if sides[0].commit == sides[1].commit:
             self._notes[:0] = [f"native code decides, not Python: {self._shown(sides)}", *self._native_changes()]
             return self._undecided(best, from_=self.line[0], to=self.line[-1], commits=None, packages={})
-        self._notes[:0] = [] if self.bench.stopped else [_BETWEEN]
+        self._notes[:0] = [] if self.bench.stopped else [_UNJUDGED]
         return self._undecided(best)
 
     def _narrowed(
@@ -242,16 +247,16 @@ class LineSearch:
         """Search a part over one wheel; return the commit that matters after the one before it, if both were told."""
         kept: Sequence[str] = self._reading(part)
         # the farther from its wheel, the likelier a commit is broken
-        silent = (ends[0].wheel == wheel) - (ends[1].wheel == wheel)
+        dead_side = (ends[0].wheel == wheel) - (ends[1].wheel == wheel)
         while True:
             spots = [Spot(commit, wheel) for commit in kept]
-            found = self._asked(spots, ends, silent=silent)
+            found = self._asked(spots, ends, dead_side=dead_side)
             before, after = self._sides(found) or ends
             place = part.index(after.commit) if after.wheel == wheel and after.commit in part else 0
             if self._sides(found) is None or place == 0 or self.bench.stopped:
                 return found, None
             parent = Spot(part[place - 1], wheel)
-            if self._sides(self._asked([parent, after], ends)) == (parent, after):
+            if self._sides(self._asked([parent, after], ends)) == (parent, after):  # before it costs all runs
                 pair = self._asked([parent, after], ends, is_final=True)
                 if self._sides(pair) == (parent, after):
                     return pair, (parent, after)
@@ -259,7 +264,7 @@ class LineSearch:
             is_over = self._verdict(parent) is not self._verdict(after) or list(part[first:place]) == list(kept)
             if is_over:
                 spots = sorted({*spots, parent}, key=lambda spot: part.index(spot.commit))
-                return self._asked(spots, ends, silent=silent), None
+                return self._asked(spots, ends, dead_side=dead_side), None
             # what the script reads in between is more than it reads at both ends
             part, kept = part[:place], part[first:place]
 
@@ -316,11 +321,10 @@ class LineSearch:
 
     @cached_property
     def _imported(self) -> tuple[str, ...]:
-        """The modules that are imported at both ends, in the order of the first one; none if an end does not tell."""
-        ways = [
-            [match[1].replace("/", ".") for line in lines if (match := _IMPORTED.match(line))] for lines in self._noted
-        ]
-        return tuple(name for name in ways[0] if name in ways[-1]) if ways else ()
+        """The modules that are imported at both ends, in the order of the first one; none if an end has no list."""
+        matches = ([match for line in lines if (match := _IMPORTED.match(line))] for lines in self._noted)
+        ends = [dict.fromkeys(match[1].replace("/", ".") for match in found) for found in matches]
+        return tuple(name for name in ends[0] if name in ends[-1]) if ends else ()
 
     # what is found
 

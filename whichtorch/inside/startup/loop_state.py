@@ -60,7 +60,7 @@ _COUNTED = {"range", "enumerate"}  # iterators whose place shows in the loop's o
 # which item it is at.
 _ITEM_BY_ITEM = {"map", "filter", "reduce", "sub", "subn", "_engine_run_backward", "_vectorize_call",
                  "apply_", "map_", "map2_"}  # fmt: skip
-# Special methods that are called for an object at a time; C code calls any other one for each object that it holds.
+# Special methods that Python calls once. C code may call any other one for item after item of a container.
 _ONCE = {"__init__", "__new__", "__call__", "__enter__", "__exit__"}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))  # what marshal writes
 _MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
@@ -86,11 +86,11 @@ _HEAP_TYPE = 1 << 9  # of type.__flags__: made by a class statement, or by newer
 _LOOPS = (ast.While, ast.For, ast.AsyncFor)
 _INLINED = (ast.ListComp, ast.SetComp, ast.DictComp) if sys.version_info >= (3, 12) else ()  # they have no frame
 _RANDOM = (("random", "getstate"), ("numpy.random", "get_state"), ("torch.random", "get_rng_state"))
-_HOOKS = (  # what says that a library calls functions of the user's which no name in a loop shows
+_HOOKS = (  # each returns something true while a library calls functions of the user's that no name in a loop shows
     ("torch._C", "_len_torch_function_stack"), ("torch._C", "_len_torch_dispatch_stack"),
     ("torch.nn.modules.module", "_has_any_global_hook"), ("numpy", "geterrcall"),
 )  # fmt: skip
-_CALL_BACK = {"gc", "weakref", "_weakref", "torch.library"}
+_REGISTRARS = {"gc", "weakref", "_weakref", "torch.library"}  # whose objects let C code call the user's functions
 _FINGER = object.__basicsize__ + 5 * ctypes.sizeof(ctypes.c_void_p)  # where a set has the place of its next `pop`
 
 
@@ -174,7 +174,7 @@ class StateDigest:
         elif torch and kind in (torch.Tensor, getattr(torch.nn, "Parameter", None)):
             yield from self.tensor(torch, value)
         elif numpy and kind is numpy.ndarray and not value.dtype.hasobject:
-            self.check_own(value.__array_interface__["data"][0])
+            self.check_unshared(value.__array_interface__["data"][0])
             self.add(value.shape, value.dtype, memory=value.tobytes())
         elif kind.__module__ in ("datetime", "numpy", "torch") and kind.__name__ in _CONSTANTS:
             self.add(repr(value))
@@ -201,15 +201,15 @@ class StateDigest:
             raise HiddenError(f"the contents of a `{kind.__name__}` cannot be read")
 
     @functools.cached_property
-    def shared(self) -> list[list[int]]:
-        """Where in memory other processes may write: from, to."""
+    def shared_ranges(self) -> list[list[int]]:
+        """The addresses of memory that other processes may write to: start and end of each range."""
         with open("/proc/self/maps", "rb") as file:
             rows = [line.split(None, 2) for line in file]
         return [[int(end, 16) for end in row[0].split(b"-")] for row in rows if row[1].endswith(b"s")]
 
-    def check_own(self, address: int) -> None:
+    def check_unshared(self, address: int) -> None:
         """Raise HiddenError for memory that other processes may write to."""
-        if any(start <= address < end for start, end in self.shared):
+        if any(start <= address < end for start, end in self.shared_ranges):
             raise HiddenError("an array or a tensor is in shared memory")
 
     def tensor(self, torch: Any, value: Any) -> Iterator[Any]:
@@ -217,7 +217,7 @@ class StateDigest:
         try:
             if value.device.type != "cpu" or value.layout is not torch.strided or value.is_shared():
                 raise HiddenError("a tensor is sparse, shared, or not on the CPU")
-            self.check_own(value.data_ptr())
+            self.check_unshared(value.data_ptr())
             extent = 1 + sum((length - 1) * step for length, step in zip(value.shape, value.stride()))
             memory = ctypes.string_at(value.data_ptr(), extent * value.element_size()) if value.numel() else b""
         except (RuntimeError, TypeError, ValueError, AttributeError) as error:
@@ -232,17 +232,16 @@ class StateDigest:
 
 
 def function_parts(value: Any) -> Iterator[Any]:
-    """Yield what a user's function can reach. What a library's function does follows from its arguments."""
+    """Yield what a user's function can reach. What a library's does follows from its arguments and its closure."""
+    yield from (held_by(getattr, cell, "cell_contents") for cell in value.__closure__ or ())
     if not is_users(value.__code__.co_filename):
         check_origin(value)
-        yield from (held_by(getattr, cell, "cell_contents") for cell in value.__closure__ or ())
         if hasattr(value, "__wrapped__"):  # a decorator of a library gives it the names of the user's function
             check_origin(types.ModuleType(value.__globals__.get("__name__", "?")))
             yield value.__wrapped__
         return
     yield from (value.__code__.co_name, value.__code__.co_firstlineno)
     yield from (value.__defaults__, value.__kwdefaults__, value.__dict__)
-    yield from (held_by(getattr, cell, "cell_contents") for cell in value.__closure__ or ())
     yield from looked_up(value.__code__, value.__globals__)
 
 
@@ -305,10 +304,13 @@ def check_origin(value: Any) -> None:
     root = module.partition(".")[0].lstrip("_")
     if module.startswith(_IMPURE) or (root not in _PURE and not is_users_python(sys.modules.get(module))):
         raise HiddenError(f"it uses `{module}`")
-    name, is_library = getattr(value, "__name__", ""), root in _PURE and root != "builtins"
-    is_setting = is_library and name.startswith(("get", "set"))  # of something that C code keeps
-    if is_setting or name in (_IMPURE_NAMES if is_library else _IMPURE_BUILTINS if root == "builtins" else ()):
-        raise HiddenError(f"it calls `{value.__name__}`")
+    name = getattr(value, "__name__", "")
+    if root == "builtins":
+        is_hidden = name in _IMPURE_BUILTINS
+    else:  # get… and set… read or change what C code keeps, as torch.get_num_threads does
+        is_hidden = root in _PURE and (name in _IMPURE_NAMES or name.startswith(("get", "set")))
+    if is_hidden:
+        raise HiddenError(f"it calls `{name}`")
 
 
 def looked_up(code: types.CodeType, scope: Any, modules: Any = ()) -> Iterator[Any]:
@@ -346,7 +348,7 @@ def named(names: Any, scope: Any, modules: Any = ()) -> Iterator[Any]:
         elif id(value) not in expanded:
             expanded.add(id(value))
             check_origin(value)
-            if type(value) is not types.ModuleType:
+            if type(value) is not types.ModuleType or (is_users(value) and "__getattr__" in value.__dict__):
                 raise HiddenError("a module computes what it holds")
             # a module of the user's may be passed to a function that uses attributes which are not among `names`
             is_own, held = is_users(value), value.__dict__
@@ -370,7 +372,8 @@ def is_counted(loop: Any) -> bool:
 
 def check_stack(frames: list[Any], position: int) -> None:
     """Raise HiddenError where a frame may get on without a trace in what can be seen."""
-    if not {*map(test_of, frames)} - {0, id(None)} and any(_PYTEST in frame.f_code.co_filename for frame in frames):
+    tests = {*map(test_of, frames)} - {0, id(None)}
+    if not tests and any(_PYTEST in frame.f_code.co_filename for frame in frames):  # it collects tests
         raise HiddenError("pytest may call it again and again while it collects tests")
     for number, frame in enumerate(frames):
         code = frame.f_code
@@ -382,9 +385,9 @@ def check_stack(frames: list[Any], position: int) -> None:
         if not is_own:
             check_origin(types.ModuleType(frame.f_globals.get("__name__", "?")))
         keywords = (each for each in code.co_consts if type(each) is tuple)
-        if number and (_ITEM_BY_ITEM & {code.co_name, *code.co_names} or any("key" in each for each in keywords)):
-            raise HiddenError("it is called for one item after the other")
-        if number < position and code.co_name[:2] == code.co_name[-2:] == "__" and code.co_name not in _ONCE:
+        by_item = number and (_ITEM_BY_ITEM & {code.co_name, *code.co_names} or any("key" in each for each in keywords))
+        is_special = code.co_name[:2] == code.co_name[-2:] == "__" and code.co_name not in _ONCE
+        if by_item or (number < position and is_special):
             raise HiddenError("it is called for one item after the other")
         if code.co_flags & 0x2A0 or (code.co_name.startswith("<") and code.co_name != "<module>"):
             raise HiddenError("it is in a generator, coroutine, comprehension or lambda")
@@ -411,16 +414,16 @@ def check_world(signal: Any) -> None:
     if any(hook() for hook in hooks if hook):
         raise HiddenError("a hook may end it")
     own = filter(is_users, list(sys.modules.values()))
-    if any(is_of_collector(value) for module in own for value in list(vars(module).values())):
+    if any(may_be_called_back(value) for module in own for value in list(vars(module).values())):
         raise HiddenError("a finalizer, a callback of gc or weakref, or an operator of its own may end it")
 
 
-def is_of_collector(value: Any) -> bool:
-    """Return whether the garbage collector, or an operator, may call what a value holds; calls nothing of it."""
+def may_be_called_back(value: Any) -> bool:
+    """Return whether the garbage collector or an operator may call what a value holds; this calls nothing of it."""
     if isinstance(value, type) and any("__del__" in each.__dict__ for each in value.__mro__):
         return True
     says_module = isinstance(value, (types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType))
-    return module_of(value if says_module else type(value)) in _CALL_BACK
+    return module_of(value if says_module else type(value)) in _REGISTRARS
 
 
 def loop_state(frames: list[Any], position: int, loop: Any, signal: Any) -> int:
@@ -475,10 +478,12 @@ def values_of(frame: Any, loops: list[Any]) -> dict[str, list[Any]]:
     return rows
 
 
-def after_handler(*arguments: Any) -> Any:
-    """Return what the handler of a signal holds until it ends: then a report is made between two instructions.
+def report_after_handler(*arguments: Any) -> Any:
+    """Let a report be made when the handler of a signal ends, and drops the object that is returned.
 
-    The handler itself may run amid one: C code that takes long calls it, as a search of `re`, or a large power.
+    The handler may run in the middle of an instruction: long calls of C code, as a search of `re` or a large power,
+    look for signals. When the object goes, its weak reference queues `report_waiting`, which CPython then calls
+    between two instructions.
     """
     held: Any = set()
     _waiting.append((arguments, weakref.ref(held, functools.partial(_ADD, _PENDING, None))))
@@ -486,7 +491,7 @@ def after_handler(*arguments: Any) -> Any:
 
 
 def report_waiting(_: Any) -> int:
-    """Make the report that waits; where that fails, say so with the function that was given for this."""
+    """Make the report that is due; if that fails, call the `unknown` function that came with it."""
     (path, signal, unknown), _ = _waiting.pop(0)
     try:
         report(sys._getframe(1), path, signal)
@@ -497,7 +502,7 @@ def report_waiting(_: Any) -> int:
 
 _waiting: list[Any] = []
 _PENDING = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(report_waiting)
-_ADD = ctypes.PyDLL(None).Py_AddPendingCall  # it is told which reference has ended, and does not care
+_ADD = ctypes.PyDLL(None).Py_AddPendingCall  # in C: a callback in Python would run too early
 _ADD.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object)
 
 

@@ -1,10 +1,10 @@
 """Note which functions of torch a script runs, once each, in the order in which they first run.
 
-From the end of the first `import torch` on, in all threads and child processes. Each process appends to a file of
-its own in the folder that WHICHTORCH_FUNCTIONS names, a line per function: its file from site-packages on, its first
-line and its name. A module that was there before counts as `<module>`. Lines are written at once, so what a crash or
-a kill ends has its lines, too. At its end, a process notes each module that it has imported, without a line number.
-Packages that are named behind the folder, after colons, are noted in torch's place.
+From the end of the first `import torch` on, in all threads and child processes. Each process appends to a file of its
+own in the folder that WHICHTORCH_FUNCTIONS names, a line per function: its file from site-packages on, its first line
+and its name. A module that was there before counts as `<module>`. Lines are written at once, so what a crash or a kill
+ends has its lines, too. A process that ends by itself then notes each of their modules that it has imported, without a
+line. Packages that are named behind the folder, after colons, are noted in torch's place.
 
 Python 3.12 and newer tell each function once (sys.monitoring). Before, a profile function hears of every call, and a
 script takes about twice as long.
@@ -67,7 +67,7 @@ class FunctionRecorder:
             sys.setprofile(self.profile)
 
     def note_modules(self, line: object) -> None:
-        """Note the modules that are imported by now."""
+        """Note the modules that are imported by now, with this as their line number."""
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
             if name.partition(".")[0] in self.packages and isinstance(file, str) and file.startswith(self.root):

@@ -149,7 +149,8 @@ def register_loop(here: str, folder: str) -> None:
                 if os.access(tasks, os.F_OK) and not os.stat(tasks).st_size:  # noqa: PTH116
                     load("event_loop.py")["write_tasks"](tasks)
                 else:
-                    held = load("loop_state.py")["after_handler"](answers, _signal, write_unknown)  # noqa: F841
+                    # it lives until this handler returns
+                    held = load("loop_state.py")["report_after_handler"](answers, _signal, write_unknown)  # noqa: F841
             except Exception:  # noqa: BLE001  # a module that it needs may be half imported
                 write_unknown(answers)
 

@@ -4,7 +4,7 @@ The rule. An attempt is cut into spells of about a second. The tree *gets on* in
 taken together,
 
 - it used a core for a tenth of the spell, or would have worked, had it not stood in the queue for one; or one of its
-  threads wanted a core both when the spell began and when it ended, and hardly had it; or
+  threads was ready to run both when the spell began and when it ended; or
 - a process came, ended, or became another program; or
 - bytes came from a disk or went to one, pages of programs and files included; or data went through files, pipes and
   sockets faster than a heartbeat, with read and write or over TCP; or

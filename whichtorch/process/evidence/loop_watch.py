@@ -56,7 +56,7 @@ class LoopWatch:
             return False
         self._next = now + max(EVERY, SLOWER * (now - self._started))
         alive = [member for member in members if member.is_alive]
-        self._take(now, is_alone=len(alive) == 1 and not _has_foreign_thread(alive[0].pid))
+        self._take(now, is_alone=len(alive) == 1 and not _has_waiting_thread(alive[0].pid))
         grown = {member.pid: member.cpu - self._cpu.get(member.pid, member.cpu) for member in alive}
         self._cpu = {member.pid: member.cpu for member in alive}
         busiest = max(alive, key=lambda member: grown[member.pid], default=None)
@@ -105,9 +105,9 @@ class LoopWatch:
         return {"repeats": self.repeats, "answers": self._answers}
 
 
-def _has_foreign_thread(pid: int) -> bool:
-    """Return whether a thread of native code waits for something else than work: it may call Python then."""
+def _has_waiting_thread(pid: int) -> bool:
+    """Return whether a thread beside the main one is in a system call that is no futex: then, it may call Python."""
     with suppress(OSError):
         calls = [call for tid in kernel.thread_ids(pid)[1:] for call in kernel.system_call(pid, tid)[:1]]
         return any(CALLS.get(call) != "futex" for call in calls)
-    return False
+    return True

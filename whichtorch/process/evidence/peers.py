@@ -170,8 +170,8 @@ def _attributes(data: bytes) -> dict[int, bytes]:
 
 
 _OWN_DOOR = "/pymp-"  # in the path of a socket of multiprocessing, which only the tree's own processes are told
-_NAMES = "/dev/shm"  # noqa: S108
-_OWN_NAMES = ("sem.mp-", "sem.loky-")  # of semaphores of multiprocessing
+_NAMES = "/dev/shm"  # noqa: S108  where named semaphores and shared memory are files
+_OWN_NAMES = ("sem.mp-", "sem.loky-")  # how the names of semaphores of multiprocessing and loky begin
 _PIDFD_GETFD = 438  # the same number on all architectures
 
 
@@ -294,7 +294,7 @@ def lock_holders(pid: int, descriptor: int) -> set[int]:
 
 
 def _shared_files(waiters: Sequence[Waiter]) -> set[tuple[bytes, bytes]] | None:
-    """Return device and inode of the shared memory that futexes lie in; None where others may come to it."""
+    """Return device and inode of the shared memory that futexes lie in; None where a later program may open it."""
     files = set()
     for waiter in waiters:
         if not waiter.wait.shared:
@@ -311,10 +311,10 @@ def _shared_files(waiters: Sequence[Waiter]) -> set[tuple[bytes, bytes]] | None:
 
 
 def _has_name(fields: Sequence[bytes]) -> bool:
-    """Return whether a program that starts later may come to shared memory (proc_pid_maps(5)) by its name."""
+    """Return whether a program that starts later may open a mapping by a name: `fields` as in proc_pid_maps(5)."""
     if not fields[5].endswith(b" (deleted)") or fields[5].startswith(b"/SYSV"):
         return True
-    with contextlib.suppress(OSError), os.scandir(_NAMES) as files:  # a new semaphore is linked to its name
+    with contextlib.suppress(OSError), os.scandir(_NAMES) as files:  # that of a new semaphore was another
         return any(file.inode() == int(fields[4]) and not file.name.startswith(_OWN_NAMES) for file in files)
     return False
 

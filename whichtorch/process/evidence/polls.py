@@ -1,8 +1,8 @@
 """Tell polls that go on for ever from those that may end by themselves, by their threads' frames and the source.
 
 A poll is a wait with a timeout in a loop. It goes on for ever if nothing that runs from one wait to the next can come
-to another result: the loop looks at nothing but what it waits for. A clock, a count, an attribute, which may be
-computed, or any other call may. Some loops of libraries do more, and were read: they are in a table.
+to another result: the loop looks at nothing but what it waits for. A clock, a count, any other call, or a name or an
+attribute that is no flag may. Some loops of libraries do more, and were read: they are in a table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PATIENCE = 2.0  # seconds for the frames of all processes, during which the supervisor does nothing else
 SOURCE = 1 << 20  # bytes of a source file that are read
 MOST = 16  # processes whose frames are read
-FOLDERS = 4  # above a file, from which its imports may be named
+FOLDERS = 4  # above a file, in which its imports are looked for
 ROUNDS = 2  # times that a poll must have been seen to return to the same wait
 
 # Loops of libraries that go on until what they wait for comes, or the process or the thread that sends it has ended.
@@ -44,8 +44,8 @@ _WAITING_FILES = re.compile(  # of the standard library: each function in them t
     r"/(threading|queue|selectors|socket|multiprocessing/(queues|connection|synchronize|popen_\w+|process)"
     r"|concurrent/futures/_base)\.py$"
 )
-# In these, a main thread waits for what a handler of a signal may bring about: handlers of Python's run in it.
-_TOLD = re.compile(r"/(threading|multiprocessing/synchronize)\.py:wait$|/asyncio/base_events\.py:_run_once$")
+# Where a main thread waits for a condition: Python runs the handlers of signals in it, and one may notify it.
+_NOTIFIED = re.compile(r"/(threading|multiprocessing/synchronize)\.py:wait$|/asyncio/base_events\.py:_run_once$")
 _WAITS = {"acquire", "get", "join", "poll", "recv", "result", "select", "wait"}
 _RAISE = {"get", "recv", "result"}  # those of them that raise where they have waited in vain
 _LOOKS = {"is_set", "isSet"}  # at an event
@@ -70,15 +70,19 @@ def go_on_for_ever(waiters: Sequence[Waiter], rounds: Mapping[int, int]) -> bool
     return dumps is not None and all(_goes_on(waiter, dumps, rounds) for waiter in waiters)
 
 
-def may_be_told(waiters: Sequence[Waiter]) -> bool:
-    """Return whether a handler of a signal may end the wait of a main thread: for an event, or for a signal alone."""
+def may_end_by_signal(waiters: Sequence[Waiter]) -> bool:
+    """Return whether the handler of a signal may end the wait of one of these main threads.
+
+    It may where the thread waits for a condition, as of an event or a queue, in asyncio, or for what is not known.
+    """
     dumps = read_frames({waiter.process.pid for waiter in waiters})
-    return dumps is None or any(_may_be_told(each, dumps[each.process.pid].get(each.thread.tid)) for each in waiters)
+    return dumps is None or any(_is_notified(each, dumps[each.process.pid].get(each.thread.tid)) for each in waiters)
 
 
-def _may_be_told(waiter: Waiter, frames: Sequence[Mapping[str, Any]] | None) -> bool:
+def _is_notified(waiter: Waiter, frames: Sequence[Mapping[str, Any]] | None) -> bool:
+    """Return whether a main thread with these frames, innermost first, waits for what a handler may bring about."""
     places = [f"{frame['filename']}:{frame['name'].rpartition('.')[2]}" for frame in (frames or ())[:2]]
-    return not (places and waiter.thread.call) or any(map(_TOLD.search, places))
+    return not (places and waiter.thread.call) or any(map(_NOTIFIED.search, places))
 
 
 def read_frames(pids: set[int]) -> dict[int, dict[int, list[dict[str, Any]]]] | None:
@@ -135,7 +139,8 @@ def only_sleeps(frame: Mapping[str, Any]) -> bool:
 def loops_for_ever(frames: Sequence[Mapping[str, Any]], *, is_seen: bool, files: Sequence[str] = ()) -> bool:
     """Return whether a thread with these frames, innermost first, waits in a loop that comes to no other result.
 
-    `is_seen`: it was seen to go round. `files`: what its process runs, where what it looks at may come from.
+    `is_seen`: it was seen to go round. `files`: the user's files that its process runs, which may have the classes of
+    what it looks at.
     """
     callee, is_wait = "", True
     for frame in frames:
@@ -284,20 +289,26 @@ def _called(call: ast.Call) -> str:
 
 @lru_cache(maxsize=64)
 def _flags(path: str) -> frozenset[str]:
-    """Return the names and attributes of `self` to which a module gives nothing but constants and results of waits."""
+    """Return the flags of a module: names and attributes of `self` set only to constants or results of waits."""
     nodes = list(ast.walk(_tree(path) or ast.Module([], [])))
     functions = {f"self.{node.name}" for node in nodes if isinstance(node, ast.FunctionDef)}
     if functions & {"self.__getattr__", "self.__getattribute__"}:
         return frozenset()
     given = [pair for node in nodes if isinstance(node, ast.Assign) for pair in _pairs(node)]
-    waits = {id(node) for node in nodes if isinstance(node, ast.Call) and _called(node) in _WAITS}
-    plain = {
-        id(each): ast.unparse(each) for each, value in given if isinstance(value, ast.Constant) or id(value) in waits
-    }
+    plain = {id(each): ast.unparse(each) for each, value in given if _is_own(each) and _is_constant_or_wait(value)}
     bound = (node for node in nodes if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store))
     others = {ast.unparse(node) for node in bound if id(node) not in plain}
     arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
     return frozenset(plain.values()) - others - arguments - functions
+
+
+def _is_own(node: ast.expr) -> bool:
+    """Return whether something is a name, or an attribute of `self`."""
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self")
+
+
+def _is_constant_or_wait(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) or (isinstance(node, ast.Call) and _called(node) in _WAITS)
 
 
 def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -317,7 +328,8 @@ def _is_plain(node: ast.AST, wait: ast.Call, flags: frozenset[str]) -> bool:
         receiver = ast.dump(node.func.value) if isinstance(node.func, ast.Attribute) else ""
         looks = _LOOKS | (_LOOKS_AT_AWAITED if receiver == awaited else set())
         is_plain, parts = node is wait or (bool(receiver) and _called(node) in looks), (*node.args, *node.keywords)
-        parts = (each for each in parts if not isinstance(getattr(each, "value", each), ast.Name))
+        values = (each.value if isinstance(each, ast.keyword) else each for each in parts)
+        parts = (each for each in values if not isinstance(each, ast.Name))  # a plain name computes nothing
     elif isinstance(node, ast.ExceptHandler):
         is_plain, parts = True, node.body
     elif isinstance(node, ast.Assign):

@@ -39,7 +39,8 @@ RETRIES = 4  # of a thread seen awake: a waiter for the GIL is awake for some mi
 RETRY_AFTER = 0.001  # seconds
 POLLED_LIMIT = 4096  # descriptors in one poll or select
 SIGNALS_FROM_KERNEL = 1 << 13 | 1 << 28  # SIGALRM, SIGIO: their timers are not listed in /proc
-SIGNALS_OF_OTHERS = 1 << 0 | 1 << 9 | 1 << 11 | 1 << 14  # SIGHUP, SIGUSR1, SIGUSR2, SIGTERM
+# SIGHUP, SIGUSR1, SIGUSR2, SIGTERM; Python itself handles SIGINT
+SIGNALS_OF_OTHERS = 1 << 0 | 1 << 9 | 1 << 11 | 1 << 14
 _FUTEX_LOCK_PI, _FUTEX_REALTIME = 6, 0x100  # the first has always a time of the clock of the second
 NOT_GIL_LIMIT = 10_000  # addresses remembered
 SYMBOL = b"_PyRuntime"
@@ -102,15 +103,17 @@ class ProcView:
         return polled(pid, call, arguments)
 
     def is_inside(self, waiters: Sequence[stall.Waiter], members: frozenset[int]) -> bool:
-        """Search the descriptors and mappings of every process once; new processes leave it uncertain."""
-        from whichtorch.process.evidence import polls  # here: few trees poll, or have handlers of signals
-
+        """Search the descriptors, mappings and handlers of every process once; new processes leave it uncertain."""
         living = frozenset(member.pid for member in self._tree.look(full=True) if member.is_alive)
-        if not members >= living or peers.may_end_from_outside(waiters, living, self._supervisor):
+        if not living <= members or peers.may_end_from_outside(waiters, living, self._supervisor):
             return False
         leaders = [waiter for waiter in waiters if waiter.thread.tid == waiter.process.pid]
-        told = [waiter for waiter in leaders if _catches(waiter.process.pid, SIGNALS_OF_OTHERS)]
-        return not told or not polls.may_be_told(told)
+        handlers = [waiter for waiter in leaders if _catches(waiter.process.pid, SIGNALS_OF_OTHERS)]
+        if not handlers:
+            return True
+        from whichtorch.process.evidence import polls  # here: few trees have such handlers, or poll
+
+        return not polls.may_end_by_signal(handlers)
 
     def seconds_left(self, pid: int, thread: stall.ThreadSnapshot) -> float:
         """Read a deadline from a process's memory; a span may have begun when the process did."""
