@@ -4,7 +4,7 @@ The rule. An attempt is cut into spells of about a second. The tree *gets on* in
 taken together,
 
 - it used a core for a tenth of the spell, or would have worked, had it not stood in the queue for one; or one of its
-  threads was ready to run both when the spell began and when it ended; or
+  threads was ready to run when the spell began and when it ended, and did not sleep between; or
 - a process came, ended, or became another program; or
 - bytes came from a disk or went to one, pages of programs and files included; or data went through files, pipes and
   sockets faster than a heartbeat, with read and write or over TCP; or
@@ -117,7 +117,8 @@ class TreeClock:
         self._delivered: dict[str, tuple[int, int]] | None = None  # by TCP socket, if the last spell had nothing else
         self._output = 0  # bytes
         self._saw_disk = False  # in this spell, a main thread waited for it
-        self._runnable: set[int] = set()  # threads that had or wanted a core when a spell without headway ended
+        # the threads that were ready to run when a spell without headway ended, with how often each had gone to sleep
+        self._runnable: set[tuple[int, int]] = set()
         self._switches: dict[int, int] = {}  # of the main threads, at the beginning of the pause
         self._slept = False  # since the pause began, by its own will, when it was last looked at
         self._woke = 0.0  # when it was seen to have woken from that, on the clock of `look`
@@ -160,10 +161,10 @@ class TreeClock:
             means.add(STREAMS)
         if self._saw_disk or any(growth.stored or growth.faults for growth in grown):
             means.add(DISK)
-        threads = [] if means else [thread for member in living for thread in kernel.threads(member.pid)]
-        if any(thread.state == "D" for thread in threads):  # it sleeps uninterruptibly
+        threads = [] if means else [(member.pid, thread) for member in living for thread in kernel.threads(member.pid)]
+        if any(thread.state == "D" for _, thread in threads):  # it sleeps uninterruptibly
             means.add(DISK)
-        runnable = {thread.pid for thread in threads if thread.state == "R"}
+        runnable = {(thread.pid, switches(pid, thread.pid)) for pid, thread in threads if thread.state == "R"}
         if runnable & self._runnable:  # the kernel counts the time in a queue only when it is over
             means.add(CORE)
         self._runnable = runnable
@@ -268,9 +269,9 @@ def tree_bytes(living: Iterable[kernel.KernelProcess]) -> dict[str, tuple[int, i
     return {link: counts for link, counts in tcp_bytes().items() if link in links} if links else {}
 
 
-def switches(pid: int) -> int:
-    """Return how often a process's main thread went to sleep by itself, -1 where that is not known."""
-    return int(kernel.field(f"/proc/{pid}/task/{pid}/status", b"voluntary_ctxt_switches:") or b"-1")
+def switches(pid: int, tid: int = 0) -> int:
+    """Return how often a thread, the main one by default, went to sleep by itself, -1 where that is not known."""
+    return int(kernel.field(f"/proc/{pid}/task/{tid or pid}/status", b"voluntary_ctxt_switches:") or b"-1")
 
 
 def sleeps_for(pid: int) -> float | None:
