@@ -70,6 +70,7 @@ BUSY_BUT_OPEN = {
     "attribute": "class A: pass\na = A()\na.n = 0\nwhile a.n < 10**12:\n    a.n += 1\n",
     "of_class": "class A:\n    n = 0\nwhile A.n < 10**12:\n    A.n += 1\n",
     "slots": "class A:\n    __slots__ = ('n',)\na = A()\na.n = 0\nwhile a.n < 10**12:\n    a.n += 1\n",
+    "of_module": "import holder\nwhile holder.n < 10**12:\n    holder.n += 1\n",
     "module_as_argument": (
         "import holder\ndef go(m):\n    m.n += 1\n    return m.n\nwhile go(holder) < 10**12:\n    pass\n"
     ),
@@ -163,6 +164,7 @@ BUSY_BUT_OPEN = {
     ),
     "exec": "n = [0]\nwhile True:\n    exec('n[0] += 1')\n    if n[0] > 10**12: break\n",
     "import_within": "def late():\n    import time\n    return time.time() > 2**40\nwhile not late():\n    pass\n",
+    "from_within": "def late():\n    from time import time\n    return time() > 2**40\nwhile not late():\n    pass\n",
     "globals": "n = 0\ndef go():\n    globals()['n'] += 1\nwhile not go():\n    pass\n",
     "globals_of_function": "n = 0\ndef go():\n    go.__globals__['n'] += 1\nwhile not go():\n    pass\n",
     "vars": "import holder\nwhile True:\n    vars(holder)['n'] += 1\n",
@@ -183,6 +185,8 @@ BUSY_BUT_OPEN = {
     "alarm": "import signal\nsignal.alarm(600)\nwhile True:\n    pass\n",
     "timer_of_process": "import signal\nsignal.setitimer(signal.ITIMER_VIRTUAL, 600)\nwhile True:\n    pass\n",
     "fresh_random": "import random\nwhile random.Random().random() < 1:\n    pass\n",
+    "fresh_random_class": "from random import Random\nwhile Random().random() < 1:\n    pass\n",
+    "random_of_system": "import random\ndice = random.SystemRandom()\nwhile dice.random() < 1:\n    pass\n",
     "cached": (
         "import functools\nn = [0]\n@functools.lru_cache\ndef go():\n    n[0] += 1\nwhile n[0] < 10**12:\n"
         "    go.cache_clear()\n    go()\n"

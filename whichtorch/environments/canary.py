@@ -66,8 +66,7 @@ def run_probe(request: Request, interpreter: Path, commander: Commander) -> Prob
     # a copy of its own: neither the tool's folder nor its bytecode is part of the environment
     script = logs / "probe.py"
     shutil.copyfile(PROBE, script)
-    write_atomic(modules := logs / "modules.txt", "\n".join(request.imported))
-    argv = (str(interpreter), str(script), str(answer_file), str(modules))
+    argv = (str(interpreter), str(script), str(answer_file), *request.imported)
     try:
         ending = commander.run(argv, env=env, log=log, what="the canary", timeout=PROBE_TIMEOUT)
         died = f"it died with {ending.signal}" if ending.signal else f"exit code {ending.exit_code}"

@@ -214,9 +214,8 @@ class LaidCommits:
         commander = Commander(home=self.home, logs=logs, timeout=PROBE_TIMEOUT, cancelled=cancelled, stage=stage)
         with self._guard:
             try:
-                environment = self.known(request)
-                if environment is None or environment.is_usable:
-                    environment = self._lay(request, wheel, commander)
+                kept = self.known(request)
+                environment = kept if kept and not kept.is_usable else self._lay(request, wheel, kept, commander)
             except (CancelledError, PreventedError) as error:
                 environment = unbuildable(request, str(error))
             except OSError as error:
@@ -238,14 +237,14 @@ class LaidCommits:
             while held:
                 held.pop().close()
 
-    def _lay(self, request: Request, wheel: Environment, commander: Commander) -> Environment:
-        """Lay a commit's files over a wheel; probe it if it was not usable before."""
+    def _lay(self, request: Request, wheel: Environment, kept: Environment | None, commander: Commander) -> Environment:
+        """Lay a commit's files over a wheel; probe what comes of it, unless it is what was kept."""
         assert wheel.interpreter is not None
         commander.stage("laying")
         files, note = self._files_of(request, site_packages(wheel.interpreter.parent.parent))
         with ExitStack() as held:
             environment = held.enter_context(overlays_below(self.home).laid(wheel, files))
-            interpreter, kept = environment.interpreter, self.known(request)
+            interpreter = environment.interpreter
             assert interpreter is not None
             told = {"label": request.label, "patch": f"commit@{request.commit[:10]}", "options": ()}
             environment = environment.model_copy(update=told | {"notes": (*wheel.notes, note)})

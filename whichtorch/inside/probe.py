@@ -1,10 +1,9 @@
 """Canary and fingerprint of an environment. Runs inside it, so: Python 3.8, the standard library and torch.
 
-    python probe.py ANSWER.json [MODULES.txt]
+    python probe.py ANSWER.json [MODULE...]
 
 writes one JSON object: {"step": what was begun last, "error": its traceback or null, "python": ..., ...}.
-It is rewritten before every step, so that after a crash or a hang the step is known. The modules, a line each, must be
-importable.
+It is rewritten before every step, so that after a crash or a hang the step is known. The modules must be importable.
 """
 
 # One flat file without pathlib, because it starts faster that way under every Python.
@@ -34,7 +33,7 @@ if sys.path and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
     del sys.path[0]
 
 
-def main(path, modules=os.devnull):  # type: (str, str) -> int
+def main(path, *modules):  # type: (str, str) -> int
     """Run the canary, then take the fingerprint; exit 1 where the canary fails."""
     answer = {"step": "start", "error": None}  # type: dict[str, object]
 
@@ -60,11 +59,10 @@ def main(path, modules=os.devnull):  # type: (str, str) -> int
         begin("matmul on the meta device")
         if tuple(torch.empty(4, 3, device="meta").matmul(torch.empty(3, 2, device="meta")).shape) != (4, 2):
             raise RuntimeError("a 4x3 times a 3x2 meta tensor is not 4x2")
-        with open(modules, encoding="utf-8") as file:
-            for name in file.read().split():
-                if name not in sys.modules:
-                    begin("import " + name)
-                    __import__(name)
+        for name in modules:
+            if name not in sys.modules:
+                begin("import " + name)
+                __import__(name)
         begin("fingerprint")
         answer["fingerprint"] = fingerprint(torch)
         begin("done")

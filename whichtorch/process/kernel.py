@@ -111,10 +111,15 @@ def field(path: str, name: bytes) -> bytes:
     return b""
 
 
+def caught(pid: int) -> int | None:
+    """Return the signals that a process has handlers for, as a mask; None where that is not known."""
+    mask = field(f"/proc/{pid}/status", b"SigCgt:")
+    return int(mask, 16) if mask else None
+
+
 def catches(pid: int, number: int) -> bool:
     """Return whether a process has a handler for a signal; most signals end one that has none."""
-    caught = int(field(f"/proc/{pid}/status", b"SigCgt:") or b"0", 16)
-    return bool(caught >> (number - 1) & 1)
+    return bool((caught(pid) or 0) >> (number - 1) & 1)
 
 
 def system_call(pid: int, tid: int) -> list[int]:

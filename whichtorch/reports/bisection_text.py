@@ -304,7 +304,8 @@ def _boundary_words(boundary: Boundary, search: Bisection, does: str) -> str:
     by = f", {boundary.attribution.words}" if boundary.attribution and boundary.attribution.words else ""
     if not boundary.is_exact:
         return f"{what} between {first} and {last}{by}{boundary.unasked}; {confidence}"
-    where = f"on {last}" if search.axis is AxisName.DATE else f"in {last.partition(' (over ')[0]}"
+    on_or_in = "on" if search.axis is AxisName.DATE else "in"
+    where = f"{on_or_in} {value_name(search, boundary.to.partition(' over ')[0])}"
     if boundary.culprit and boundary.culprit.taken_back:
         where = f"without {boundary.culprit.commit[:COMMIT_DIGITS]}, which only the older one has"
     where = (f"in {search.common['package']} {last}" if search.axis is AxisName.PACKAGE else where) + by

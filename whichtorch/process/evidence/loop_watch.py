@@ -56,7 +56,7 @@ class LoopWatch:
             return False
         self._next = now + max(EVERY, SLOWER * (now - self._started))
         alive = [member for member in members if member.is_alive]
-        self._take(now, is_alone=len(alive) == 1 and not _has_waiting_thread(alive[0].pid))
+        self._take(now, is_alone=len(alive) == 1)
         grown = {member.pid: member.cpu - self._cpu.get(member.pid, member.cpu) for member in alive}
         self._cpu = {member.pid: member.cpu for member in alive}
         busiest = max(alive, key=lambda member: grown[member.pid], default=None)
@@ -88,6 +88,7 @@ class LoopWatch:
             return
         self._read[pid] += len(line)
         self._asked = None
+        is_alone = is_alone and not _has_waiting_thread(pid)
         answer = json.loads(line)
         self._next = max(self._next, now + answer.get("seconds", 0) / ANSWERS_SHARE)
         self._answers.append({"after": round(asked - self._started, 1), "frames": answer["frames"]})

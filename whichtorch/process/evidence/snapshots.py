@@ -131,7 +131,8 @@ class ProcView:
 
 def _catches(pid: int, signals: int) -> bool:
     """Return whether a process has a handler of one of these signals; True where that is not known."""
-    return bool(int(kernel.field(f"/proc/{pid}/status", b"SigCgt:") or b"-1", 16) & signals)
+    caught = kernel.caught(pid)
+    return caught is None or bool(caught & signals)
 
 
 def read_thread(pid: int, tid: int) -> stall.ThreadSnapshot:
