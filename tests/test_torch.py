@@ -1,33 +1,17 @@
 """Real torch wheels, real hangs: what the suite says of releases whose outcomes are known."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PATIENCE = 2400  # seconds; installs of several torch releases on a slow network
+from tests.real_torch import call
 
 pytestmark = pytest.mark.torch
 
 
 def outcomes(tmp_path: Path, *options: str) -> dict[tuple[str, str, str], str]:
     """Run the matrix in the project's own state; return outcomes by scenario, torch and config."""
-    path = tmp_path / "result.json"
-    ended = subprocess.run(
-        [sys.executable, "-m", "whichtorch", "matrix", "--build", "pypi", "--json", str(path), *options],
-        cwd=ROOT,
-        env=dict(os.environ) | {"WHICHTORCH_HOME": str(ROOT / ".whichtorch")},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    result = json.loads(path.read_text())
+    result = call(tmp_path, "matrix", "--build", "pypi", *options)
     environments = {environment["id"]: environment for environment in result["environments"]}
     return {
         (
@@ -85,16 +69,10 @@ while True:
 def test_a_worker_that_inherits_a_locked_generator_hangs(tmp_path: Path) -> None:
     """Though threads of the parent draw on, the worker that waits for the mutex of the generator is named."""
     (tmp_path / "draws.py").write_text(DRAWS)
-    command = [sys.executable, "-m", "whichtorch", "matrix", "--build", "pypi", "--torch", "2.11.0"]
-    ended = subprocess.run(
-        [*command, "--timeout", "30", "--json", "draws.json", "draws.py"],
-        cwd=tmp_path,
-        env=dict(os.environ) | {"WHICHTORCH_HOME": str(ROOT / ".whichtorch")},
-        timeout=PATIENCE,
-        check=False,
-    )
-    (cell,) = json.loads((tmp_path / "draws.json").read_text())["cells"]
-    assert (ended.returncode, cell["outcome"]) == (1, "hang")
+    (cell,) = call(
+        tmp_path, "matrix", "--build", "pypi", "--torch", "2.11.0", "--timeout", "30", "draws.py", exits=(1,)
+    )["cells"]
+    assert cell["outcome"] == "hang"
     diagnosis = cell["attempts"][-1]["diagnosis"]
     assert diagnosis["kind"] == "lock copied by fork"
     assert "THPGenerator_manualSeed" in diagnosis["summary"]

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.real_torch import ROOT, call
 from tests.test_torch_patch import FIX
 from tests.wheel_history import WheelHistory, tree_of
 
-ROOT = Path(__file__).parent.parent
-PATIENCE = 2400  # seconds; installs of two releases, and a dozen runs
 TEST = "fake_tensor/add_meta[level=fake]"
 FIXED = "torch/_subclasses/fake_tensor.py"
 READ = """\
@@ -30,22 +25,6 @@ print(*(file for module in list(sys.modules.values()) if (file := getattr(module
 pytestmark = [pytest.mark.torch, pytest.mark.releases]
 
 
-def whichtorch(folder: Path, *words: str) -> dict[str, Any]:
-    """Run a command in the project's own state; return its JSON."""
-    path = folder / "answer.json"
-    ended = subprocess.run(
-        [sys.executable, "-m", "whichtorch", *words, "--build", "pypi", "--json", str(path)],
-        cwd=ROOT,
-        env={"WHICHTORCH_HOME": str(ROOT / ".whichtorch")} | os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert ended.returncode in {0, 1}, ended.stdout + ended.stderr
-    return json.loads(path.read_text()) | {"said": ended.stdout}  # type: ignore[no-any-return]
-
-
 def files_read(interpreter: Path, site: Path) -> set[str]:
     """Return the files of an environment that the scenario imports."""
     script = ROOT / "scenarios" / "fake_tensor" / "add_meta.py"
@@ -56,7 +35,7 @@ def files_read(interpreter: Path, site: Path) -> set[str]:
 @pytest.mark.parametrize("is_reverted", [False, True])
 def test_the_commit_of_a_fix(tmp_path: Path, is_reverted: bool) -> None:
     """Of 200 commits it is named, or one that landed it again, without one that needs native code of the newer one."""
-    made = whichtorch(tmp_path, "matrix", TEST, "--torch", "2.11.0,2.12.1")
+    made = call(tmp_path, "matrix", TEST, "--build", "pypi", "--torch", "2.11.0,2.12.1", exits=(1,))
     interpreters = [Path(each["interpreter"]) for each in made["environments"]]
     sites = [next(each.parent.parent.glob("lib/python3*/site-packages")) for each in interpreters]
     old, new = map(tree_of, sites)
@@ -68,7 +47,7 @@ def test_the_commit_of_a_fix(tmp_path: Path, is_reverted: bool) -> None:
     history = WheelHistory(tmp_path / "checkout", old, new, fix, tuple(sorted(read)), seed=int(is_reverted))
     history.make(is_reverted=is_reverted)
     where = ("--axis", "commit", "--git", str(history.folder), "--bad", "v2.11.0", "--good", "v2.12.1")
-    answer = whichtorch(tmp_path, "bisect", TEST, *where)
+    answer = call(tmp_path, "bisect", TEST, "--build", "pypi", *where)
     (boundary,) = answer["boundaries"]
     assert answer["answer"] == "boundary", answer["said"]
     assert boundary["culprit"]["commit"] in history.fixes, answer["said"]

@@ -1,16 +1,10 @@
 """Real torch wheels, two nights: compare finds what was planted between them, and nothing else."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PATIENCE = 2400  # seconds; installs of several torch releases on a slow network
+from tests.real_torch import ROOT, call
 
 # torch before 2.3 was compiled against numpy 1 and cannot use numpy 2
 FROM_NUMPY = "import numpy, torch\nprint(torch.from_numpy(numpy.ones(3)).sum().item())\n"
@@ -29,27 +23,14 @@ env = {{ OMP_NUM_THREADS = "{threads}" }}
 pytestmark = [pytest.mark.torch, pytest.mark.releases]
 
 
-def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "whichtorch", *arguments],
-        cwd=folder,
-        env={"WHICHTORCH_HOME": str(ROOT / ".whichtorch")} | os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-
-
 def night(folder: Path, *, numpy: str, threads: int, **sources: str) -> None:
     """Run scripts in both releases, with a numpy and so many threads of OpenMP."""
     (folder / "matrix.toml").write_text(MATRIX.format(numpy=numpy, threads=threads))
     for name, source in sources.items():
         (folder / f"{name}.py").write_text(source)
     scripts = [f"{name}.py" for name in sources]
-    ended = call(folder, "matrix", "--matrix", "matrix.toml", *scripts)
-    assert ended.returncode in {0, 1}, ended.stdout + ended.stderr
-    assert "unbuildable" not in ended.stdout, ended.stdout  # a disk that is full says so here
+    run = call(folder, "matrix", "--matrix", "matrix.toml", *scripts, exits=(0, 1))
+    assert "unbuildable" not in run["said"], run["said"]  # a disk that is full says so here
 
 
 def test_exactly_what_was_planted_between_two_runs_is_found(tmp_path: Path) -> None:
@@ -58,9 +39,7 @@ def test_exactly_what_was_planted_between_two_runs_is_found(tmp_path: Path) -> N
     night(tmp_path, numpy="numpy<2", threads=1, from_numpy=FROM_NUMPY, forks=FORKS, edited=once, gone="import torch\n")
     fixed = FIXED.format(two=2)
     night(tmp_path, numpy="numpy>=2", threads=2, from_numpy=FROM_NUMPY, forks=FORKS, edited=fixed, new="import torch\n")
-    ended = call(tmp_path, "compare", "latest~1", "latest", "--json", "c.json")
-    assert ended.returncode == 1, ended.stdout + ended.stderr
-    found: dict[str, Any] = json.loads((tmp_path / "c.json").read_text())
+    found = call(tmp_path, "compare", "latest~1", "latest", exits=(1,))
     old, new = "torch-2.2.2-pypi-house", "torch-2.12.1-pypi-house"
     assert {(cell["name"], (cell["new"] or cell["old"])["environment"]): cell["change"] for cell in found["cells"]} == {
         ("from_numpy.py", old): "regression",
@@ -80,4 +59,4 @@ def test_exactly_what_was_planted_between_two_runs_is_found(tmp_path: Path) -> N
     changed = {delta["new"]: delta["packages"]["numpy"] for delta in found["environments"]}
     assert set(changed) == {old, new}
     assert all(before.startswith("1.") and after.startswith("2.") for before, after in changed.values())
-    assert "from_numpy.py --matrix matrix.toml --torch 2.2.2 --build pypi --config house" in ended.stdout
+    assert "from_numpy.py --matrix matrix.toml --torch 2.2.2 --build pypi --config house" in found["said"]

@@ -1,9 +1,6 @@
 """Real torch below real launchers: who failed, and in which release that changed."""
 
-import json
-import os
-import subprocess
-import sys
+from collections.abc import Container
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.failures.test_launched import CALLERS, FOLDER, NO_FRAMES, WAYS
-from tests.real_torch import PATIENCE, RELEASE, ROOT
+from tests.real_torch import RELEASE, call
 
 pytestmark = pytest.mark.torch
 
@@ -29,22 +26,9 @@ dist.barrier()
 """
 
 
-def run(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """Call the program in a project's folder, in the project's own state; return its exit code and its answer."""
-    path = folder.parent / "answer.json"
-    command, *rest = arguments
-    ended = subprocess.run(
-        [sys.executable, "-m", "whichtorch", command, "--build", "pypi", "--json", str(path), *rest],
-        cwd=folder,
-        env={"WHICHTORCH_HOME": str(ROOT / ".whichtorch"), "PYTHONPATH": str(ROOT)} | os.environ,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert path.exists(), ended.stdout + ended.stderr
-    found: dict[str, Any] = json.loads(path.read_text())
-    return ended.returncode, found
+def run(folder: Path, command: str, *words: str, exits: Container[int]) -> Any:
+    """Give a command in a project's folder; return its JSON."""
+    return call(folder.parent, command, "--build", "pypi", *words, cwd=folder, exits=exits)
 
 
 @pytest.mark.releases
@@ -53,19 +37,17 @@ def test_two_failures_of_a_rank_are_a_boundary(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "pg.py").write_text(RANKS)
     command = ("--", "torchrun", "--nproc-per-node", "2", "pg.py")
-    code, result = run(tmp_path / "project", "matrix", "--torch", "2.11.0,2.15.0", *command)
+    result = run(tmp_path / "project", "matrix", "--torch", "2.11.0,2.15.0", *command, exits=(1,))
     shown = [
         (cell["outcome"], cell["signature"], cell["attempts"][-1]["evidence"]["process"]) for cell in result["cells"]
     ]
-    assert code == 1
     assert shown == [
         ("fail", 'OSError "no shm" in <module> (pg.py:4)', "rank 1"),
         ("fail", "KeyError \"'weights'\" in <module> (pg.py:3)", "rank 1"),
     ]
     for failure, boundary in (("KeyError", ("2.13.0", "2.15.0")), ("OSError", ("2.11.0", "2.13.0"))):
         asked = ("--torch", "2.11.0,2.13.0,2.15.0", "--failure", failure)
-        code, found = run(tmp_path / "project", "bisect", *asked, *command)
-        assert code == 0
+        found = run(tmp_path / "project", "bisect", *asked, *command, exits=(0,))
         assert [(each["from"], each["to"]) for each in found["boundaries"]] == [boundary]
 
 
@@ -77,7 +59,7 @@ def test_real_launchers_are_read(tmp_path: Path, launcher: str, way: str) -> Non
     folder.mkdir()
     for name in ("fail.py", f"{launcher}.py"):
         (folder / name).write_text((FOLDER / name).read_text())
-    _, result = run(folder, "matrix", "--torch", RELEASE, "--", *program, f"{launcher}.py", way)
+    result = run(folder, "matrix", "--torch", RELEASE, "--", *program, f"{launcher}.py", way, exits=(0, 1))
     (cell,) = result["cells"]
     outcome, head = WAYS[way]
     head = head.partition(" in ")[0] if (launcher, way) in NO_FRAMES else head

@@ -1,17 +1,12 @@
 """Real torch wheels: the fix of a release, as a patch, cures the release before it."""
 
 import hashlib
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PATIENCE = 1200  # seconds; the install of torch on a slow network
+from tests.real_torch import run_of
+
 TEST = "fake_tensor/add_meta[level=fake]"
 # what https://github.com/pytorch/pytorch/pull/177524 does for add_
 FIX = """\
@@ -35,27 +30,12 @@ def test_the_fix_of_the_next_release_as_a_patch(tmp_path: Path) -> None:
     """A release fails, passes with the patch, and keeps every byte of its files."""
     (tmp_path / "fix.diff").write_text(FIX)
 
-    def run(patches: str) -> dict[str, Any]:
-        """Run the scenario with these patches in the project's own state."""
-        options = ("--torch", "2.11.0", "--build", "pypi", TEST, "--patch", patches, "--fresh")
-        ended = subprocess.run(
-            [sys.executable, "-m", "whichtorch", "matrix", *options, "--json", "result.json"],
-            cwd=tmp_path,
-            env={"WHICHTORCH_HOME": str(ROOT / ".whichtorch")} | os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        found: dict[str, Any] = json.loads((tmp_path / "result.json").read_text())
-        return found
-
-    without = run("none")
+    without = run_of(tmp_path, TEST, "--patch", "none", "--fresh")
     assert [cell["outcome"] for cell in without["cells"]] == ["fail"]
     venv = Path(without["environments"][0]["interpreter"]).parent.parent
     before = _hashes(venv)
-    assert [cell["outcome"] for cell in run("none,fix.diff")["cells"]] == ["fail", "pass"]
+    patched = run_of(tmp_path, TEST, "--patch", f"none,{tmp_path / 'fix.diff'}", "--fresh")
+    assert [cell["outcome"] for cell in patched["cells"]] == ["fail", "pass"]
     assert _hashes(venv) == before
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
@@ -233,3 +234,16 @@ def test_who_gets_no_core_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
         for second in range(round(TIMEOUT) + 1):
             clock.look(second, [member], 0)
         assert not clock.is_hung(TIMEOUT, [member])
+
+
+@needs_proc
+def test_a_poll_found_in_its_sleep_is_no_sleeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sleeps at each look, and woke between them, does nothing from the first of these looks on."""
+    monkeypatch.setattr(headway, "sleeps_for", lambda _: 0.1)
+    clock, member = TreeClock(0.0, TIMEOUT), kernel.process(os.getpid())
+    assert member is not None
+    monkeypatch.setattr(Totals, "since", lambda totals, _, since=Totals.since: since(totals, totals))
+    for second in range(1, round(TIMEOUT) + 1):
+        monkeypatch.setattr(headway, "switches", lambda *_, second=second: second)
+        clock.look(second, [member], 0)
+    assert clock.is_hung(TIMEOUT, [member])

@@ -136,8 +136,9 @@ class TreeClock:
         self.pauses.end_spell(now, means, is_work=is_first)
         if means or is_first:
             self._switches, self._slept, self._woke = {}, False, 0.0
+        elif not self._switches:  # whether it sleeps for a whole spell is known at the next look
+            self._switches = {member.pid: switches(member.pid) for member in living}
         else:
-            self._switches = self._switches or {member.pid: switches(member.pid) for member in living}
             was_asleep, self._slept = self._slept, self._wakes_in(living) is not None
             self._woke = now if was_asleep and not self._slept else self._woke
         self._began, self._saw_disk = now, False
