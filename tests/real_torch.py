@@ -14,7 +14,7 @@ PATIENCE = 2400  # seconds; installs of several torch releases on a slow network
 
 
 def call(folder: Path, command: str, *words: str, cwd: Path | None = None, exits: Container[int] = (0,)) -> Any:
-    """Give a command in a folder, in the project's own state; return its JSON, and under "said" what it printed."""
+    """Give a command in the project's own state; return its JSON, with what it printed under "said" and "errors"."""
     path = folder / f"{command}.json"
     ended = subprocess.run(
         [sys.executable, "-m", "whichtorch", command, "--json", str(path), *words],
@@ -26,7 +26,7 @@ def call(folder: Path, command: str, *words: str, cwd: Path | None = None, exits
         check=False,
     )
     assert ended.returncode in exits, ended.stdout + ended.stderr
-    return json.loads(path.read_text()) | {"said": ended.stdout}
+    return json.loads(path.read_text()) | {"said": ended.stdout, "errors": ended.stderr}
 
 
 def run_of(folder: Path, *scenarios: str, release: str = RELEASE) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real_torch import call
+from tests.real_torch import call, run_of
 
 pytestmark = pytest.mark.torch
 
@@ -76,3 +76,28 @@ def test_a_worker_that_inherits_a_locked_generator_hangs(tmp_path: Path) -> None
     diagnosis = cell["attempts"][-1]["diagnosis"]
     assert diagnosis["kind"] == "lock copied by fork"
     assert "THPGenerator_manualSeed" in diagnosis["summary"]
+
+
+RANKS = """\
+import os, time, torch.distributed as dist, torch.multiprocessing as mp
+
+def train(rank, store):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    while rank and not os.path.exists("/no/such/file"):
+        time.sleep(0.5)
+    dist.barrier()
+
+if __name__ == "__main__":
+    mp.start_processes(train, args=(os.path.abspath("store"),), nprocs=2, start_method="fork")
+"""
+
+
+def test_ranks_that_wait_for_one_that_polls_are_probably_stuck(tmp_path: Path) -> None:
+    """It is said while they run, with what the one looks for; the verdict waits for the end of their time."""
+    (environment,) = run_of(tmp_path, "meta/nonzero")["environments"]
+    (tmp_path / "ranks.py").write_text(RANKS)
+    command = ("--timeout", "30", "--", str(Path(environment["interpreter"]).expanduser()), "ranks.py")
+    run = call(tmp_path, "run", *command, exits=(124,))
+    said = [line for line in run["errors"].splitlines() if line.startswith("whichtorch: ")]
+    assert ["probably stuck" in line for line in said] == [True, False]
+    assert all("again and again while `rank and not os.path.exists('/no/such/file')`" in line for line in said)

@@ -132,6 +132,19 @@ def test_gil_waiter_caught_awake_does_not_start_the_window_again() -> None:
     assert verdicts == [False] * 7 + [True] * 2
 
 
+@pytest.mark.parametrize(("rounds", "outside", "since"), [(1, False, stall.LIKELY), (0, False, None), (1, True, None)])
+def test_a_loop_of_unknown_purpose_is_probably_stuck(rounds: int, outside: bool, since: float | None) -> None:
+    """It is where it begins its wait anew and no other wait can be ended from outside; a single sleep is not."""
+    kernel = Kernel({7: [thread(7), thread(8, "clock_nanosleep", 1)]}, outside=outside)
+    watching = stall.Watch(kernel)
+    likely = []
+    for step in range(60):
+        kernel.by_pid[7][1] = replace(kernel.by_pid[7][1], switches=rounds * step)
+        assert watching.observe(step / 2, [process(7)]) is None
+        likely += [step / 2] if watching.is_likely(step / 2) else []
+    assert min(likely, default=None) == since
+
+
 def test_gil_passed_round_is_no_deadlock() -> None:
     """Where all threads of a process wait for the GIL, none holds it: they take turns."""
     waiting = [thread(tid, "futex", GIL, 0x89, 0, 1) for tid in (7, 8)]

@@ -16,6 +16,8 @@ from whichtorch.matrix.options import MatrixAxes, interpreter_option, jobs_optio
 from whichtorch.watch.watch_request import WatchRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from whichtorch.watch.watched_command import Standstill
     from whichtorch.watch.watched_run import SeenHang
 
@@ -42,7 +44,7 @@ def run(options: RunCommandOptions) -> int:
         raise UsageError("standard output belongs to the command", hint="name a file for --json and --junit")
     hangs: list[SeenHang] = []
     with temporary_folder() as folder:
-        end = CommandWatch(options, str(folder)).watch(lambda seen: hangs.append(_report_hang(seen, folder)))
+        end = CommandWatch(options, str(folder)).watch(lambda seen: hangs.extend(_report_hang(seen, folder)))
     if not (hangs or options.json_file or options.junit_file):
         return end.exit_code
     from whichtorch.watch.watched_run import WatchedRun
@@ -56,19 +58,21 @@ def run(options: RunCommandOptions) -> int:
     return ended.exit_code
 
 
-def _report_hang(seen: "Standstill", folder: Path) -> "SeenHang":
-    """Say on stderr where a command hangs, with its stacks; on GitHub also as an annotation of the job."""
+def _report_hang(seen: "Standstill", folder: Path) -> "Iterator[SeenHang]":
+    """Say on stderr where a command hangs, with its stacks; on GitHub also as an annotation of the job. Yield it."""
     from whichtorch.base.redaction import Redactor
     from whichtorch.watch.watched_run import read_hang
 
     hang, lines = read_hang(seen, folder)
+    if hang is None:
+        return
     redact = Redactor.of_this_machine().text
     shown = [f"\nwhichtorch: {hang.headline}", *lines, *(f"note: {note}" for note in hang.notes)]
     with suppress(BrokenPipeError):  # stderr has no reader anymore; the watch goes on
         print(*map(redact, shown), sep="\n", file=sys.stderr, flush=True)
-        if os.environ.get("GITHUB_ACTIONS") == "true":
+        if os.environ.get("GITHUB_ACTIONS") == "true" and not hang.is_likely:
             print(f"::error title=whichtorch::{redact(hang.headline)}", flush=True)
-    return hang
+    yield hang
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,6 +45,7 @@ class Standstill:
     elapsed: float  # seconds since its start
     in_test: float  # seconds since a test of pytest's began or ended, else since its start
     is_stuck: bool  # nothing in it can ever go on, its loop repeats, or it did nothing until its time was over
+    is_likely: bool  # not proven, but nothing has moved for `stall.LIKELY` seconds
     waits: tuple[dict[str, Any], ...]  # the evidence that nothing can go on
     loops: dict[str, Any]  # what its busiest process answered about its loop
 
@@ -75,7 +76,7 @@ class CommandWatch:
         self._status: int | None = None  # of the leader, as waitpid gives it
 
     def watch(self, tell: Callable[[Standstill], bool | None]) -> CommandEnd:
-        """Run the command; `tell` is called once if it hangs, and once if its time is over.
+        """Run the command; `tell` is called once if it hangs, once if its time is over, and before if that is likely.
 
         If `tell` returns True, it has ended the hang, and is called again at the next one.
 
@@ -90,13 +91,14 @@ class CommandWatch:
             loops = loop_watch.LoopWatch(self._folder, started)
             clock = headway.TreeClock(started, self._request.timeout) if self._request.timeout else None
             begun, size = started, 0
+            is_unsure = False  # a likely hang was told, in this test of pytest
             settled_at = 0.0  # until a hang is told; then: what moves after this moment, monotonic, has gone on
             while not self._ends_within(LOOK_EVERY):
                 elapsed = time.monotonic() - started
                 is_over = self._request.timeout is not None and elapsed >= self._request.timeout
                 now, members = started + elapsed, self._tree.look()
                 if (written := self._tests_size()) != size:
-                    size, begun = written, now
+                    size, begun, is_unsure = written, now, False
                     loops.restart(now)
                 waits = tuple(self._stalls.observe(now, members) or ())
                 is_stuck = bool(waits) or loops.look(now, members)
@@ -104,17 +106,20 @@ class CommandWatch:
                     clock.look(now, members, sum(kernel.transfers(each.pid).get(b"wchar", 0) for each in members))
                     is_still = clock.pauses.began < settled_at
                     is_stuck = is_stuck or (is_over and (is_still or clock.is_hung(now, members)))
-                if not (is_over or (is_stuck and not settled_at)):
+                is_likely = not (is_stuck or is_over or is_unsure or settled_at) and self._stalls.is_likely(now)
+                if not (is_over or is_likely or (is_stuck and not settled_at)):
                     continue
+                is_unsure = is_unsure or is_likely
                 seen = Standstill(
                     pids=self._living(),
                     elapsed=elapsed,
                     in_test=now - begun,
                     is_stuck=is_stuck,
+                    is_likely=is_likely,
                     waits=waits,
                     loops=loops.evidence,
                 )
-                if tell(seen):
+                if tell(seen) or is_likely:
                     continue
                 settled_at = time.monotonic() + 2 * headway.SPELL  # reading stacks looks like movement in the first
                 if is_over or self._request.on_hang is OnHang.STOP:

@@ -15,6 +15,8 @@ from whichtorch.matrix.test_session import test_events
 from whichtorch.model import Diagnosis, Model, Outcome, ThreadWait
 from whichtorch.process import kernel
 from whichtorch.process.evidence import capture
+from whichtorch.process.evidence.stall import LIKELY
+from whichtorch.process.evidence.waiting import HangKind
 from whichtorch.process.supervision import LoopAnswers
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class SeenHang(Model):
     """What the stacks of a command showed when it was stuck, or when its time was over."""
 
     is_stuck: bool  # False: its time was over, and it may have been only slow
+    is_likely: bool = False  # nothing moved for a while, and nobody is known who could end it from outside
     after: float  # seconds
     tests: tuple[str, ...] = ()  # ids of pytest's tests that ran
     sentence: str  # who waits for what, on which line; "" where no stack could be read
@@ -41,7 +44,7 @@ class SeenHang(Model):
     @property
     def headline(self) -> str:
         """What happened, in one line."""
-        what = "HANG" if self.is_stuck else "not done"
+        what = "HANG" if self.is_stuck else f"probably stuck for {LIKELY:.0f} s," if self.is_likely else "not done"
         return f"{what} after {self.after:.0f} s: {self.sentence or NO_STACK}"
 
 
@@ -63,7 +66,7 @@ class WatchedRun(Model):
         signal = kernel.signal_of(end.code)
         if end.code == 0:
             outcome = Outcome.PASS
-        elif hang is not None:
+        elif hang is not None and not (hang.is_likely and end.code is not None):
             outcome = Outcome.HANG if hang.is_stuck else Outcome.SLOW
         else:
             outcome = Outcome.CRASH if signal else Outcome.FAIL
@@ -84,8 +87,11 @@ def running_tests(folder: Path, pids: Collection[int]) -> dict[int, str]:
     return {pid: test for pid, test in running.items() if pid in pids}
 
 
-def read_hang(seen: Standstill, folder: Path) -> tuple[SeenHang, list[str]]:
-    """Take the stacks of a command whose processes write to `folder`; return what they show, and lines for people."""
+def read_hang(seen: Standstill, folder: Path) -> tuple[SeenHang | None, list[str]]:
+    """Take the stacks of a command whose processes write to `folder`; return what they show, and lines for people.
+
+    It is None where a hang is only likely and no ranks wait for one that looks for something again and again.
+    """
     stacks = Path(tempfile.mkdtemp(dir=folder))  # no stacks of a hang before this one
     of_pytest = running_tests(folder, seen.pids)
     tests = tuple(filter(None, dict.fromkeys(of_pytest.values())))
@@ -100,12 +106,15 @@ def read_hang(seen: Standstill, folder: Path) -> tuple[SeenHang, list[str]]:
         loop = None if seen.waits else busy_loop(_ANSWERS.validate_python(seen.loops), seen.in_test)
     except Exception as error:  # noqa: BLE001 - a command goes on, or is stopped, without a diagnosis
         notes.append(f"diagnosis failed: {error!r}")
+    if seen.is_likely and not (shown and shown[0].kind is HangKind.COLLECTIVE):
+        return None, []
     is_proven = shown is not None and shown[0].proven
     sentence = loop.words if loop and not is_proven else f"{shown[0].kind}: {shown[0].summary}" if shown else ""
     if tests:
         sentence = f"in {' and '.join(tests[:TESTS_NAMED])}: {sentence or NO_STACK}"
     hang = SeenHang(
-        is_stuck=seen.is_stuck or is_proven,
+        is_stuck=seen.is_stuck or (is_proven and not seen.is_likely),
+        is_likely=seen.is_likely,
         after=round(seen.elapsed, 1),
         tests=tests,
         sentence=sentence,

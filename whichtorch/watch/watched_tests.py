@@ -64,6 +64,11 @@ class SessionWatch(CommandWatch):
     def _end_test(self, seen: Standstill) -> bool:
         """Have the tests fail that hang; return whether the session goes on."""
         hang, lines = read_hang(seen, self._path)
+        if hang is None:
+            return True
+        if hang.is_likely:
+            print(f"\nwhichtorch: {hang.headline}", file=sys.stderr)
+            return True
         tests = {pid: test for pid, test in running_tests(self._path, seen.pids).items() if test}
         orders = {pid: self._path / ORDER.format(pid=pid) for pid in tests if kernel.catches(pid, HANG_SIGNAL)}
         for order in orders.values():

@@ -36,6 +36,7 @@ BLINKS = 20  # snapshots in a row in which a thread that wakes may be awake, bec
 FAR = 600.0  # seconds: a deadline further away, and beyond the limit, is as good as none
 STORE = "pt_tcpstore"  # begins the name of the thread in which a store of torch answers its clients
 GLOO = "pt_gloo"  # begins the names of threads of gloo, beside one without a name that polls its connections
+LIKELY = 10.0  # seconds without movement after which it is likely that nothing will move, although it is not certain
 BACK_OFF = 2.0  # factor on the time until peers are searched for again: the search reads every process
 
 _FUTEX_WAITS = {0, 6, 9, 11, 13}  # WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2
@@ -218,6 +219,7 @@ class Watch:
         self._asleep: dict[int, Waiter] = {}  # of a series: threads that wake, as they waited last
         self._blinks: Counter[int] = Counter()  # snapshots in a row in which such a thread was awake
         self._rounds: Counter[int] = Counter()  # of a series: how often such a thread has come back to its wait
+        self._is_closed = False  # when last judged: nothing outside the tree, and no hidden thread, could end a wait
         self._patience = 0.0  # seconds of back-off
         self._not_before = 0.0
         self._last_cpu: tuple[float, float] | None = None  # time and CPU seconds of the last look
@@ -251,6 +253,12 @@ class Watch:
             return None
         sleeps = any(waiter.wait.is_beside_stopped for waiter in snapshot.waiters)
         return self._judge(now, snapshot.waiters) if span >= (SLEEPERS_WINDOW if sleeps else WINDOW) else None
+
+    def is_likely(self, now: float) -> bool:
+        """Return whether nothing has moved for LIKELY seconds but loops that may or may not go on for ever."""
+        if self._first is None or now - self._first.time < LIKELY:
+            return False
+        return self._is_closed and all(self._rounds[tid] for tid, waiter in self._asleep.items() if waiter.wait.is_open)
 
     def _is_blink(self, tid: int) -> bool:
         """Return whether a thread that wakes again and again was caught in a moment in which it is awake."""
@@ -303,7 +311,7 @@ class Watch:
         is_open = [waiter for waiter in waiters if waiter.wait.is_open]
         # what only sleeps may do its work in the handler of a signal
         is_closed = is_closed and not all(each.wait.is_open and each.wait.waiting is Waiting.SLEEP for each in waiters)
-        is_closed = is_closed and self._view.is_inside(waiters, members)
+        is_closed = self._is_closed = is_closed and self._view.is_inside(waiters, members)
         if not is_closed or (is_open and not self._view.go_on_for_ever(is_open, self._rounds)):
             self._patience = max(1.0, self._patience * BACK_OFF)
             self._not_before = now + self._patience
