@@ -258,7 +258,8 @@ class Watch:
         """Return whether nothing has moved for LIKELY seconds but loops that may or may not go on for ever."""
         if self._first is None or now - self._first.time < LIKELY:
             return False
-        return self._is_closed and all(self._rounds[tid] for tid, waiter in self._asleep.items() if waiter.wait.is_open)
+        loops = [tid for tid, waiter in self._asleep.items() if waiter.wait.is_open and not waiter.wait.is_far]
+        return self._is_closed and all(self._rounds[tid] for tid in loops)
 
     def _is_blink(self, tid: int) -> bool:
         """Return whether a thread that wakes again and again was caught in a moment in which it is awake."""
