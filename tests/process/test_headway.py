@@ -237,13 +237,14 @@ def test_who_gets_no_core_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_proc
-def test_a_poll_found_in_its_sleep_is_no_sleeper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who sleeps at each look, and woke between them, does nothing from the first of these looks on."""
-    monkeypatch.setattr(headway, "sleeps_for", lambda _: 0.1)
+@pytest.mark.parametrize(("then", "is_hung"), [(0.1, True), (None, False)])
+def test_who_wakes_between_two_looks(monkeypatch: pytest.MonkeyPatch, then: float | None, is_hung: bool) -> None:
+    """Who sleeps again, as a poll does, has done nothing from the first look on; another one, since it woke."""
     clock, member = TreeClock(0.0, TIMEOUT), kernel.process(os.getpid())
     assert member is not None
     monkeypatch.setattr(Totals, "since", lambda totals, _, since=Totals.since: since(totals, totals))
-    for second in range(1, round(TIMEOUT) + 1):
+    for second in range(1, 4):
         monkeypatch.setattr(headway, "switches", lambda *_, second=second: second)
+        monkeypatch.setattr(headway, "sleeps_for", lambda _, second=second: 0.1 if second < 3 else then)
         clock.look(second, [member], 0)
-    assert clock.is_hung(TIMEOUT, [member])
+    assert clock.is_hung(4.0, [member]) is is_hung

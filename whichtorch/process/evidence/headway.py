@@ -136,11 +136,11 @@ class TreeClock:
         self.pauses.end_spell(now, means, is_work=is_first)
         if means or is_first:
             self._switches, self._slept, self._woke = {}, False, 0.0
-        elif not self._switches:  # whether it sleeps for a whole spell is known at the next look
-            self._switches = {member.pid: switches(member.pid) for member in living}
         else:
+            self._switches = self._switches or {member.pid: switches(member.pid) for member in living}
             was_asleep, self._slept = self._slept, self._wakes_in(living) is not None
-            self._woke = now if was_asleep and not self._slept else self._woke
+            if was_asleep and not self._slept and all(sleeps_for(member.pid) is None for member in living):
+                self._woke = now  # and sleeps not again, as a poll does
         self._began, self._saw_disk = now, False
         self._next = now + max(self._spell, (time.monotonic() - began) / LOOK_SHARE)
 
