@@ -147,6 +147,20 @@ def test_command_is_stopped_though_nobody_reads_why(locks: list[str]) -> None:
     assert not running(locks)
 
 
+@pytest.mark.parametrize(("script", "code"), [("sleep 1; exit 7", 7), ("sleep 600", 124)])
+def test_a_defect_of_the_watch_ends_no_command(script: str, code: int) -> None:
+    """Its traceback is told; the command has its own exit code, and its time."""
+    broken = "from whichtorch.process.evidence.loop_watch import LoopWatch; LoopWatch.look = None\n"
+    words = ["run", "--timeout", "3", "--", "sh", "-c", script]
+    source = f"{broken}import sys; from whichtorch.cli import main; sys.argv[1:] = {words}; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert ended.returncode == code
+    assert "TypeError: 'NoneType' object is not callable" in ended.stderr
+    assert ended.stderr.endswith("whichtorch: a defect; the command goes on without a watch\n")
+
+
 def test_hung_command_is_kept_for_a_debugger(locks: list[str]) -> None:
     """We end, the command stays as it is."""
     with Path(os.devnull).open("w") as nowhere:  # what is kept would hold a pipe open

@@ -11,7 +11,9 @@ import ctypes
 import os
 import select
 import signal
+import sys
 import time
+import traceback
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,46 +90,59 @@ class CommandWatch:
         with self._signals():
             started = time.monotonic()
             self._start()
-            loops = loop_watch.LoopWatch(self._folder, started)
-            clock = headway.TreeClock(started, self._request.timeout) if self._request.timeout else None
-            begun, size = started, 0
-            is_unsure = False  # a likely hang was told, in this test of pytest
-            settled_at = 0.0  # until a hang is told; then: what moves after this moment, monotonic, has gone on
-            while not self._ends_within(LOOK_EVERY):
-                elapsed = time.monotonic() - started
-                is_over = self._request.timeout is not None and elapsed >= self._request.timeout
-                now, members = started + elapsed, self._tree.look()
-                if (written := self._tests_size()) != size:
-                    size, begun, is_unsure = written, now, False
-                    loops.restart(now)
-                waits = tuple(self._stalls.observe(now, members) or ())
-                is_stuck = bool(waits) or loops.look(now, members)
-                if clock:
-                    clock.look(now, members, sum(kernel.transfers(each.pid).get(b"wchar", 0) for each in members))
-                    is_still = clock.pauses.began < settled_at
-                    is_stuck = is_stuck or (is_over and (is_still or clock.is_hung(now, members)))
-                is_likely = not (is_stuck or is_over or is_unsure or settled_at) and self._stalls.is_likely(now)
-                if not (is_over or is_likely or (is_stuck and not settled_at)):
-                    continue
-                is_unsure = is_unsure or is_likely
-                seen = Standstill(
-                    pids=self._living(),
-                    elapsed=elapsed,
-                    in_test=now - begun,
-                    is_stuck=is_stuck,
-                    is_likely=is_likely,
-                    waits=waits,
-                    loops=loops.evidence,
-                )
-                if tell(seen) or is_likely:
-                    continue
-                settled_at = time.monotonic() + 2 * headway.SPELL  # reading stacks looks like movement in the first
-                if is_over or self._request.on_hang is OnHang.STOP:
+            try:
+                has_ended = self._watch(started, tell)
+            except Exception:  # noqa: BLE001 - the command goes on without a watch
+                traceback.print_exc()
+                print("whichtorch: a defect; the command goes on without a watch", file=sys.stderr)
+                timeout = self._request.timeout
+                has_ended = self._ends_within(timeout and max(0.0, timeout - (time.monotonic() - started)))
+                if not has_ended:
                     self._stop()
-                if is_over or self._request.on_hang is not OnHang.TELL:
-                    return CommandEnd(seconds=time.monotonic() - started, code=None)
-            assert self._status is not None
-            return CommandEnd(seconds=time.monotonic() - started, code=os.waitstatus_to_exitcode(self._status))
+            code = os.waitstatus_to_exitcode(self._status or 0) if has_ended else None
+            return CommandEnd(seconds=time.monotonic() - started, code=code)
+
+    def _watch(self, started: float, tell: Callable[[Standstill], bool | None]) -> bool:
+        """Watch the command; return whether it has ended by itself."""
+        loops = loop_watch.LoopWatch(self._folder, started)
+        clock = headway.TreeClock(started, self._request.timeout) if self._request.timeout else None
+        begun, size = started, 0
+        is_unsure = False  # a likely hang was told, in this test of pytest
+        settled_at = 0.0  # until a hang is told; then: what moves after this moment, monotonic, has gone on
+        while not self._ends_within(LOOK_EVERY):
+            elapsed = time.monotonic() - started
+            is_over = self._request.timeout is not None and elapsed >= self._request.timeout
+            now, members = started + elapsed, self._tree.look()
+            if (written := self._tests_size()) != size:
+                size, begun, is_unsure = written, now, False
+                loops.restart(now)
+            waits = tuple(self._stalls.observe(now, members) or ())
+            is_stuck = bool(waits) or loops.look(now, members)
+            if clock:
+                clock.look(now, members, sum(kernel.transfers(each.pid).get(b"wchar", 0) for each in members))
+                is_still = clock.pauses.began < settled_at
+                is_stuck = is_stuck or (is_over and (is_still or clock.is_hung(now, members)))
+            is_likely = not (is_stuck or is_over or is_unsure or settled_at) and self._stalls.is_likely(now)
+            if not (is_over or is_likely or (is_stuck and not settled_at)):
+                continue
+            is_unsure = is_unsure or is_likely
+            seen = Standstill(
+                pids=self._living(),
+                elapsed=elapsed,
+                in_test=now - begun,
+                is_stuck=is_stuck,
+                is_likely=is_likely,
+                waits=waits,
+                loops=loops.evidence,
+            )
+            if tell(seen) or is_likely:
+                continue
+            settled_at = time.monotonic() + 2 * headway.SPELL  # reading stacks looks like movement in the first
+            if is_over or self._request.on_hang is OnHang.STOP:
+                self._stop()
+            if is_over or self._request.on_hang is not OnHang.TELL:
+                return False
+        return True
 
     def _start(self) -> None:
         """Start the command; each Python in it can be asked for its stacks, loop and tests, as in an attempt."""
@@ -162,8 +177,8 @@ class CommandWatch:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _ends_within(self, seconds: float) -> bool:
-        """Wait up to `seconds` for the command to end; return whether it has ended."""
+    def _ends_within(self, seconds: float | None) -> bool:
+        """Wait up to `seconds`, or for ever, for the command to end; return whether it has ended."""
         descriptor = os.pidfd_open(self._leader)
         select.select([descriptor], [], [], seconds)
         os.close(descriptor)
