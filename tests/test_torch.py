@@ -83,7 +83,7 @@ import os, time, torch.distributed as dist, torch.multiprocessing as mp
 
 def train(rank, store):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    while rank and not os.path.exists("/no/such/file"):
+    while not os.path.exists("/no/such/file") and rank:
         time.sleep(0.5)
     dist.barrier()
 
@@ -100,4 +100,4 @@ def test_ranks_that_wait_for_one_that_polls_are_probably_stuck(tmp_path: Path) -
     run = call(tmp_path, "run", *command, exits=(124,))
     said = [line for line in run["errors"].splitlines() if line.startswith("whichtorch: ")]
     assert ["probably stuck" in line for line in said] == [True, False]
-    assert all("again and again while `rank and not os.path.exists('/no/such/file')`" in line for line in said)
+    assert all("again and again while `not os.path.exists('/no/such/file') and rank`" in line for line in said)
