@@ -301,6 +301,35 @@ def test_wheel_of_another_commit_than_its_tag(tmp_path: Path) -> None:
     assert tree.files(commit(__init__="3", core="2", stamp="no"))[0] == {"lib/__init__.py": "3", "lib/core.py": "2"}
 
 
+def test_packages_are_found_where_a_commit_has_them(tmp_path: Path) -> None:
+    """A package of a namespace and a module of one file are known, and followed to another folder."""
+    repository, site = Repository.at(tmp_path / "checkout", with_python=False), tmp_path / "site"
+    folder, info = repository.folder, site / "lib-1.0.dist-info"
+
+    def commit(text: str) -> str:
+        for name in ("space/lib/__init__.py", "space/lib/new.py" if text else "alone.py", "alone.py"):
+            (folder / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "src" / name).write_text(text)
+        repository.git("add", "-A")
+        repository.git("commit", "--quiet", "--message=A commit")
+        return repository.git("rev-parse", "HEAD")
+
+    tag = commit("")
+    (info.parent / "space/lib").mkdir(parents=True)
+    info.mkdir()
+    names = ("alone.py", "space/lib/__init__.py")
+    for name in names:
+        (site / name).write_text("")
+    (info / "RECORD").write_text("".join(f"{name},,\n" for name in names))
+    tree = WheelTree.read(Checkout.at(folder), tag, site, "lib")
+    repository.git("mv", "src", "python")
+    repository.git("commit", "--quiet", "--message=Move it")
+    assert tree.files(repository.git("rev-parse", "HEAD"))[0] == dict.fromkeys(names, "")
+    (folder / "src").mkdir()
+    repository.git("mv", "python/alone.py", "python/space", "src")
+    assert tree.files(commit("2"))[0] == dict.fromkeys((*names, "space/lib/new.py"), "2")
+
+
 def test_relatives_are_known_by_more_than_a_title(tmp_path: Path) -> None:
     """A revert names the commit, or what merged it; a copy has its date; others with its title are other changes."""
     repository = Repository.at(tmp_path / "checkout", with_python=False)

@@ -139,7 +139,7 @@ def test_a_commit_that_only_the_older_bound_has_is_named(user: User, project: Pr
     project.files |= module("42")
     for number in range(1, 4):
         project.commit({"src/lib/unread.py": f"# {number}\n"}, f"change {number}")
-    answer = answered(user, project, "--bad", "release-1", "--good", "main")
+    answer = answered(user, project, "--package", "Lib", "--bad", "release-1", "--good", "main")
     assert f"fixed without {wrong[:10]}, which only the older one has: last that fails" in answer["said"]
     assert all(probe["reused"] == 0 for probe in answer["probes"])
 

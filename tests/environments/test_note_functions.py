@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.fix.packages import environment_folder
 from whichtorch.fix.functions_run import FunctionsRun
 from whichtorch.inside.startup import FOLDER
@@ -57,3 +59,15 @@ def test_whichever_of_the_packages_is_imported_is_noted(tmp_path: Path) -> None:
     (file,), module = (tmp_path / "noted").iterdir(), "<module>"
     noted = [tuple(line.split("\t")) for line in file.read_text().splitlines()]
     assert noted == [("used/__init__.py", line, name) for line, name in (("1", module), ("1", "f"), ("", module))]
+
+
+@pytest.mark.parametrize(("name", "file"), [("alone", "alone.py"), ("space.lib", "space/lib/__init__.py")])
+def test_one_file_and_a_package_of_a_namespace_are_noted(tmp_path: Path, name: str, file: str) -> None:
+    """Each is noted by its path from site-packages on."""
+    interpreter = environment_folder(tmp_path / "venv", {file: ""})
+    (tmp_path / "noted").mkdir()
+    packages = os.pathsep.join([str(tmp_path / "noted"), name])
+    hooks = {"PYTHONPATH": str(FOLDER), "WHICHTORCH_HOOKS": "note_functions", NOTED: packages}
+    subprocess.run([interpreter, "-c", f"import {name}"], env=os.environ | hooks, check=True)
+    (noted,) = (tmp_path / "noted").iterdir()
+    assert noted.read_text().splitlines() == [f"{file}\t1\t<module>", f"{file}\t\t<module>"]

@@ -107,6 +107,10 @@ def _older_first(checkout: Checkout, commit: str, other: str) -> tuple[str, str]
     return (commit, other) if counts[0] <= counts[1] else (other, commit)
 
 
+def _module(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
 class Spot(NamedTuple):
     """A commit over a wheel."""
 
@@ -292,13 +296,16 @@ class LineSearch:
         first = self.ends[0]
         environment = self.bench.lab.acquire(first.wheel.request)
         assert environment.interpreter is not None
-        return self.wheels.tree(first.wheel.request, site_packages(environment.interpreter.parent.parent))
+        tree = self.wheels.tree(first.wheel.request, site_packages(environment.interpreter.parent.parent))
+        tree.follow(self.line[-1])
+        return tree
 
     @cached_property
     def _noted(self) -> tuple[tuple[str, ...], ...]:
         """What the script runs at each of the two ends, a line per function; nothing where that is not known."""
         found = []
-        packages = "" if self.wheels.package == "torch" else os.pathsep + os.pathsep.join(self._tree.prefixes)
+        files = () if self.wheels.package == "torch" else self._tree.anchors.values()
+        packages = "".join(os.pathsep + _module(file) for file in files)
         try:
             for asked in map(self._asking, self.ends):
                 request, environment = self.request, self.bench.lab.acquire(asked)
