@@ -171,4 +171,6 @@ def test_what_is_wrong_with_a_checkout_is_said_in_one_line(user: User, project: 
     other.repository.git("tag", "v1.0")
     other.commit({"lib/core.py": "answer = 42"}, "go on")
     other.repository.git("tag", "v2.0")
+    said = f"error: {tmp_path / 'other'} is no checkout of the installed lib: at {first[:10]} 0 of 2 files are alike"
+    assert said in refused(tmp_path / "other", "--good", "v1.0", "--bad", "v2.0")
     assert "is no checkout of the installed lib" in refused(tmp_path / "other", "--bad", first, "--good", "v2.0")

@@ -237,6 +237,8 @@ class LineSearch:
                 return self._checked(found, pair, [other for other in wheels if other != wheel])
             best = found if self._sides(found) else best
         if (sides := self._sides(best)) is None:
+            if not self.bench.stopped and self.bench.lab.acquire(self.ends[0].wheel.request).is_usable:
+                _ = self._tree  # for a checkout of something else it raises PreventedError
             self._notes += self._native_changes() if len(wheels) == 1 else ()
             return self._completed(best)
         if sides[0].commit == sides[1].commit:

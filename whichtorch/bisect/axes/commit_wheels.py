@@ -67,7 +67,8 @@ class WheelTree:
         made = dict(zip(shared.values(), hashes, strict=True))
         own = frozenset(path for path, blob in made.items() if blobs[path] == blob)
         if len(own) < ALIKE * max(1, len(shared)):
-            what = f"{len(own)} of {counted(len(shared), 'file')} are alike"
+            alike = f"{len(own)} of {counted(len(shared), 'file')} are alike"
+            what = alike if shared else "it has none of its files"
             raise PreventedError(
                 f"{checkout.folder} is no checkout of the installed {distribution}: at {commit[:10]} {what}",
                 hint="--package says what it is a checkout of; without it, that is torch",
