@@ -47,27 +47,16 @@ def test_noted(tmp_path: Path) -> None:
     assert len(list(folder.iterdir())) == 2
 
 
-def test_whichever_of_the_packages_is_imported_is_noted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("used", "path"), [("used", "used/__init__.py"), ("used", "used.py"), ("space.used", "space/used/__init__.py")]
+)
+def test_whichever_of_the_packages_is_imported_is_noted(tmp_path: Path, used: str, path: str) -> None:
     """A project may have several top packages, of which a script uses one; what was imported is noted at the end."""
-    interpreter = environment_folder(
-        tmp_path / "venv", {"other/__init__.py": "", "used/__init__.py": "def f(): pass\n"}
-    )
+    interpreter = environment_folder(tmp_path / "venv", {"other/__init__.py": "", path: "def f(): pass\n"})
     (tmp_path / "noted").mkdir()
-    packages = os.pathsep.join([str(tmp_path / "noted"), "other", "used"])
+    packages = os.pathsep.join([str(tmp_path / "noted"), "other", used])
     hooks = {"PYTHONPATH": str(FOLDER), "WHICHTORCH_HOOKS": "note_functions", NOTED: packages}
-    subprocess.run([interpreter, "-c", "import used; used.f()"], env=os.environ | hooks, check=True)
+    subprocess.run([interpreter, "-c", f"import {used}; {used}.f()"], env=os.environ | hooks, check=True)
     (file,), module = (tmp_path / "noted").iterdir(), "<module>"
     noted = [tuple(line.split("\t")) for line in file.read_text().splitlines()]
-    assert noted == [("used/__init__.py", line, name) for line, name in (("1", module), ("1", "f"), ("", module))]
-
-
-@pytest.mark.parametrize(("name", "file"), [("alone", "alone.py"), ("space.lib", "space/lib/__init__.py")])
-def test_one_file_and_a_package_of_a_namespace_are_noted(tmp_path: Path, name: str, file: str) -> None:
-    """Each is noted by its path from site-packages on."""
-    interpreter = environment_folder(tmp_path / "venv", {file: ""})
-    (tmp_path / "noted").mkdir()
-    packages = os.pathsep.join([str(tmp_path / "noted"), name])
-    hooks = {"PYTHONPATH": str(FOLDER), "WHICHTORCH_HOOKS": "note_functions", NOTED: packages}
-    subprocess.run([interpreter, "-c", f"import {name}"], env=os.environ | hooks, check=True)
-    (noted,) = (tmp_path / "noted").iterdir()
-    assert noted.read_text().splitlines() == [f"{file}\t1\t<module>", f"{file}\t\t<module>"]
+    assert noted == [(path, line, name) for line, name in (("1", module), ("1", "f"), ("", module))]

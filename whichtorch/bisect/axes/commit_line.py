@@ -381,6 +381,9 @@ class LineSearch:
                 found, inner = self._narrowed(part, merge.wheel, self.ends)
                 if inner and inner[1] != merge:
                     return found, inner
+                if inner is None and not self.bench.stopped:
+                    judged = self._shown(self._sides(found) or pair)
+                    self._notes.append(f"which commit of the merge {merge.commit} it was is not known, only: {judged}")
         return None
 
     def _culprit(self, pair: tuple[Spot, Spot], merges: Sequence[str], checked: Sequence[str]) -> Culprit:

@@ -52,7 +52,7 @@ class FunctionRecorder:
         for _ in range(1 + module.__name__.count(".") + hasattr(module, "__path__")):  # it may be one file
             site_packages = os.path.dirname(site_packages)
         self.root = site_packages + os.sep
-        self.inside = tuple(self.root + package + os.sep for package in packages)
+        self.inside = tuple(self.root + package + end for package in packages for end in (os.sep, ".py"))
         self.seen: dict[int, Any] = {}  # by id; holds each code object, so that no id is used twice
         self.file = -1
         self.pid = 0
