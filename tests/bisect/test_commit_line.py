@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -232,6 +233,20 @@ def test_merge_of_a_release_branch_brought_nothing_of_main(tmp_path: Path) -> No
     assert (culprit.commit, culprit.merges) == (history.hashes[fix], ())
 
 
+def test_merge_whose_commit_is_not_known_says_so(tmp_path: Path) -> None:
+    """Between what fails and what passes inside it, nothing can be judged."""
+    history = History(0, has_native=False)
+    made = [(), (0,), (0,), (0,), (3,), (2, 4), (5,)]
+    for parents, has in zip(made, [[], [], [], [BROKEN], [FIX], [FIX], [FIX]], strict=True):
+        history.add(frozenset(has), parents, is_read=True)
+    history.old, history.new = 1, 6
+    found = searched(history, tmp_path)
+    first, side, merge = (history.hashes[each][:10] for each in (0, 4, 5))
+    assert (found.answer, found.boundaries[-1].to[:10]) == (AnswerKind.BOUNDARY, merge)
+    judged = f"{first} over 1.0: fail, {side} over 1.0: pass"
+    assert f"which commit of the merge {merge} it was is not known, only: {judged}" in found.reasons
+
+
 def test_bracket_names_all_that_was_tried_in_it(tmp_path: Path) -> None:
     """The commit right before the first that passes is tried, though it changes nothing that the script reads."""
     history = History(0, has_native=False)
@@ -299,6 +314,31 @@ def test_wheel_of_another_commit_than_its_tag(tmp_path: Path) -> None:
     assert tree.files(tag)[0] == {"lib/__init__.py": "1"}
     assert tree.files(later)[0] == {"lib/__init__.py": "2"}
     assert tree.files(commit(__init__="3", core="2", stamp="no"))[0] == {"lib/__init__.py": "3", "lib/core.py": "2"}
+
+
+def test_packages_are_found_where_a_commit_has_them(tmp_path: Path) -> None:
+    """A package of a namespace and a module of one file are known, and followed to another folder."""
+    repository, site = Repository.at(tmp_path / "checkout", with_python=False), tmp_path / "site"
+    folder, info, names = repository.folder, site / "lib-1.0.dist-info", ("alone.py", "space/lib/__init__.py")
+
+    def commit(text: str) -> str:
+        for name in (*names, *(["space/lib/new.py"] if text else [])):
+            (folder / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "src" / name).write_text(text)
+        repository.git("add", "-A")
+        repository.git("commit", "--quiet", "--message=A commit")
+        return repository.git("rev-parse", "HEAD")
+
+    tag = commit("")
+    shutil.copytree(folder / "src", site)
+    info.mkdir()
+    (info / "RECORD").write_text("".join(f"{name},,\n" for name in names))
+    tree = WheelTree.read(Checkout.at(folder), tag, site, "lib")
+    repository.git("mv", "src", "python")
+    repository.git("commit", "--quiet", "--message=Move it")
+    assert tree.files(repository.git("rev-parse", "HEAD"))[0] == dict.fromkeys(names, "")
+    repository.git("mv", "python", "src")
+    assert tree.files(commit("2"))[0] == dict.fromkeys((*names, "space/lib/new.py"), "2")
 
 
 def test_relatives_are_known_by_more_than_a_title(tmp_path: Path) -> None:

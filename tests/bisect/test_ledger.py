@@ -102,9 +102,10 @@ def test_the_failure_that_has_the_words_is_meant() -> None:
 
 
 def test_any_failure_takes_a_lack_for_one() -> None:
-    """Where any failure counts, the lack at a bound does, too."""
+    """Where any failure counts, or the user calls it bad, the lack at a bound counts, too."""
     reference = reference_of([failing(0, ABSENT), passing(9)], Find.ANY, any_failure=True)
     assert reference == Failure(outcome=Outcome.FAIL, signature=ABSENT[0], message=ABSENT[1])
+    assert reference_of([failing(0, ABSENT), passing(9)], Find.ANY, named_bad=0) == reference
 
 
 REFERENCE = Failure(outcome=Outcome.FAIL, signature=RAISED[0], message=RAISED[1])

@@ -139,7 +139,7 @@ def test_a_commit_that_only_the_older_bound_has_is_named(user: User, project: Pr
     project.files |= module("42")
     for number in range(1, 4):
         project.commit({"src/lib/unread.py": f"# {number}\n"}, f"change {number}")
-    answer = answered(user, project, "--bad", "release-1", "--good", "main")
+    answer = answered(user, project, "--package", "Lib", "--bad", "release-1", "--good", "main")
     assert f"fixed without {wrong[:10]}, which only the older one has: last that fails" in answer["said"]
     assert all(probe["reused"] == 0 for probe in answer["probes"])
 
@@ -171,4 +171,6 @@ def test_what_is_wrong_with_a_checkout_is_said_in_one_line(user: User, project: 
     other.repository.git("tag", "v1.0")
     other.commit({"lib/core.py": "answer = 42"}, "go on")
     other.repository.git("tag", "v2.0")
+    said = f"error: {tmp_path / 'other'} is no checkout of the installed lib: at {first[:10]} 0 of 2 files are alike"
+    assert said in refused(tmp_path / "other", "--good", "v1.0", "--bad", "v2.0")
     assert "is no checkout of the installed lib" in refused(tmp_path / "other", "--bad", first, "--good", "v2.0")

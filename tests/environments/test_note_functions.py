@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.fix.packages import environment_folder
 from whichtorch.fix.functions_run import FunctionsRun
 from whichtorch.inside.startup import FOLDER
@@ -45,15 +47,16 @@ def test_noted(tmp_path: Path) -> None:
     assert len(list(folder.iterdir())) == 2
 
 
-def test_whichever_of_the_packages_is_imported_is_noted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("used", "path"), [("used", "used/__init__.py"), ("used", "used.py"), ("space.used", "space/used/__init__.py")]
+)
+def test_whichever_of_the_packages_is_imported_is_noted(tmp_path: Path, used: str, path: str) -> None:
     """A project may have several top packages, of which a script uses one; what was imported is noted at the end."""
-    interpreter = environment_folder(
-        tmp_path / "venv", {"other/__init__.py": "", "used/__init__.py": "def f(): pass\n"}
-    )
+    interpreter = environment_folder(tmp_path / "venv", {"other/__init__.py": "", path: "def f(): pass\n"})
     (tmp_path / "noted").mkdir()
-    packages = os.pathsep.join([str(tmp_path / "noted"), "other", "used"])
+    packages = os.pathsep.join([str(tmp_path / "noted"), "other", used])
     hooks = {"PYTHONPATH": str(FOLDER), "WHICHTORCH_HOOKS": "note_functions", NOTED: packages}
-    subprocess.run([interpreter, "-c", "import used; used.f()"], env=os.environ | hooks, check=True)
+    subprocess.run([interpreter, "-c", f"import {used}; {used}.f()"], env=os.environ | hooks, check=True)
     (file,), module = (tmp_path / "noted").iterdir(), "<module>"
     noted = [tuple(line.split("\t")) for line in file.read_text().splitlines()]
-    assert noted == [("used/__init__.py", line, name) for line, name in (("1", module), ("1", "f"), ("", module))]
+    assert noted == [(path, line, name) for line, name in (("1", module), ("1", "f"), ("", module))]

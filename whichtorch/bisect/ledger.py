@@ -122,14 +122,19 @@ def reference_of(
     It is the newest one that says `named`, and the one at the position that the user calls bad. If neither is given,
     it is the failure at the newest change: the last before what passes now, or the first after what passed before. A
     failure that says only that a version lacks what the test uses counts where something older passes, which had it,
-    or where nothing else was seen yet: only a package that is not there is no matter of the release.
+    where the user calls it bad, or where nothing else was seen yet: only a package that is not there is no matter of
+    the release.
     """
     failing = {seen.position: seen for seen in evidence if seen.failure_with(named)}
     passes = [seen.position for seen in evidence if seen.passes]
     counted = [
         position
         for position, seen in failing.items()
-        if any_failure or named or not seen.lacks_feature or position > min(passes, default=position)
+        if any_failure
+        or named
+        or not seen.lacks_feature
+        or position == named_bad
+        or position > min(passes, default=position)
     ]
     if not counted:
         is_asked = find is Find.FIX

@@ -107,6 +107,10 @@ def _older_first(checkout: Checkout, commit: str, other: str) -> tuple[str, str]
     return (commit, other) if counts[0] <= counts[1] else (other, commit)
 
 
+def _module(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
 class Spot(NamedTuple):
     """A commit over a wheel."""
 
@@ -233,6 +237,8 @@ class LineSearch:
                 return self._checked(found, pair, [other for other in wheels if other != wheel])
             best = found if self._sides(found) else best
         if (sides := self._sides(best)) is None:
+            if not self.bench.stopped and self.bench.lab.acquire(self.ends[0].wheel.request).is_usable:
+                _ = self._tree  # for a checkout of something else it raises PreventedError
             self._notes += self._native_changes() if len(wheels) == 1 else ()
             return self._completed(best)
         if sides[0].commit == sides[1].commit:
@@ -292,13 +298,16 @@ class LineSearch:
         first = self.ends[0]
         environment = self.bench.lab.acquire(first.wheel.request)
         assert environment.interpreter is not None
-        return self.wheels.tree(first.wheel.request, site_packages(environment.interpreter.parent.parent))
+        tree = self.wheels.tree(first.wheel.request, site_packages(environment.interpreter.parent.parent))
+        tree.follow(self.line[-1])
+        return tree
 
     @cached_property
     def _noted(self) -> tuple[tuple[str, ...], ...]:
         """What the script runs at each of the two ends, a line per function; nothing where that is not known."""
         found = []
-        packages = "" if self.wheels.package == "torch" else os.pathsep + os.pathsep.join(self._tree.prefixes)
+        files = () if self.wheels.package == "torch" else self._tree.anchors.values()
+        packages = "".join(os.pathsep + _module(file) for file in files)
         try:
             for asked in map(self._asking, self.ends):
                 request, environment = self.request, self.bench.lab.acquire(asked)
@@ -372,6 +381,9 @@ class LineSearch:
                 found, inner = self._narrowed(part, merge.wheel, self.ends)
                 if inner and inner[1] != merge:
                     return found, inner
+                if inner is None and not self.bench.stopped:
+                    judged = self._shown(self._sides(found) or pair)
+                    self._notes.append(f"which commit of the merge {merge.commit} it was is not known, only: {judged}")
         return None
 
     def _culprit(self, pair: tuple[Spot, Spot], merges: Sequence[str], checked: Sequence[str]) -> Culprit:

@@ -45,7 +45,9 @@ class WheelTree:
 
     checkout: Checkout
     commit: str
-    prefixes: Mapping[str, str]  # by package of the wheel: the folder that it is in, such as "src/"
+    prefixes: Mapping[str, str]  # by package or module of the wheel: the folder that it is in, such as "src/"
+    anchors: Mapping[str, str]  # likewise: the file of it that a folder is known by
+    moved: set[tuple[str, str]]  # packages or modules that other commits have in other folders, and these
     own: frozenset[str]
     astray: Mapping[str, str]  # those of `own` that come from another commit: the blobs that its own has
     generated: tuple[str, ...]  # Python files that its commit does not have, or not so: they stay
@@ -56,8 +58,8 @@ class WheelTree:
         """Compare an installed wheel with its commit. Raises PreventedError for a checkout of something else."""
         blobs = _tree(checkout, commit)
         names = _listed_files(site, distribution)
-        packages = sorted({name.partition("/")[0] for name in names if name.endswith("/__init__.py")})
-        prefixes = {package: prefix for package in packages if (prefix := _prefix(package, blobs)) is not None}
+        anchors = _anchors(names)
+        prefixes = {top: prefix for top, first in anchors.items() if (prefix := _prefix(first, blobs)) is not None}
         paths = {name: prefixes[top] + name for name in names if (top := name.partition("/")[0]) in prefixes}
         shared = {name: path for name, path in paths.items() if path in blobs}
         given = "".join(f"{site / name}\n" for name in shared)
@@ -65,7 +67,8 @@ class WheelTree:
         made = dict(zip(shared.values(), hashes, strict=True))
         own = frozenset(path for path, blob in made.items() if blobs[path] == blob)
         if len(own) < ALIKE * max(1, len(shared)):
-            what = f"{len(own)} of {counted(len(shared), 'file')} are alike"
+            alike = f"{len(own)} of {counted(len(shared), 'file')} are alike"
+            what = alike if shared else "it has none of its files"
             raise PreventedError(
                 f"{checkout.folder} is no checkout of the installed {distribution}: at {commit[:10]} {what}",
                 hint="--package says what it is a checkout of; without it, that is torch",
@@ -78,6 +81,8 @@ class WheelTree:
             checkout=checkout,
             commit=commit,
             prefixes=prefixes,
+            anchors={top: anchors[top] for top in prefixes},
+            moved=set(),
             own=own,
             astray=astray,
             generated=tuple(name for name in paths if name.endswith(".py") and paths[name] not in own),
@@ -89,6 +94,8 @@ class WheelTree:
 
         A new file is there where the files beside it are, or those of the next folder above.
         """
+        if place := self.place(path):
+            path = self.prefixes[place.partition("/")[0]] + place
         if path in self.own:
             return self.place(path)
         if path in self.left_out or self.place(path) in self.generated:
@@ -100,11 +107,13 @@ class WheelTree:
 
         Their blobs are "" for what is gone.
         """
+        self.follow(commit)
         told = self.checkout.read("diff-tree", "-r", "--raw", "--no-renames", "--no-abbrev", "-z", self.commit, commit)
         parts = told.split("\0")
         carried = {name: blob for path, blob in self.astray.items() if (name := self.place(path))}
         others = []
-        for head, path in zip(parts[::2], parts[1::2], strict=False):
+        changes = zip(parts[::2], parts[1::2], strict=False)
+        for head, path in sorted(changes, key=lambda each: not each[0].endswith("D")):  # what has moved is gone first
             _, mode, _, blob, _ = head.split()
             name = self.name(path)
             if name is not None and (mode in _FILE or not int(mode, 8)):
@@ -112,6 +121,13 @@ class WheelTree:
             else:
                 others.append(path)
         return carried, tuple(others)
+
+    def follow(self, commit: str) -> None:
+        """Take in the folders that packages have moved to, or from, at another commit."""
+        blobs = _tree(self.checkout, commit)
+        for top, first in self.anchors.items():
+            if self.prefixes[top] + first not in blobs and (prefix := _prefix(first, blobs)) is not None:
+                self.moved.add((top, prefix))
 
     def files(self, commit: str) -> PatchedFiles:
         """Return what a commit makes of the wheel."""
@@ -131,8 +147,8 @@ class WheelTree:
 
     def place(self, path: str) -> str | None:
         """Return where a file would be in site-packages; None for one outside the packages."""
-        for package, prefix in self.prefixes.items():
-            if path.startswith(f"{prefix}{package}/"):
+        for package, prefix in (*self.prefixes.items(), *self.moved):
+            if path.startswith(f"{prefix}{package}/") or path == f"{prefix}{package}":
                 return path.removeprefix(prefix)
         return None
 
@@ -161,9 +177,14 @@ def _inside(paths: Iterable[str], prefixes: Mapping[str, str]) -> list[str]:
     return [path for path in paths if path.startswith(folders)]
 
 
-def _prefix(package: str, paths: Iterable[str]) -> str | None:
-    """Return the folder that a package is in; the outermost one where several have a package of that name."""
-    first = f"{package}/__init__.py"
+def _anchors(names: Iterable[str]) -> dict[str, str]:
+    """Return a file of each package or module of a wheel: its outermost `__init__.py`, else its outermost module."""
+    ordered = sorted(names, key=lambda name: (name.endswith("/__init__.py"), -name.count("/"), name))
+    return {name.partition("/")[0]: name for name in ordered if name.endswith(".py")}
+
+
+def _prefix(first: str, paths: Iterable[str]) -> str | None:
+    """Return the folder that a package with this file is in; the outermost one where several have such a file."""
     found = [path.removesuffix(first) for path in paths if path == first or path.endswith(f"/{first}")]
     return min(found, key=len, default=None)
 

@@ -165,7 +165,8 @@ def checked_package(text: str) -> Requirement:
     except InvalidRequirement:
         hint = "write it as numpy, or 'transformers>=4.40'"
         raise UsageError(f"--package {text}: not a package", hint=hint) from None
-    if canonicalize_name(wanted.name) == "torch":
+    wanted.name = canonicalize_name(wanted.name)  # as locks and overrides have it
+    if wanted.name == "torch":
         raise UsageError("--package torch: the releases of torch are searched without it", hint="--torch limits them")
     return wanted
 

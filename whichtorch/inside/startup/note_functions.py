@@ -31,7 +31,7 @@ PACKAGES = ("torch", "torchgen", "functorch")
 def install(after_import: Callable[[str, Callable[[ModuleType], object]], object]) -> None:
     """Start to note as soon as torch has been imported, or the first of the packages that are named."""
     folder, *named = os.environ.get(FOLDER, "").split(os.pathsep)
-    packages = tuple(named) or PACKAGES
+    packages = tuple(name.partition(".")[0] for name in named) or PACKAGES
     recorders = []  # type: list[FunctionRecorder]
 
     def start(module: ModuleType) -> None:
@@ -48,9 +48,11 @@ class FunctionRecorder:
 
     def __init__(self, folder: str, module: ModuleType, packages: tuple[str, ...]) -> None:
         self.folder, self.packages = folder, packages
-        site_packages = os.path.dirname(os.path.dirname(os.path.abspath(str(module.__file__))))
+        site_packages = os.path.abspath(str(module.__file__))
+        for _ in range(1 + module.__name__.count(".") + hasattr(module, "__path__")):  # it may be one file
+            site_packages = os.path.dirname(site_packages)
         self.root = site_packages + os.sep
-        self.inside = tuple(self.root + package + os.sep for package in packages)
+        self.inside = tuple(self.root + package + end for package in packages for end in (os.sep, ".py"))
         self.seen: dict[int, Any] = {}  # by id; holds each code object, so that no id is used twice
         self.file = -1
         self.pid = 0
