@@ -5,7 +5,8 @@ import pytest
 from tests.hangs.recorded import diagnosed, picture
 from whichtorch.hangs.hang_diagnosis import agreeing, diagnose
 from whichtorch.hangs.narration import ended_children
-from whichtorch.hangs.stacks import Frame, Process, Value, python
+from whichtorch.hangs.stacks import Frame, Process, Thread, Value, native, python
+from whichtorch.hangs.thread_state import ThreadState
 from whichtorch.hangs.wait_graph import lock_identity
 from whichtorch.model import Outcome
 
@@ -64,3 +65,16 @@ def test_a_hint_holds_for_all_that_its_kind_tells() -> None:
     """Ranks that wait for messages make the same calls already; who waits for a key may have come long ago."""
     assert "`recv`" in diagnosed("pipeline_stages").kind.remedy
     assert "for a key" in diagnosed("weights_of_trainer").kind.remedy
+
+
+@pytest.mark.parametrize(
+    ("state", "inner", "outer"),
+    [
+        ("D", native("fstatat64"), python("_find_and_load", "<frozen importlib._bootstrap>", 1176)),
+        ("S", native("rlock_acquire"), python("run_forever", "/lib/asyncio/base_events.py", 607)),
+    ],
+)
+def test_who_waits_otherwise_is_not_in_the_usual_wait_of_a_call(state: str, inner: Frame, outer: Frame) -> None:
+    """An import that reads a slow disk wants no lock, and an event loop whose callback wants one is not idle."""
+    thread = Thread(tid=1, state=state, frames=(inner, outer, python("<module>", "/home/user/a.py", 1)))
+    assert ThreadState(Process(pid=1, threads=(thread,)), thread).user.call is None

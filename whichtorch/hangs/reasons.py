@@ -199,11 +199,18 @@ def _of_pool(narration: Narration, state: ThreadState) -> str:
     return ""
 
 
-def _nobody(narration: Narration, state: ThreadState, ender: str, narrated: Sequence[ThreadState]) -> str:
+def waiters_and_others(
+    narration: Narration, state: ThreadState, narrated: Sequence[ThreadState]
+) -> tuple[list[ThreadState], list[ThreadState]]:
+    """Return the threads that only wait for a thread, and all others that do something for the user."""
     others = narration.graph.others(state)
     others = [other for other in others if other.user.is_known or other.activity or is_at_task(other)]
     waiters = [other for other in others if _waits_on(narration, other, state, narrated)]
-    others = [other for other in others if other not in waiters]
+    return waiters, [other for other in others if other not in waiters]
+
+
+def _nobody(narration: Narration, state: ThreadState, ender: str, narrated: Sequence[ThreadState]) -> str:
+    waiters, others = waiters_and_others(narration, state, narrated)
     if not others:
         who = " and ".join(map(narration.label, waiters[:_OTHERS_NAMED])) + f" only wait{'s' * (len(waiters) == 1)}"
         why = f"{who} for this" if waiters else "no other thread or process runs any of your code"
@@ -211,8 +218,11 @@ def _nobody(narration: Narration, state: ThreadState, ender: str, narrated: Sequ
     own = narration.predicate(state)
     alike: dict[str, list[ThreadState]] = {}
     for other in others:
-        link = next((link for link in narration.graph.links(other) if link.state is state), None)
-        alike.setdefault(narration.predicate(other, link), []).append(other)
+        is_lock = other.awaits is Waiting.LOCK is not state.awaits
+        link = next((link for link in narration.graph.links(other) if is_lock or link.state is state), None)
+        words = narration.predicate(other, link)
+        is_copy = is_lock and link is None and narration.graph.is_forked_alone(other)
+        alike.setdefault(f"{words}; {_FORKED}" if is_copy else words, []).append(other)
     named = []
     for words, group in list(alike.items())[:_OTHERS_NAMED]:
         who = " and ".join(map(narration.label, group[:_OTHERS_NAMED] if words == own else group[:1]))

@@ -1,0 +1,20 @@
+"""The only worker takes its lock a second time, and the main thread waits for what the worker would put."""
+
+import queue
+import threading
+
+results, lock = queue.Queue(), threading.Lock()
+
+
+def report(result):
+    with lock:
+        results.put(result)
+
+
+def work():
+    with lock:
+        report(1)
+
+
+threading.Thread(target=work).start()
+results.get()
