@@ -71,10 +71,11 @@ def reason_of(narration: Narration, state: ThreadState, narrated: Sequence[Threa
         return _FORKED
     if _is_at_door(state, narrated):
         return "; ".join(["it waits for another client meanwhile, and sends nothing", *narration.departed])
-    known = _of_open_file(state) or _of_pool(narration, state) or held_by_coroutine(narration, state)
+    own = narration.graph.beside(state)
+    file = "" if any(_serves(other, state) for other in own) else _of_open_file(state)
+    known = file or _of_pool(narration, state) or held_by_coroutine(narration, state)
     if not known and (outside := _outside(narration, state)):
         return outside
-    own = narration.graph.beside(state)
     is_alone = state.awaits is Waiting.FUTURE or not any(other.user.place and not other.is_idle for other in own)
     if known and is_alone:
         return "; ".join([known, *narration.departed])
@@ -82,6 +83,11 @@ def reason_of(narration: Narration, state: ThreadState, narrated: Sequence[Threa
     nobody = _nobody(narration, state, ender, narrated)
     alone = _OWN_LOOP if is_in_event_loop(state) else _NO_LOOP if _lacks_loop(narration, state) else ""
     return "; ".join(filter(None, [known or alone, nobody, *(narration.departed or _ended_well(narration))]))
+
+
+def _serves(other: ThreadState, state: ThreadState) -> bool:
+    """Return whether a library serves the process in another thread, which waits for the data of another client."""
+    return state.awaits is other.awaits is Waiting.SOCKET and other.process is state.process and bool(other.user.call)
 
 
 def _is_at_door(state: ThreadState, narrated: Sequence[ThreadState]) -> bool:
@@ -204,7 +210,9 @@ def waiters_and_others(
 ) -> tuple[list[ThreadState], list[ThreadState]]:
     """Return the threads that only wait for a thread, and all others that do something for the user."""
     others = narration.graph.others(state)
-    others = [other for other in others if other.user.is_known or other.activity or is_at_task(other)]
+    others = [
+        each for each in others if each.user.is_known or each.activity or is_at_task(each) or _serves(each, state)
+    ]
     waiters = [other for other in others if _waits_on(narration, other, state, narrated)]
     return waiters, [other for other in others if other not in waiters]
 

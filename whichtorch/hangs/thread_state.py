@@ -110,7 +110,9 @@ class UserCall:
 def user_call(frames: Sequence[Frame], waiting: Waiting | None = None) -> UserCall:
     """Return where a thread is that is seen to wait so, from its frames, innermost first."""
     own = since_start(frames)
-    position = next((position for position, frame in enumerate(own) if is_own(frame)), None)
+    places = [position for position, frame in enumerate(own) if is_own(frame)]
+    # What a library has made of text, as a manager its proxies, is no place while a file of the user's is one.
+    position = next((each for each in places if own[each].file != "<string>"), next(iter(places), None))
     inner = [frame for frame in own[:position] if frame.is_python]
     natives = [frame.function for frame in own[:position] if not frame.is_python]
     known = [

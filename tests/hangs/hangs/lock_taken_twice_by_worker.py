@@ -6,14 +6,10 @@ import threading
 results, lock = queue.Queue(), threading.Lock()
 
 
-def report(result):
-    with lock:
-        results.put(result)
-
-
 def work():
     with lock:
-        report(1)
+        lock.acquire()
+        results.put(1)
 
 
 threading.Thread(target=work).start()
