@@ -67,7 +67,12 @@ def test_a_hint_holds_for_all_that_its_kind_tells() -> None:
     assert "for a key" in diagnosed("weights_of_trainer").kind.remedy
 
 
-def test_an_import_that_reads_a_slow_disk_wants_no_lock() -> None:
-    """Who is seen to wait otherwise is not in the usual wait of a call."""
-    frames = (python("_find_and_load", "<frozen importlib._bootstrap>", 1176), python("load", "/home/user/a.py", 1))
-    assert ThreadState(Process(pid=1), Thread(tid=1, state="D", frames=frames)).user.call is None
+def test_who_waits_otherwise_is_not_in_the_usual_wait_of_a_call() -> None:
+    """An import that reads a slow disk wants no lock, and who enters a queue waits for no room in it."""
+    for file, function, state in (
+        ("<frozen importlib._bootstrap>", "_find_and_load", "D"),
+        ("/lib/queue.py", "put", "S"),
+    ):
+        calls = (("__enter__", "/lib/threading.py"), (function, file), ("load", "/home/user/a.py"))
+        thread = Thread(tid=1, state=state, frames=tuple(python(*call, 1) for call in calls))
+        assert ThreadState(Process(pid=1), thread).user.call is None

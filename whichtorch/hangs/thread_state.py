@@ -115,11 +115,14 @@ def user_call(frames: Sequence[Frame], waiting: Waiting | None = None) -> UserCa
     position = next((each for each in places if own[each].file != "<string>"), next(iter(places), None))
     inner = [frame for frame in own[:position] if frame.is_python]
     natives = [frame.function for frame in own[:position] if not frame.is_python]
+    # A queue that is entered is waited for as a lock: neither for an item nor for room.
+    is_entering = bool(inner) and (inner[0].file_name, inner[0].method) == ("threading.py", "__enter__")
     known = [
         (frame, call)
         for frame in reversed(inner)
         if (call := library_call(frame, is_innermost=frame is inner[0], natives=natives))
         and waiting not in _OTHER_WAITS.get(call.waiting, ())
+        and not (is_entering and call.file.startswith(("queue.py", "threading.py")))
     ]
     waits = [pair for pair in known if not pair[1].is_exit] or known
     waits = [pair for pair in waits if not pair[1].is_frame_of_others] or waits

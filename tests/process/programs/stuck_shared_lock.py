@@ -10,4 +10,7 @@ if __name__ == "__main__":
     lock.acquire()
     worker = multiprocessing.Process(target=work, args=(lock,))
     worker.start()
+    spawn = multiprocessing.get_context("spawn")
+    event = spawn.Event()
+    spawn.Process(target=event.wait).start()
     worker.join()

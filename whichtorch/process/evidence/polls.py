@@ -84,7 +84,9 @@ def may_end_by_signal(waiters: Sequence[Waiter]) -> bool:
 def _is_notified(waiter: Waiter, frames: Sequence[Mapping[str, Any]] | None) -> bool:
     """Return whether a main thread with these frames, innermost first, waits for what a handler may bring about."""
     if any(frame["filename"].endswith(_WORKER) for frame in frames or ()):
-        return any(kernel.catches(waiter.process.pid, number) for number in (SIGHUP, SIGUSR1, SIGUSR2))
+        files = {frame["filename"] for frame in frames or () if not LIBRARIES.search(frame["filename"])}
+        is_users = any("SIGTERM" in ast.dump(_tree(file) or ast.Module([], [])) for file in files)
+        return is_users or any(kernel.catches(waiter.process.pid, number) for number in (SIGHUP, SIGUSR1, SIGUSR2))
     places = [f"{frame['filename']}:{frame['name'].rpartition('.')[2]}" for frame in (frames or ())[:2]]
     return not (places and waiter.thread.call) or any(map(_NOTIFIED.search, places))
 
