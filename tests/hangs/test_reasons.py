@@ -69,10 +69,8 @@ def test_a_hint_holds_for_all_that_its_kind_tells() -> None:
 
 def test_who_waits_otherwise_is_not_in_the_usual_wait_of_a_call() -> None:
     """An import that reads a slow disk wants no lock, and who enters a queue waits for no room in it."""
-    for file, function, state in (
-        ("<frozen importlib._bootstrap>", "_find_and_load", "D"),
-        ("/lib/queue.py", "put", "S"),
-    ):
+    of_imports = "<frozen importlib._bootstrap>"
+    for file, function, state in ((of_imports, "_find_and_load", "D"), ("/lib/queue.py", "put", "S")):
         calls = (("__enter__", "/lib/threading.py"), (function, file), ("load", "/home/user/a.py"))
         thread = Thread(tid=1, state=state, frames=tuple(python(*call, 1) for call in calls))
         assert ThreadState(Process(pid=1), thread).user.call is None

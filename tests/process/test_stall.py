@@ -289,13 +289,12 @@ def test_what_only_sleeps_may_work_in_the_handler_of_a_signal() -> None:
 @pytest.mark.parametrize(("caught", "may_end"), [(1 << 14, False), (1 << 14 | 1 << 9, True)])
 def test_torch_handles_sigterm_in_a_loaders_worker(monkeypatch: pytest.MonkeyPatch, caught: int, may_end: bool) -> None:
     """No handler of Python's then sets the event that the worker waits for."""
-    frames = [
-        {"filename": f"/lib/{file}.py", "name": "wait"} for file in ("threading", "torch/utils/data/_utils/worker")
-    ]
-    monkeypatch.setattr(polls, "read_frames", lambda _: {7: {7: frames}})
+    files = ("/lib/threading.py", "/lib/torch/utils/data/_utils/worker.py")
+    frames = {7: {7: [{"filename": file, "name": "wait"} for file in files]}}
+    monkeypatch.setattr(polls, "read_frames", lambda _: frames)
     monkeypatch.setattr(kernel, "caught", lambda _: caught)
-    waiter = stall.Waiter(process(7), thread(7), stall.BlockedCall(waiting=Waiting.FUTEX))
-    assert polls.may_end_by_signal([waiter]) is may_end
+    call = stall.BlockedCall(waiting=Waiting.FUTEX)
+    assert polls.may_end_by_signal([stall.Waiter(process(7), thread(7), call)]) is may_end
 
 
 def test_zombies_do_not_count() -> None:

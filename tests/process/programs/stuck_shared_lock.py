@@ -11,6 +11,5 @@ if __name__ == "__main__":
     worker = multiprocessing.Process(target=work, args=(lock,))
     worker.start()
     spawn = multiprocessing.get_context("spawn")
-    event = spawn.Event()
-    spawn.Process(target=event.wait).start()
+    spawn.Process(target=(event := spawn.Event()).wait).start()
     worker.join()
