@@ -5,7 +5,8 @@ import pytest
 from tests.hangs.recorded import diagnosed, picture
 from whichtorch.hangs.hang_diagnosis import agreeing, diagnose
 from whichtorch.hangs.narration import ended_children
-from whichtorch.hangs.stacks import Frame, Process, Value, python
+from whichtorch.hangs.stacks import Frame, Process, Thread, Value, python
+from whichtorch.hangs.thread_state import ThreadState
 from whichtorch.hangs.wait_graph import lock_identity
 from whichtorch.model import Outcome
 
@@ -64,3 +65,12 @@ def test_a_hint_holds_for_all_that_its_kind_tells() -> None:
     """Ranks that wait for messages make the same calls already; who waits for a key may have come long ago."""
     assert "`recv`" in diagnosed("pipeline_stages").kind.remedy
     assert "for a key" in diagnosed("weights_of_trainer").kind.remedy
+
+
+def test_who_waits_otherwise_is_not_in_the_usual_wait_of_a_call() -> None:
+    """An import that reads a slow disk wants no lock, and who enters a queue waits for no room in it."""
+    of_imports = "<frozen importlib._bootstrap>"
+    for file, function, state in ((of_imports, "_find_and_load", "D"), ("/lib/queue.py", "put", "S")):
+        calls = (("__enter__", "/lib/threading.py"), (function, file), ("load", "/home/user/a.py"))
+        thread = Thread(tid=1, state=state, frames=tuple(python(*call, 1) for call in calls))
+        assert ThreadState(Process(pid=1), thread).user.call is None

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from whichtorch.process.evidence import stall
+from whichtorch.process import kernel
+from whichtorch.process.evidence import polls, stall
+from whichtorch.process.evidence.waiting import Waiting
 from whichtorch.process.kernel import KernelProcess
 
 if TYPE_CHECKING:
@@ -282,6 +284,17 @@ def test_what_only_sleeps_may_work_in_the_handler_of_a_signal() -> None:
     assert watch(kernel, [process(7)]) is None
     kernel.by_pid = {7: [sleeper], 8: [thread(8)]}
     assert watch(kernel, [process(7), process(8, parent=7)]) == stall.WINDOW
+
+
+@pytest.mark.parametrize(("caught", "may_end"), [(1 << 14, False), (1 << 14 | 1 << 9, True)])
+def test_torch_handles_sigterm_in_a_loaders_worker(monkeypatch: pytest.MonkeyPatch, caught: int, may_end: bool) -> None:
+    """No handler of Python's then sets the event that the worker waits for."""
+    files = ("/lib/threading.py", "/lib/torch/utils/data/_utils/worker.py")
+    frames = {7: {7: [{"filename": file, "name": "wait"} for file in files]}}
+    monkeypatch.setattr(polls, "read_frames", lambda _: frames)
+    monkeypatch.setattr(kernel, "caught", lambda _: caught)
+    call = stall.BlockedCall(waiting=Waiting.FUTEX)
+    assert polls.may_end_by_signal([stall.Waiter(process(7), thread(7), call)]) is may_end
 
 
 def test_zombies_do_not_count() -> None:

@@ -43,7 +43,7 @@ WORDS = {
     "stuck_tcp": {"socket"},
     "stuck_asyncio": {"poll"},
     "stuck_queue": {"child", "pipe"},
-    "stuck_shared_lock": {"child", "futex"},
+    "stuck_shared_lock": {"child", "futex", "pipe"},
     "stuck_file_lock": {"lock"},
     "stuck_gil": {"gil", "futex"},
     "stuck_stopped": {"stopped"},

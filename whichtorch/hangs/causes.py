@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from whichtorch.hangs.narration import Narration, edge_sentence
-from whichtorch.hangs.reasons import held_by_coroutine, reason_of
+from whichtorch.hangs.reasons import held_by_coroutine, reason_of, waiters_and_others
 from whichtorch.hangs.stacks import Process, number_on_host
 from whichtorch.hangs.thread_state import has_timer
 from whichtorch.model import WaitEdge
@@ -133,7 +133,20 @@ def blocked(narration: Narration) -> HangCause | None:
             narrated = [*(state for state in narrated if state not in waiters), *waiters]
             cause = _cause(HangKind.LOCK_CYCLE, narrated, chain, narration, _never_released(waiters, narration))
             return replace(cause, stuck=last, is_closed=True)
+    elif not chain.cycle and kind is HangKind.of(last.awaits):
+        _, others = waiters_and_others(narration, last, narrated)
+        kinds = {_kind_of_lock(graph, other) for other in others}
+        kind = (kinds.pop() if len(kinds) == 1 else None) or kind
     return _cause(kind, narrated, chain, narration, "" if chain.cycle else reason_of(narration, last, narrated))
+
+
+def _kind_of_lock(graph: WaitGraph, state: ThreadState) -> HangKind | None:
+    """Return the kind of hang that a thread is in which waits for a lock that it has itself, or a fork has copied."""
+    chain = graph.chain(state)
+    if state.awaits is Waiting.LOCK and chain.cycle == (state,):
+        return HangKind.LOCK_CYCLE
+    is_copy = state.awaits is Waiting.LOCK and not chain.links and graph.is_forked_alone(state)
+    return HangKind.FORKED_LOCK if is_copy else None
 
 
 def _waiters_for_locks(last: ThreadState, graph: WaitGraph) -> list[ThreadState]:

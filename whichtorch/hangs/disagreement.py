@@ -138,7 +138,7 @@ def _conclusion(
         if calls <= {"send", "isend", "send_object_list"}:
             return ["each waits for another rank to receive, and none of them does"]
         if calls <= {"batch_isend_irecv"}:
-            return ["each waits for another rank, and what they send is not what the others receive"]
+            return ["each waits for another rank, and no send of theirs meets a receive"]
         same = "all ranks are in the same call; they may be in different groups or turns"
         return [same] if len(states) > 1 else []
     if len({state.place for state in waiting}) == 1:

@@ -151,16 +151,18 @@ PYTHON_CALLS = (
     ),
     LibraryCall(
         Waiting.EVENT_LOOP, "", "", "asyncio/runners.py|asyncio/base_events.py", "run|run_until_complete|run_forever",
-        "asyncio.{function}",
+        "asyncio.{function}", is_frame_of_others=True,
     ),
     LibraryCall(
         Waiting.LOCK, "the lock of a logging handler", "release it", "logging/__init__.py",
         "acquire|_acquireLock|handle|callHandlers|_log|debug|info|warning|error|critical|exception|log", "logging",
+        is_frame_of_others=True,
     ),
     LibraryCall(
         Waiting.LOCK, "the import lock of module {object}", "end its import",
         "<frozen importlib._bootstrap>|importlib/_bootstrap.py",
         "acquire|_lock_unlock_module|_find_and_load|__enter__|import_module", "import", values=("name", "fullname"),
+        is_frame_of_others=True,
     ),
     LibraryCall(*_CLIENT, "socket.py", "accept", "socket.accept"),
     LibraryCall(*_DATA, "socket.py", "readinto", ""),
@@ -168,7 +170,7 @@ PYTHON_CALLS = (
         Waiting.SOCKET, "an answer of the server {end}", "answer", "ssl.py|http/client.py|urllib/request.py",
         "read|recv|recv_into|getresponse|urlopen|request|connect|do_handshake", "{function}",
     ),
-    LibraryCall(*_CLIENT, "socketserver.py", "serve_forever", "serve_forever"),
+    LibraryCall(*_CLIENT, "socketserver.py", "serve_forever", "serve_forever", is_frame_of_others=True),
     LibraryCall(
         Waiting.EVENT, "the end of the server's serve_forever", "end it", "socketserver.py", "shutdown", "shutdown",
     ),

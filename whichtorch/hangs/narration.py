@@ -194,7 +194,7 @@ def _in_loop(state: ThreadState) -> str:
 def _name_of_object(state: ThreadState) -> str:
     """Return what the user calls the thing that a thread waits for, in backticks; a file by its path."""
     row, user = descriptor_of(state), state.user
-    if state.awaits is Waiting.FILE_LOCK and row and row.link.startswith("/"):
+    if state.awaits is Waiting.FILE_LOCK and row and row.link.startswith(("/", "~/")):
         return row.link
     if user.call and user.call.values and (value := user.value(*user.call.values)):
         return value

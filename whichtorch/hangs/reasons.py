@@ -71,10 +71,11 @@ def reason_of(narration: Narration, state: ThreadState, narrated: Sequence[Threa
         return _FORKED
     if _is_at_door(state, narrated):
         return "; ".join(["it waits for another client meanwhile, and sends nothing", *narration.departed])
-    known = _of_open_file(state) or _of_pool(narration, state) or held_by_coroutine(narration, state)
+    own = narration.graph.beside(state)
+    file = "" if any(_serves(other, state) for other in own) else _of_open_file(state)
+    known = file or _of_pool(narration, state) or held_by_coroutine(narration, state)
     if not known and (outside := _outside(narration, state)):
         return outside
-    own = narration.graph.beside(state)
     is_alone = state.awaits is Waiting.FUTURE or not any(other.user.place and not other.is_idle for other in own)
     if known and is_alone:
         return "; ".join([known, *narration.departed])
@@ -82,6 +83,11 @@ def reason_of(narration: Narration, state: ThreadState, narrated: Sequence[Threa
     nobody = _nobody(narration, state, ender, narrated)
     alone = _OWN_LOOP if is_in_event_loop(state) else _NO_LOOP if _lacks_loop(narration, state) else ""
     return "; ".join(filter(None, [known or alone, nobody, *(narration.departed or _ended_well(narration))]))
+
+
+def _serves(other: ThreadState, state: ThreadState) -> bool:
+    """Return whether a library serves the process in another thread, which waits for the data of another client."""
+    return state.awaits is other.awaits is Waiting.SOCKET and other.process is state.process and bool(other.user.call)
 
 
 def _is_at_door(state: ThreadState, narrated: Sequence[ThreadState]) -> bool:
@@ -199,11 +205,20 @@ def _of_pool(narration: Narration, state: ThreadState) -> str:
     return ""
 
 
-def _nobody(narration: Narration, state: ThreadState, ender: str, narrated: Sequence[ThreadState]) -> str:
+def waiters_and_others(
+    narration: Narration, state: ThreadState, narrated: Sequence[ThreadState]
+) -> tuple[list[ThreadState], list[ThreadState]]:
+    """Return the threads that only wait for a thread, and all others that do something for the user."""
     others = narration.graph.others(state)
-    others = [other for other in others if other.user.is_known or other.activity or is_at_task(other)]
+    others = [
+        each for each in others if each.user.is_known or each.activity or is_at_task(each) or _serves(each, state)
+    ]
     waiters = [other for other in others if _waits_on(narration, other, state, narrated)]
-    others = [other for other in others if other not in waiters]
+    return waiters, [other for other in others if other not in waiters]
+
+
+def _nobody(narration: Narration, state: ThreadState, ender: str, narrated: Sequence[ThreadState]) -> str:
+    waiters, others = waiters_and_others(narration, state, narrated)
     if not others:
         who = " and ".join(map(narration.label, waiters[:_OTHERS_NAMED])) + f" only wait{'s' * (len(waiters) == 1)}"
         why = f"{who} for this" if waiters else "no other thread or process runs any of your code"
@@ -211,8 +226,11 @@ def _nobody(narration: Narration, state: ThreadState, ender: str, narrated: Sequ
     own = narration.predicate(state)
     alike: dict[str, list[ThreadState]] = {}
     for other in others:
-        link = next((link for link in narration.graph.links(other) if link.state is state), None)
-        alike.setdefault(narration.predicate(other, link), []).append(other)
+        is_lock = other.awaits is Waiting.LOCK is not state.awaits
+        link = next((link for link in narration.graph.links(other) if is_lock or link.state is state), None)
+        words = narration.predicate(other, link)
+        is_copy = is_lock and link is None and narration.graph.is_forked_alone(other)
+        alike.setdefault(f"{words}; {_FORKED}" if is_copy else words, []).append(other)
     named = []
     for words, group in list(alike.items())[:_OTHERS_NAMED]:
         who = " and ".join(map(narration.label, group[:_OTHERS_NAMED] if words == own else group[:1]))

@@ -302,7 +302,8 @@ def awaited_words(place: Frame | None, given: str) -> str:
     awaited: dict[str, list[str]] = {}
     for function, words in places:
         awaited.setdefault(function, []).append(words)
-    return ", ".join(f"`{function}` awaits {' or '.join(words)}" for function, words in awaited.items())
+    verb = "awaits" if len(places) == 1 else "can await"  # which one of them is not known
+    return ", ".join(f"`{function}` {verb} {' or '.join(words)}" for function, words in awaited.items())
 
 
 def awaited_at(place: Frame) -> str:

@@ -54,6 +54,13 @@ def since_start(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     return tuple(frames)
 
 
+# Who is seen to wait so waits for something inside of a call that is known for another wait: a log's full pipe.
+_OTHER_WAITS = {
+    Waiting.LOCK: {Waiting.CHILD, Waiting.IO, Waiting.PIPE, Waiting.SLEEP},
+    Waiting.EVENT_LOOP: {Waiting.CHILD, Waiting.LOCK, Waiting.PIPE, Waiting.SLEEP},
+}
+
+
 @dataclass(frozen=True)
 class UserCall:
     """Where a thread is, as its user sees it."""
@@ -100,16 +107,22 @@ class UserCall:
         return ""
 
 
-def user_call(frames: Sequence[Frame]) -> UserCall:
-    """Return where a thread is, from its frames, innermost first."""
+def user_call(frames: Sequence[Frame], waiting: Waiting | None = None) -> UserCall:
+    """Return where a thread is that is seen to wait so, from its frames, innermost first."""
     own = since_start(frames)
-    position = next((position for position, frame in enumerate(own) if is_own(frame)), None)
+    places = [position for position, frame in enumerate(own) if is_own(frame)]
+    # What a library has made of text, as a manager its proxies, is no place while a file of the user's is one.
+    position = next((each for each in places if own[each].file != "<string>"), next(iter(places), None))
     inner = [frame for frame in own[:position] if frame.is_python]
     natives = [frame.function for frame in own[:position] if not frame.is_python]
+    # A queue that is entered is waited for as a lock: neither for an item nor for room.
+    is_entering = bool(inner) and (inner[0].file_name, inner[0].method) == ("threading.py", "__enter__")
     known = [
         (frame, call)
         for frame in reversed(inner)
         if (call := library_call(frame, is_innermost=frame is inner[0], natives=natives))
+        and waiting not in _OTHER_WAITS.get(call.waiting, ())
+        and not (is_entering and call.file.startswith(("queue.py", "threading.py")))
     ]
     waits = [pair for pair in known if not pair[1].is_exit] or known
     waits = [pair for pair in waits if not pair[1].is_frame_of_others] or waits
@@ -219,7 +232,7 @@ class ThreadState:
         self.activity = _activity(thread)
         starts_program = bool(thread.frames) and thread.frames[-1].function == "<module>"
         self.is_main = thread.tid == process.pid or starts_program
-        self.user = user_call(thread.frames)
+        self.user = user_call(thread.frames, self.waiting)
         self.awaits = self._awaits()  # in the user's terms: a queue, where `waiting` is only the lock inside it
 
     def _partner(self) -> int | None:

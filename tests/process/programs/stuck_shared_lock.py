@@ -10,4 +10,6 @@ if __name__ == "__main__":
     lock.acquire()
     worker = multiprocessing.Process(target=work, args=(lock,))
     worker.start()
+    spawn = multiprocessing.get_context("spawn")
+    spawn.Process(target=(event := spawn.Event()).wait).start()
     worker.join()

@@ -312,6 +312,8 @@ def _shared_files(waiters: Sequence[Waiter]) -> set[tuple[bytes, bytes]] | None:
 
 def _has_name(fields: Sequence[bytes]) -> bool:
     """Return whether a program that starts later may open a mapping by a name: `fields` as in proc_pid_maps(5)."""
+    if fields[5].startswith(tuple(f"{_NAMES}/{name}".encode() for name in _OWN_NAMES)):
+        return False  # only its own tree is told of it
     if not fields[5].endswith(b" (deleted)") or fields[5].startswith(b"/SYSV"):
         return True
     with contextlib.suppress(OSError), os.scandir(_NAMES) as files:  # that of a new semaphore was another

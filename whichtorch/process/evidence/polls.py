@@ -15,6 +15,7 @@ import subprocess
 import time
 from functools import lru_cache
 from pathlib import Path
+from signal import SIGHUP, SIGUSR1, SIGUSR2
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.process import kernel
@@ -46,6 +47,7 @@ _WAITING_FILES = re.compile(  # of the standard library: each function in them t
 )
 # Where a main thread waits for a condition: Python runs the handlers of signals in it, and one may notify it.
 _NOTIFIED = re.compile(r"/(threading|multiprocessing/synchronize)\.py:wait$|/asyncio/base_events\.py:_run_once$")
+_WORKER = "torch/utils/data/_utils/worker.py"  # of a DataLoader: there torch's native code has the handler of SIGTERM
 _WAITS = {"acquire", "get", "join", "poll", "recv", "result", "select", "wait"}
 _RAISE = {"get", "recv", "result"}  # those of them that raise where they have waited in vain
 _LOOKS = {"is_set", "isSet"}  # at an event
@@ -81,6 +83,10 @@ def may_end_by_signal(waiters: Sequence[Waiter]) -> bool:
 
 def _is_notified(waiter: Waiter, frames: Sequence[Mapping[str, Any]] | None) -> bool:
     """Return whether a main thread with these frames, innermost first, waits for what a handler may bring about."""
+    if any(frame["filename"].endswith(_WORKER) for frame in frames or ()):
+        files = {frame["filename"] for frame in frames or () if not LIBRARIES.search(frame["filename"])}
+        is_users = any("SIGTERM" in ast.dump(_tree(file) or ast.Module([], [])) for file in files)
+        return is_users or any(kernel.catches(waiter.process.pid, number) for number in (SIGHUP, SIGUSR1, SIGUSR2))
     places = [f"{frame['filename']}:{frame['name'].rpartition('.')[2]}" for frame in (frames or ())[:2]]
     return not (places and waiter.thread.call) or any(map(_NOTIFIED.search, places))
 
