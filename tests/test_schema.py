@@ -7,6 +7,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from tests.results import environment
 from whichtorch.answer.answer import ReportAnswer
 from whichtorch.bisect.bisection import Bisection, Boundary
 from whichtorch.bisect.search_request import AxisName
@@ -45,16 +46,7 @@ MODELS: dict[str, type[Model]] = {
 RESULT = Result(
     run=Run(id="20261101-000000-abcd", started="2026-11-01T00:00:00+00:00", seconds=3.5, command=("matrix",)),
     environments=(
-        Environment(
-            id="0123456789ab",
-            label="torch-2.11.0-pypi",
-            torch="2.11.0",
-            python="3.11.7",
-            build="pypi",
-            config="default",
-            packages={"torch": "2.11.0"},
-            fingerprint=Fingerprint(git_version="abc"),
-        ),
+        environment(id="0123456789ab", packages={"torch": "2.11.0"}, fingerprint=Fingerprint(git_version="abc")),
     ),
     cells=(
         Cell(

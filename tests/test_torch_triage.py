@@ -1,14 +1,10 @@
 """Real torch, from a script to a case: the layer, the culprit pass, and the smallest script."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.real_torch import run_of
+from tests.real_torch import call, run_of
 
 pytestmark = pytest.mark.torch
 
@@ -37,21 +33,16 @@ torch.testing.assert_close(wave(x), torch.sin(x) * 2 + 1)
 """
 
 
-def test_a_planted_pass_is_named(tmp_path: Path) -> None:
+def test_a_planted_pass_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all that Inductor applies, the pass that makes the result wrong is named."""
     (tmp_path / "run").mkdir()
     (environment,) = run_of(tmp_path / "run", "meta/nonzero")["environments"]
     interpreter = str(Path(environment["interpreter"]).expanduser())
     (tmp_path / "planted.py").write_text(PLANTED)
-    command = [sys.executable, "-m", "whichtorch", "triage", "planted.py", "--interpreter", interpreter]
     # what a bisection by hand has left behind steers nothing
     (tmp_path / "cache" / "bisect").mkdir(parents=True)
     (tmp_path / "cache" / "bisect" / "bisect_status.txt").write_text("backend=eager\n")
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    environ["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path / "cache")
-    options = ["--until", "classify", "--json", "case.json", *NO_VECTORS]
-    ended = subprocess.run([*command, *options], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    case = json.loads((tmp_path / "case.json").read_text())
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    case = call(tmp_path, "triage", "planted.py", "--interpreter", interpreter, "--until", "classify", *NO_VECTORS)
     assert (case["classification"]["category"], case["classification"]["layer"]) == ("accuracy", "Inductor")
     assert case["ladder"]["guilty"].endswith(": post_grad_custom_post_pass")

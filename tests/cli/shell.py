@@ -68,11 +68,35 @@ class User:
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
+def no_torch(tmp_path: Path) -> Path:
+    """Return the folder that the index serves, without a torch yet."""
+    build_companion(tmp_path / "wheels", "numpy", "2.2.0")
+    return tmp_path / "wheels"
+
+
 def old_and_new(folder: Path) -> Path:
     """Fill a folder that an index serves with an old torch, in which a fault is, and a new one; return it."""
     build_companion(folder, "numpy", "2.2.0")
     build_wheel(folder, "9.1.0", behaviour="old")
     build_wheel(folder, "9.2.0", behaviour="new")
+    return folder
+
+
+def two_stacks(folder: Path, *behaviours: str) -> Path:
+    """Fill a folder that an index serves with two releases of torch that differ in what comes with them; return it."""
+    old, new = behaviours or ("", "")
+    build_wheel(folder, "9.1.0", behaviour=old, requires=("filelock", "cublas==12.1"))
+    build_wheel(folder, "9.2.0", behaviour=new, requires=("filelock", "cublas==13.1"))
+    for name, versions in {
+        "numpy": ("2.2.6", "2.3.0"),
+        "setuptools": ("80.0.0", "80.1.0", "80.2.0"),
+        "filelock": ("3.0", "3.1"),
+        "cublas": ("12.1", "13.1"),
+        "idna": ("3.6", "3.7"),
+        "sympy": ("1.12", "1.13"),
+    }.items():
+        for version in versions:
+            build_companion(folder, name, version)
     return folder
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import User, alive_in
+from tests.cli.shell import User, alive_in, no_torch
 from tests.cli.test_bisect import releases
 from tests.test_schema import validator
 from tests.wheels import build_companion
@@ -18,12 +18,7 @@ LIST = "### Versions\n\n```\nPyTorch version: {}\nPython version: 3.11.9\n```\n"
 SAYS = "### Error logs\n\n```\nTraceback (most recent call last):\n  File 'x.py'\nAssertionError: as it was\n```\n\n"
 
 
-@pytest.fixture
-def wheels(tmp_path: Path) -> Path:
-    """Return the folder that the index serves, without a torch yet."""
-    folder = tmp_path / "wheels"
-    build_companion(folder, "numpy", "2.2.0")
-    return folder
+wheels = pytest.fixture(no_torch)
 
 
 def report(code: str = CHECKS, version: str = "9.1.0", says: str = SAYS) -> str:

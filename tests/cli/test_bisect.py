@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
+from tests.cli.shell import FAILS_IN_OLD, User, alive_in, no_torch, wait_for
 from tests.patience import PATIENCE
-from tests.wheels import Index, build_companion, build_wheel, serve
+from tests.wheels import Index, build_wheel, serve
 from whichtorch.base.atomic_files import remove_tree
 
 pytestmark = pytest.mark.thorough
@@ -34,12 +34,7 @@ assert torch.behaviour == "new", "as it was"
 """
 
 
-@pytest.fixture
-def wheels(tmp_path: Path) -> Path:
-    """Return the folder that the index serves, without a torch yet."""
-    folder = tmp_path / "wheels"
-    build_companion(folder, "numpy", "2.2.0")
-    return folder
+wheels = pytest.fixture(no_torch)
 
 
 def releases(folder: Path, letters: str) -> list[str]:

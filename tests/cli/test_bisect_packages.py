@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import User, wait_for
+from tests.cli.shell import User, two_stacks, wait_for
 from tests.patience import PATIENCE
-from tests.wheels import Index, build_companion, build_wheel
+from tests.wheels import Index
 
 pytestmark = pytest.mark.thorough
 
@@ -34,20 +34,7 @@ DAYS = {
 
 @pytest.fixture
 def wheels(tmp_path: Path) -> Path:
-    folder = tmp_path / "wheels"
-    build_wheel(folder, "9.1.0", requires=("filelock", "cublas==12.1"))
-    build_wheel(folder, "9.2.0", requires=("filelock", "cublas==13.1"))
-    for name, versions in {
-        "numpy": ("2.2.6", "2.3.0"),
-        "setuptools": ("80.0.0", "80.1.0", "80.2.0"),
-        "filelock": ("3.0", "3.1"),
-        "cublas": ("12.1", "13.1"),
-        "idna": ("3.6", "3.7"),
-        "sympy": ("1.12", "1.13"),
-    }.items():
-        for version in versions:
-            build_companion(folder, name, version)
-    return folder
+    return two_stacks(tmp_path / "wheels")
 
 
 def bisect(user: User, *arguments: str) -> dict[str, Any]:

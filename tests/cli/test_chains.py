@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli import test_packages
 from tests.cli.shell import User
 from tests.test_schema import validator
 
@@ -25,11 +26,7 @@ CURE = "it passes if Inductor's FX graph cache is emptied"
 
 
 def result_of(user: User, *words: str, code: int) -> dict[str, Any]:
-    ended = user.run("matrix", "--torch", "9.1.0,9.2.0", "--json", "result.json", *words)
-    assert ended.returncode == code, ended.stdout + ended.stderr
-    result = json.loads((user.folder / "result.json").read_text())
-    validator().validate(result)
-    return {**result, "said": ended.stdout}
+    return test_packages.result_of(user, "--torch", "9.1.0,9.2.0", *words, code=code)
 
 
 @pytest.mark.thorough

@@ -14,11 +14,10 @@ import anyio
 import psutil
 import pytest
 
-from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
+from tests.cli.shell import FAILS_IN_OLD, User, alive_in, no_torch, wait_for
 from tests.cli.test_answer import report
 from tests.cli.test_bisect import releases
 from tests.patience import PATIENCE
-from tests.wheels import build_companion
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -28,12 +27,7 @@ pytestmark = pytest.mark.thorough
 SCRIPT = FAILS_IN_OLD.replace("NOTE\n", "")
 
 
-@pytest.fixture
-def wheels(tmp_path: Path) -> Path:
-    """Return the folder that the index serves, without a torch yet."""
-    folder = tmp_path / "wheels"
-    build_companion(folder, "numpy", "2.2.0")
-    return folder
+wheels = pytest.fixture(no_torch)
 
 
 def asked(user: User, ask: Callable[[Client], Awaitable[Any]], *options: str) -> Any:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cli.cluster import two_workers
-from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
+from tests.cli.shell import FAILS_IN_OLD, User, alive_in, two_stacks, wait_for
 from tests.cli.test_bisect_packages import BAD, DAYS, SCRIPT, locks
 from tests.cli.test_chains import CURE, STALE_IN_OLD
 from tests.patience import PATIENCE
-from tests.wheels import build_companion, build_pytest, build_wheel
+from tests.wheels import build_companion, build_pytest
 
 if TYPE_CHECKING:
     from tests.wheels import Index
@@ -28,21 +28,7 @@ BOUGHT = {"runs", "installs", "seconds", "run", "command", "order", "probes", "v
 
 @pytest.fixture
 def wheels(tmp_path: Path) -> Path:
-    folder = tmp_path / "wheels"
-    build_wheel(folder, "9.1.0", behaviour="old", requires=("filelock", "cublas==12.1"))
-    build_wheel(folder, "9.2.0", behaviour="new", requires=("filelock", "cublas==13.1"))
-    packages = {
-        "numpy": ("2.2.6", "2.3.0"),
-        "setuptools": ("80.0.0", "80.1.0", "80.2.0"),
-        "filelock": ("3.0", "3.1"),
-        "cublas": ("12.1", "13.1"),
-        "idna": ("3.6", "3.7"),
-        "sympy": ("1.12", "1.13"),
-    }
-    for name, versions in packages.items():
-        for version in versions:
-            build_companion(folder, name, version)
-    return folder
+    return two_stacks(tmp_path / "wheels", "old", "new")
 
 
 def answer(user: User, home: str, *arguments: str) -> dict[str, Any]:

@@ -7,27 +7,20 @@ from types import SimpleNamespace
 import pytest
 
 from tests.hangs.pictures import SAMPLES
+from tests.results import environment
 from whichtorch.hangs import stack_folder
 from whichtorch.hangs.dispatch import call_path
 from whichtorch.hangs.hang_diagnosis import HangDiagnosis, signature_frames
 from whichtorch.hangs.stack_folder import rank_line, stack_texts
 from whichtorch.hangs.stacks import Process, Thread, native, python
 from whichtorch.inside import probe
-from whichtorch.model import Environment, Fingerprint
+from whichtorch.model import Fingerprint
 from whichtorch.process.evidence.capture import COLLECTORS
 from whichtorch.process.evidence.waiting import HangKind
 from whichtorch.watch.process_report import together
 
 TABLE = (SAMPLES / "table.aten_mm.2.11.0.txt").read_text()
-ENVIRONMENT = Environment(
-    id="0123456789ab",
-    label="torch-2.11.0-pypi",
-    torch="2.11.0",
-    python="3.11.7",
-    build="pypi",
-    config="default",
-    fingerprint=Fingerprint(dispatch={"aten::mm": TABLE}),
-)
+ENVIRONMENT = environment(fingerprint=Fingerprint(dispatch={"aten::mm": TABLE}))
 
 
 def filled(folder: Path) -> Path:

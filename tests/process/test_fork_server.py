@@ -561,31 +561,24 @@ def test_least_recently_used_server_ends(tmp_path: Path, packages: Path, monkeyp
     assert not is_alive(parents[3])
 
 
-def test_interrupt_ends_forks_and_servers(tmp_path: Path, packages: Path) -> None:
-    """An interrupt ends what runs, with its server, and starts nothing else."""
+@pytest.mark.parametrize("how", ["interrupt", "supervisor"])
+def test_what_ends_forks_and_servers(tmp_path: Path, packages: Path, how: str) -> None:
+    """An interrupt ends what runs, with its server, and starts nothing else; a supervisor's death ends its own."""
     with ForkingExecutor() as executor:
-        task = task_of(tmp_path / "first", packages, TREE)
+        task, later = task_of(tmp_path / "first", packages, TREE), task_of(tmp_path / "second", packages, "")
         watched = Watched(executor, task)
         supervised = watched.supervised(task)
         pids = family(supervised.pid)
         assert len(pids) == 4
-        executor.interrupt()
-        assert watched.ending().stopped_by == "interrupt"
+        if how == "interrupt":
+            executor.interrupt()
+            assert watched.ending().stopped_by == "interrupt"
+            assert executor.run(later) is None
+        else:
+            os.kill(supervised.pid, signal.SIGKILL)
+            assert "the supervisor died" in watched.ending().problem
+            forked(executor, later)
         assert until(lambda: not any(map(is_alive, [supervised.pid, *pids])))
-        assert executor.run(task_of(tmp_path / "second", packages, "")) is None
-
-
-def test_death_of_the_supervisor_of_a_fork(tmp_path: Path, packages: Path) -> None:
-    """When the supervisor is killed, the tool ends the tree and the server."""
-    with ForkingExecutor() as executor:
-        task = task_of(tmp_path / "first", packages, TREE)
-        watched = Watched(executor, task)
-        supervised = watched.supervised(task)
-        pids = family(supervised.pid)
-        os.kill(supervised.pid, signal.SIGKILL)
-        assert "the supervisor died" in watched.ending().problem
-        assert until(lambda: not any(map(is_alive, pids)))
-        forked(executor, task_of(tmp_path / "second", packages, ""))
 
 
 TOOL = """

@@ -298,39 +298,33 @@ def fill_disk(facts):
     return True
 
 
+def fill(folder, megabytes, pause=0):
+    for number in range(megabytes):
+        with open(f"{folder}/{number}", "wb") as file:
+            file.write(bytes(1_000_000))
+        time.sleep(pause)
+    return True
+
+
 def fill_many_files(facts):
     """So have the files in /tmp together."""
-    for number in range(facts["room"] + 10):
-        with open(f"/tmp/{number}", "wb") as file:
-            file.write(bytes(1_000_000))
-    return True
+    return fill("/tmp", facts["room"] + 10)
 
 
 def fill_shared_memory(facts):
     """/dev/shm has an end."""
-    for number in range(facts["room"] + 10):
-        with open(f"/dev/shm/{number}", "wb") as file:
-            file.write(bytes(1_000_000))
-    return True
+    return fill("/dev/shm", facts["room"] + 10)
 
 
 def fill_own_folder(facts):
     """The script is stopped when it fills its own folder on the machine's disk."""
-    for number in range(100 * facts["room"]):
-        with open(f"{number}", "wb") as file:
-            file.write(bytes(1_000_000))
-        time.sleep(0.01)
-    return True
+    return fill(".", 100 * facts["room"], 0.01)
 
 
 def fill_locked_folder(facts):
     """Nor does it help to make the folder such that nobody can list it."""
     os.mkdir("locked", 0o300)
-    for number in range(100 * facts["room"]):
-        with open(f"locked/{number}", "wb") as file:
-            file.write(bytes(1_000_000))
-        time.sleep(0.01)
-    return True
+    return fill("locked", 100 * facts["room"], 0.01)
 
 
 def fill_removed_files(facts):
