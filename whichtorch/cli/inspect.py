@@ -16,8 +16,6 @@ from whichtorch.matrix.options import MatrixAxes, interpreter_option, jobs_optio
 from whichtorch.watch.watch_request import WatchRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from whichtorch.watch.watched_command import Standstill
     from whichtorch.watch.watched_run import SeenHang
 
@@ -43,8 +41,13 @@ def run(options: RunCommandOptions) -> int:
     if STDOUT in {options.json_file, options.junit_file}:
         raise UsageError("standard output belongs to the command", hint="name a file for --json and --junit")
     hangs: list[SeenHang] = []
+
+    def tell(seen: "Standstill") -> None:
+        if hang := _report_hang(seen, folder):
+            hangs.append(hang)
+
     with temporary_folder() as folder:
-        end = CommandWatch(options, str(folder)).watch(lambda seen: hangs.extend(_report_hang(seen, folder)))
+        end = CommandWatch(options, str(folder)).watch(tell)
     if not (hangs or options.json_file or options.junit_file):
         return end.exit_code
     from whichtorch.watch.watched_run import WatchedRun
@@ -58,21 +61,24 @@ def run(options: RunCommandOptions) -> int:
     return ended.exit_code
 
 
-def _report_hang(seen: "Standstill", folder: Path) -> "Iterator[SeenHang]":
-    """Say on stderr where a command hangs, with its stacks; on GitHub also as an annotation of the job. Yield it."""
+def _report_hang(seen: "Standstill", folder: Path) -> "SeenHang | None":
+    """Say on stderr where a command hangs, with its stacks; on GitHub also as an annotation of the job.
+
+    Return the hang, None where there is none to tell.
+    """
     from whichtorch.base.redaction import Redactor
     from whichtorch.watch.watched_run import read_hang
 
     hang, lines = read_hang(seen, folder)
     if hang is None:
-        return
+        return None
     redact = Redactor.of_this_machine().text
     shown = [f"\nwhichtorch: {hang.headline}", *lines, *(f"note: {note}" for note in hang.notes)]
     with suppress(BrokenPipeError):  # stderr has no reader anymore; the watch goes on
         print(*map(redact, shown), sep="\n", file=sys.stderr, flush=True)
         if os.environ.get("GITHUB_ACTIONS") == "true" and not hang.is_likely:
             print(f"::error title=whichtorch::{redact(hang.headline)}", flush=True)
-    yield hang
+    return hang
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,7 +78,7 @@ class CommandWatch:
         self._status: int | None = None  # of the leader, as waitpid gives it
 
     def watch(self, tell: Callable[[Standstill], bool | None]) -> CommandEnd:
-        """Run the command; `tell` is called once if it hangs, once if its time is over, and before if that is likely.
+        """Run the command; `tell` is called once if it hangs, once if its time is over, and once if a hang is likely.
 
         If `tell` returns True, it has ended the hang, and is called again at the next one.
 
@@ -99,8 +99,11 @@ class CommandWatch:
                 has_ended = self._ends_within(timeout and max(0.0, timeout - (time.monotonic() - started)))
                 if not has_ended:
                     self._stop()
-            code = os.waitstatus_to_exitcode(self._status or 0) if has_ended else None
-            return CommandEnd(seconds=time.monotonic() - started, code=code)
+            seconds = time.monotonic() - started
+            if not has_ended:
+                return CommandEnd(seconds=seconds, code=None)
+            assert self._status is not None
+            return CommandEnd(seconds=seconds, code=os.waitstatus_to_exitcode(self._status))
 
     def _watch(self, started: float, tell: Callable[[Standstill], bool | None]) -> bool:
         """Watch the command; return whether it has ended by itself."""
